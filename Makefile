@@ -88,6 +88,7 @@ prove-cuts: setup ## show what of a whole host survives its power cuts: a lab, a
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image zfs
 	@$(BIN)/python -m tools.prove_cuts
+	@$(BIN)/python -m tools.prove_cuts --raidz
 
 hostile: setup ## try bad input of every kind: plans, options, files, hosts; prints tried and failed
 	@$(BIN)/python -m tools.hostile $(HOSTILE)

@@ -31,8 +31,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_host_and_vm_compile_the_same_objects(image: Image, plan: Path, tmp_path: Path) -> None:
     began = time.monotonic()
-    was_there = kernel.is_there()
-    pack = kernel.ensure(lambda event: None)
+    was_there = kernel.PACK.is_there()
+    pack = kernel.PACK.ensure(lambda event: None)
     print(f"the kernel pack: {'was there' if was_there else 'built'}, {time.monotonic() - began:.0f} s")
     data = measured(str(plan), directory=tmp_path)
     values = {(entry["treatment"], entry["metric"]): entry["value"] for entry in data["measurements"]}

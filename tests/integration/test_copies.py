@@ -85,11 +85,14 @@ def test_the_witness_keeps_the_newest_number_of_each_writer() -> None:
         "error control disk is full",
     ):
         witness.hear(line)
-    witness.note(4096)
+    witness.note((4096, 0))
+    witness.note(None)
+    witness.hear("ack control 8")
+    witness.note((4096, 512))
     witness.hear("ack control 9")
-    witness.note(8192)
+    witness.note((4096, 512))
     assert witness.heard == [
-        (4096, {"append-fsync-4k": 2, "control": 7}),
-        (8192, {"append-fsync-4k": 2, "control": 9}),
+        ((4096, 0), {"append-fsync-4k": 2, "control": 7}),
+        ((4096, 512), {"append-fsync-4k": 2, "control": 9}),
     ]
     assert witness.errors == ["control disk is full"]

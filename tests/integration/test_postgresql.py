@@ -39,7 +39,7 @@ SAFE, UNSAFE = "vm", "vm disk.cache=unsafe"
 
 @pytest.fixture(scope="module")
 def pack() -> Pack:
-    found = postgresql.current()
+    found = postgresql.PACK.current()
     if found is None:
         pytest.fail("there is no PostgreSQL pack: make prove-postgresql")
     return found

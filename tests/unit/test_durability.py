@@ -34,7 +34,21 @@ from vmtax.design.features import BY_TRIAL, DOCUMENTED, Feature
 from vmtax.recommend import DISK, Advice, advise
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.show import render
-from vmtax.workload.durability import HOST_CUT, KILLED, LOST, POWER_CUT, REAL_CUT, STACK_CUT, STATES, metric
+from vmtax.workload.durability import (
+    HOST_CUT,
+    KILLED,
+    LOST,
+    POWER_CUT,
+    REAL_CUT,
+    STACK_CUT,
+    STATES,
+    WITHOUT_DISK,
+    WITHOUT_DISK_LOST,
+    Counts,
+    Durability,
+    DurabilityParameters,
+    metric,
+)
 
 UNSYNCED = treatment(volume="zvol", filesystem="none", cache="none", sync="disabled")
 
@@ -156,7 +170,7 @@ def test_what_is_lost_below_the_image_does_not_show_in_a_modelled_power_cut() ->
 
 def test_what_is_lost_below_the_image_shows_in_states_of_the_hosts_disk() -> None:
     lost = found(trial(UNSYNCED.name, 1, STACK_CUT, states=40, lost=31), treatments=(UNSYNCED,))
-    assert lost.evidence[0].state == "no" and "31 of 40 states of the host's disk lost data" in lost.evidence[0].reason
+    assert lost.evidence[0].state == "no" and "31 of 40 states of the host's disks lost data" in lost.evidence[0].reason
     assert lost.shows_losses and "As documentation says" in lost.proof
     kept = found(trial(UNSYNCED.name, 1, STACK_CUT, states=5000), treatments=(UNSYNCED,))
     assert kept.evidence[0].state == "not shown" and kept.disagreements, "these states would have shown the loss"
@@ -165,7 +179,7 @@ def test_what_is_lost_below_the_image_shows_in_states_of_the_hosts_disk() -> Non
 
 def test_states_of_the_hosts_disk_show_that_a_configuration_is_durable() -> None:
     shown = one(trial(NONE.name, 1, STACK_CUT, states=NEEDED_STATES), trial(NONE.name, 1, KILLED, states=1, control=1))
-    assert shown.state == "yes" and shown.reason.startswith("0 of 300 states of the host's disk lost anything")
+    assert shown.state == "yes" and shown.reason.startswith("0 of 300 states of the host's disks lost anything")
     blind = one(trial(NONE.name, 1, STACK_CUT, states=5000, control=0))
     assert blind.state == "not shown" and blind.proves_nothing
 
@@ -191,12 +205,48 @@ def test_the_report_says_that_nothing_of_a_real_power_cut_is_modelled() -> None:
     assert "0 of 6 ≤ 40 %" in text and "5 of 6" in text
 
 
+def without_disk(one: Trial, states: int, lost: int) -> Trial:
+    """The same, where one of several disks was gone in so many of its states."""
+    end = one.case
+    more = {metric(end, WITHOUT_DISK): states, metric(end, WITHOUT_DISK_LOST): lost}
+    measured = tuple(Measurement(each, float(value)) for each, value in more.items())
+    return replace(one, measurements=(*one.measurements, *measured))
+
+
+def test_states_without_a_disk_are_among_the_others_and_counted_beside_them() -> None:
+    kept = one(*(without_disk(trial(NONE.name, number, STACK_CUT, states=200), 100, 0) for number in (1, 2)))
+    words = "0 of 400 states of the host's disks, 200 of which had one of the disks gone, lost anything: at most 0.75 %"
+    assert kept.state == "yes" and kept.reason.startswith(words)
+    run = experiment(without_disk(trial(NONE.name, 1, STACK_CUT, states=40, lost=31), 20, 18))
+    lost = one(*run.trials)
+    assert "31 of 40 states of the host's disks lost data (at least 64 % at 95 %, in 18 of 20 of those" in lost.reason
+    (end,) = lost.ends
+    assert end.without_disk == Count(20, 18)
+    assert "RAIDZ1 lies on several disks" in " ".join(render_markdown(Analysis(run)).split())
+
+
+def test_states_without_a_disk_are_counted_where_they_are_found() -> None:
+    counts, fine = Counts(), {"writers": {"append-fsync-4k": {"lost": 0, "torn": 0}}}
+    counts.add(fine, {"append-fsync-4k": 3}, "")
+    assert counts.states_without_disk is None, "of one disk none is gone"
+    counts.add(fine, {"append-fsync-4k": 3}, "", without_disk=True)
+    counts.add({"file_system": "ZFS: no pool"}, {"append-fsync-4k": 3}, "", without_disk=True)
+    counts.add(fine, {}, "", without_disk=True)
+    assert (counts.states, counts.lost) == (3, 1), "nothing had been acknowledged in the last"
+    assert (counts.states_without_disk, counts.lost_without_disk) == (2, 1)
+    measured = {
+        each.metric.name: each.value for each in Durability(DurabilityParameters()).measured({STACK_CUT: counts})
+    }
+    assert measured["durability.stack-cut.states_without_disk"] == 2
+    assert measured["durability.stack-cut.lost_without_disk"] == 1
+
+
 @pytest.mark.parametrize(("end", "unseen"), [(POWER_CUT, True), (STACK_CUT, False)])
 def test_the_report_says_what_below_the_image_was_tried(end: str, unseen: bool) -> None:
     run = experiment(trial(NONE.name, 1, end), trial(UNSAFE.name, 1, end, lost=700))
     text = " ".join(render_markdown(Analysis(run)).split())
     assert ("what the host's file system or volume does below the image" in text) == unseen
-    assert ("A stack cut is the same of the host's own disk" in text) != unseen
+    assert ("A stack cut is the same of the host's own disks" in text) != unseen
     assert "700 of 800" in text and "lost 700" in text
 
 

@@ -100,6 +100,21 @@ def test_after_a_failed_state_it_goes_on(tmp_path: Path, disk: Disk, monkeypatch
     *bad, fine = answers(tmp_path, ["control"], *lines)
     assert [answer["state"] for answer in bad] == [None] * 4 and all(answer["error"] for answer in bad)
     assert "error" not in fine and fine["writers"]["control"]["lost"] == 1
+    log = tmp_path / "kmsg"
+    log.write_text("6,1,1,-;before\n")
+    monkeypatch.setattr(guest, "KERNEL_LOG", str(log))
+
+    def refuse(*given: object) -> None:
+        with log.open("a") as file:
+            file.write("3,339,5140900,-;EXT4-fs (vdb): bad; geometry\n SUBSYSTEM=block\n")
+        raise OSError(errno.EUCLEAN, os.strerror(errno.EUCLEAN))
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(guest, "mount", refuse)
+        (refused,) = answers(tmp_path, ["control"], good)
+    words = "mount refused: Structure needs cleaning (EXT4-fs (vdb): bad; geometry)"
+    assert refused == {"state": 1, "file_system": words, "writers": {}}
+    monkeypatch.setattr(guest, "KERNEL_LOG", str(tmp_path / "none"))
     disk.refused = OSError(errno.EUCLEAN, os.strerror(errno.EUCLEAN))
     disk.done.clear()
     (refused,) = answers(tmp_path, ["control"], good)

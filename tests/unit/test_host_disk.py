@@ -12,20 +12,26 @@ from unittest.mock import MagicMock
 import pytest
 
 from tests.fake_machine import FakeMachine
+from tests.unit.test_power_cut import FLUSH, SIZE, WRITE, block, log_of
 from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.lab.home import Lab
 from vmtax.lab.write_logs import SpareLog
+from vmtax.machine import MachineError
+from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
 from vmtax.storage import Backing, Target
+from vmtax.storage.copies import Copies
 from vmtax.testbed import host_disk
-from vmtax.testbed.host_disk import PARTITION, SERIAL, LoggedDisk, find_logged, more_seconds, stack_of
+from vmtax.testbed.base import HostDisk, HostDisks
+from vmtax.testbed.host_disk import PARTITION, SERIAL, LoggedDisks, find_logged, more_seconds, refuse_unlike, stack_of
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload.durability import Durability, DurabilityParameters, stacks
 from vmtax.workload.durability.guest import arguments
 from vmtax.workload.durability.stacks import Broken, Stack, assembled
 
 SPARE = SpareLog("vmtax-spare1", Path("/labs/a/spare1.raw"), Path(__file__), 2**30)
+SECOND = SpareLog("vmtax-spare2", Path("/labs/a/spare2.raw"), Path(__file__), 2**30)
 DEVICE = "/dev/vdb"
 LVM = Stack("lvm", "vmtax-1/disk1", "none")
 XFS = Stack("lvm", "vmtax-1/disk1", "xfs", "disk1.qcow2", "qcow2")
@@ -63,6 +69,12 @@ DATASET = Stack("dataset", "pool/disk1", "zfs", "disk1.raw")
             Stack("zvol", "vmtax-1-zfs/disk1", "none"),
         ),
         (
+            {"volume": "raidz1-zvol", "filesystem": "none"},
+            "/dev/zvol/vmtax-1-raidz/disk1",
+            "/dev/zvol/vmtax-1-raidz/disk1",
+            Stack("zvol", "vmtax-1-raidz/disk1", "none"),
+        ),
+        (
             {"volume": "dataset", "filesystem": "as-is"},
             "vmtax-1-zfs/disk1",
             "/d/mount/disk1.raw",
@@ -78,9 +90,10 @@ def test_how_a_disk_lies_on_its_hosts(levels: dict[str, str], lies_on: str, path
 
 
 def test_the_stack_reaches_the_program_in_the_guest() -> None:
-    argv = Durability(DurabilityParameters()).checking(DEVICE, "/mnt", "", XFS)
+    argv = Durability(DurabilityParameters()).checking(DEVICE, "/mnt", "", XFS, ["/dev/vdc", "/dev/vdd"])
     given = arguments(argv[argv.index("verify") :])
     assert given.stack == XFS and given.device == DEVICE and "control" in given.names
+    assert given.beside == ["/dev/vdc", "/dev/vdd"]
 
 
 # Which disk of which lab.
@@ -88,7 +101,7 @@ def test_the_stack_reaches_the_program_in_the_guest() -> None:
 
 @pytest.fixture
 def spares(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_disk, "spare_logs", lambda one: [SPARE])
+    monkeypatch.setattr(host_disk, "spare_logs", lambda one: [SPARE, SECOND])
 
 
 def machine(**serials: str) -> FakeMachine:
@@ -115,12 +128,16 @@ def test_the_states_of_a_pool_take_longer_than_those_of_a_volume() -> None:
 def test_the_logged_disk_is_the_one_that_is_named() -> None:
     host = machine(vdc="vmtax-spare1\n", vdd="other\n")
     found = find_logged(Lab("blue"), host, Target(devices=("/dev/vdc",)))
-    assert found is not None and found.spare == SPARE
+    assert found is not None and found.spares == (SPARE,)
     assert find_logged(Lab("blue"), host, Target(devices=("/dev/vdd",))) is None
     assert find_logged(Lab("blue"), host, Target()) is None, "files in a directory lie on another disk"
     assert find_logged(None, host, Target(devices=("/dev/vdc",))) is None
-    with pytest.raises(CannotMeasure, match="takes one --disk-device, not 2"):
-        find_logged(Lab("blue"), host, Target(devices=("/dev/vdd", "/dev/vdc")))
+    both = find_logged(
+        Lab("blue"), machine(vdc="vmtax-spare1", vdd="vmtax-spare2"), Target(devices=("/dev/vdd", "/dev/vdc"))
+    )
+    assert both is not None and both.spares == (SECOND, SPARE), "in the order in which they are named"
+    with pytest.raises(CannotMeasure, match="the lab logs no writes to /dev/vdd, and it logs those to other"):
+        find_logged(Lab("blue"), host, Target(devices=("/dev/vdc", "/dev/vdd")))
 
 
 def test_a_log_that_is_gone_is_no_reason_to_look_at_less(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -140,12 +157,15 @@ def test_which_treatments_have_their_disk_on_it() -> None:
         return Treatment("", layer, {f"disk.{name}": level for name, level in levels.items()})
 
     lvm, zvol = (treatment("vm", volume=volume, filesystem="none") for volume in ("lvm", "zvol"))
-    ours, mixed = LoggedDisk(SPARE, Target()), LoggedDisk(SPARE, Target(group="vg0"))
-    assert ours.has(lvm) and ours.has(zvol) and mixed.has(zvol)
-    assert not mixed.has(lvm), "the user's group may be anywhere"
-    assert not ours.has(treatment("vm")), "a file in a directory"
-    assert not ours.has(treatment("nested", volume="lvm", filesystem="none"))
-    assert ours.has(treatment("vm", filesystem="xfs"))
+    raidz = treatment("vm", volume="raidz1-zvol", filesystem="none")
+    four = (SPARE, SECOND, SPARE, SECOND)
+    ours, mixed = LoggedDisks(four, Target()), LoggedDisks(four, Target(group="vg0", pool="tank"))
+    assert ours.of(lvm) == ours.of(zvol) == (SPARE,), "the first carries all that goes over one"
+    assert mixed.of(lvm) == mixed.of(zvol) == (), "the user's group and pool may be anywhere"
+    assert ours.of(raidz) == mixed.of(raidz) == four, "which is always made for the run"
+    assert ours.of(treatment("vm")) == (), "a file in a directory"
+    assert ours.of(treatment("nested", volume="lvm", filesystem="none")) == ()
+    assert ours.of(treatment("vm", filesystem="xfs")) == (SPARE,)
 
 
 @pytest.mark.usefixtures("spares")
@@ -153,7 +173,11 @@ def test_a_run_says_what_of_it_takes_the_whole_host() -> None:
     lvm = Treatment("", "vm", {"disk.volume": "lvm", "disk.filesystem": "none"})
     found = find_logged(Lab("blue"), machine(vdc="vmtax-spare1"), Target(devices=("/dev/vdc",)))
     (said,) = host_disk.notes(Lab("blue"), found, [lvm, Treatment("", "vm", {})])
-    assert said.startswith("Durability: 1 of 2 configurations have their disk on /dev/vdc")
+    assert said.startswith("Durability: of 2 configurations 1 has its disk on /dev/vdc, all writes")
+    four = LoggedDisks((SPARE, SECOND, SPARE, SECOND), Target(devices=("/dev/vdc", "/dev/vdd", "/dev/vde", "/dev/vdf")))
+    raidz = Treatment("", "vm", {"disk.volume": "raidz1-zvol", "disk.filesystem": "none"})
+    (said,) = host_disk.notes(Lab("blue"), four, [lvm, raidz, raidz])
+    assert "1 has its disk on /dev/vdc and 2 have their disks on /dev/vdc, /dev/vdd, /dev/vde, /dev/vdf, all" in said
     (said,) = host_disk.notes(Lab("blue"), None, [lvm])
     assert said.endswith("--disk-device /dev/disk/by-id/virtio-vmtax-spare1.")
     assert host_disk.notes(None, None, [lvm]) == []
@@ -171,6 +195,15 @@ def test_what_lies_on_zfs_takes_zfs_here(monkeypatch: pytest.MonkeyPatch) -> Non
     host_disk.refuse(Lab("blue"), host, on("lvm"), target)
     with pytest.raises(CannotMeasure, match="vmtax image zfs"):
         host_disk.refuse(Lab("blue"), host, on("zvol"), target)
+
+
+def test_every_disk_is_copied_three_times(tmp_path: Path) -> None:
+    disk = tmp_path / "spare1.raw"
+    disk.write_bytes(bytes(2**20))
+    taken = disk.stat().st_blocks * 512
+    spare, small = (SpareLog("vmtax-spare1", disk, disk, size) for size in (2**30, 2**10))
+    assert LoggedDisks((spare,) * 4, Target()).room(2**26) == 4 * 3 * (taken + 2**26)
+    assert LoggedDisks((spare, small), Target()).room(2**26) == 3 * (taken + 2**26) + 3 * 2**10
 
 
 # Put together and apart.
@@ -208,16 +241,16 @@ def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Tools]:
 
 
 def test_a_volume_is_activated_and_goes(tools: Tools) -> None:
-    with assembled(LVM, DEVICE, "/mnt.host") as disk:
+    with assembled(LVM, [DEVICE], "/mnt.host") as disk:
         assert disk.path == "/dev/vmtax-1/disk1"
         assert tools.ran == ["lvchange -ay vmtax-1/disk1"]
     assert tools.ran[1:] == ["lvchange -an vmtax-1/disk1"]
-    with assembled(Stack("partition", "2", "none"), DEVICE, "/mnt.host") as disk:
+    with assembled(Stack("partition", "2", "none"), [DEVICE], "/mnt.host") as disk:
         assert disk.path == "/dev/vdb2"
 
 
 def test_a_pool_is_imported_by_force_and_its_dataset_mounted(tools: Tools, tmp_path: Path) -> None:
-    with assembled(DATASET, DEVICE, str(tmp_path)) as disk:
+    with assembled(DATASET, [DEVICE], str(tmp_path)) as disk:
         assert disk.path == str(tmp_path / "disk1.raw") and disk.image == ""
     imported, mounted, *rest = tools.ran
     assert imported == "zpool import -N -f -o cachefile=none pool"
@@ -227,14 +260,14 @@ def test_a_pool_is_imported_by_force_and_its_dataset_mounted(tools: Tools, tmp_p
 
 def test_an_image_is_checked_and_read_before_its_file_system_is_checked(tools: Tools, tmp_path: Path) -> None:
     tools.failing["qemu-img check"] = 1
-    with assembled(XFS, DEVICE, str(tmp_path)) as disk:
+    with assembled(XFS, [DEVICE], str(tmp_path)) as disk:
         assert disk.path == stacks.CONVERTED and Path(disk.path).exists()
         assert disk.image == "qemu-img check: it failed"
     assert not os.path.lexists(stacks.CONVERTED)
     assert tools.ran[-3:] == [f"umount {tmp_path}", "xfs_repair -n /dev/vmtax-1/disk1", "lvchange -an vmtax-1/disk1"]
     assert disk.damage == ""
     tools.failing["xfs_repair"] = 1
-    with assembled(XFS, DEVICE, str(tmp_path)) as disk:
+    with assembled(XFS, [DEVICE], str(tmp_path)) as disk:
         pass
     assert disk.damage == "the host's file system: xfs_repair ended with 1: and more"
 
@@ -252,7 +285,7 @@ def test_what_cannot_be_put_together_is_lost_and_what_there_is_comes_apart(
     tools: Tools, tmp_path: Path, failing: str, stack: Stack, words: str, is_image: bool
 ) -> None:
     tools.failing[failing] = 1
-    with pytest.raises(Broken) as failure, assembled(stack, DEVICE, str(tmp_path)):
+    with pytest.raises(Broken) as failure, assembled(stack, [DEVICE], str(tmp_path)):
         raise AssertionError("it is not there")
     assert str(failure.value) == words and failure.value.is_image == is_image
     up = [word for word in tools.ran if word.startswith(("lvchange -ay", "zpool import", "mount"))]
@@ -262,25 +295,25 @@ def test_what_cannot_be_put_together_is_lost_and_what_there_is_comes_apart(
 
 def test_an_image_that_is_gone_is_lost(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "disk1.raw").unlink()
-    with pytest.raises(Broken, match=r"disk1\.raw is not there"), assembled(DATASET, DEVICE, str(tmp_path)):
+    with pytest.raises(Broken, match=r"disk1\.raw is not there"), assembled(DATASET, [DEVICE], str(tmp_path)):
         pass
     assert tools.ran[-1] == "zpool export pool"
 
 
 def test_what_stays_in_use_is_tried_again_and_then_no_state_at_all(tools: Tools) -> None:
     tools.failing["lvchange -an"] = 3
-    with assembled(LVM, DEVICE, "/mnt.host"):
+    with assembled(LVM, [DEVICE], "/mnt.host"):
         pass
     assert tools.ran.count("lvchange -an vmtax-1/disk1") == 4
     tools.failing["lvchange -an"] = 10**9
     words = "does not come apart: lvchange -an: it failed"
-    with pytest.raises(RuntimeError, match=words), assembled(LVM, DEVICE, "/mnt.host"):
+    with pytest.raises(RuntimeError, match=words), assembled(LVM, [DEVICE], "/mnt.host"):
         pass
 
 
 def test_a_program_that_is_missing_says_nothing_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", MagicMock(side_effect=FileNotFoundError(2, "No such file")))
-    with pytest.raises(RuntimeError, match="lvchange: No such file"), assembled(LVM, DEVICE, "/mnt.host"):
+    with pytest.raises(RuntimeError, match="lvchange: No such file"), assembled(LVM, [DEVICE], "/mnt.host"):
         pass
 
 
@@ -296,7 +329,7 @@ def test_an_image_is_repaired_only_where_qemu_would(
             return done
 
         monkeypatch.setattr(subprocess, "run", run)
-        with assembled(XFS._replace(repairs=repairs), DEVICE, str(tmp_path)):
+        with assembled(XFS._replace(repairs=repairs), [DEVICE], str(tmp_path)):
             pass
         assert any("-r all" in words for words in tools.ran) == (repairs and dirty)
 
@@ -305,17 +338,55 @@ def test_an_image_is_repaired_only_where_qemu_would(
 
 
 def test_what_was_made_is_on_the_disk_before_it_is_copied(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(b"12345")
-    copies = MagicMock()
-    copies.begin_with.side_effect = lambda disk: log.write_bytes(b"1234567")
-    spare = SpareLog("vmtax-spare1", tmp_path / "spare1.raw", log, 2**30)
+    logs = [tmp_path / "log1", tmp_path / "log2"]
+    spares = [SpareLog(f"vmtax-{log.stem}", log.with_suffix(".raw"), log, 2**30) for log in logs]
     host = FakeMachine(answers={("sync",): "", ("zpool", "sync", "vmtax-1-zfs"): ""})
-    for volume, lies_on in (("zvol", "/dev/zvol/vmtax-1-zfs/disk1"), ("lvm", "/dev/vmtax-1/disk1")):
-        log.write_bytes(b"12345")
+
+    def copies(log: Path) -> MagicMock:
+        found = MagicMock()
+        found.begin_with.side_effect = lambda disk: log.write_bytes(b"1234567")
+        return found
+
+    for volume, lies_on, number in (("zvol", "/dev/zvol/vmtax-1-zfs/disk1", 2), ("lvm", "/dev/vmtax-1/disk1", 1)):
+        for log in logs:
+            log.write_bytes(b"12345")
         settings = DiskSettings.of({"disk.volume": volume, "disk.filesystem": "none"})
         disk = Backing(PurePosixPath(lies_on), settings, 2**26, True, lies_on)
-        kept = host_disk.keep(host, LoggedDisk(spare, Target()), disk, copies)
-        assert (kept.since, kept.whole) == (5, 7), "what was written meanwhile is in the log"
+        each = [copies(log) for log in logs[:number]]
+        kept = host_disk.keep(host, spares[:number], disk, each)
+        assert [one.since for one in kept.disks] == [5] * number
+        assert kept.whole == (7,) * number, "what was written meanwhile is in the logs"
+        assert kept.logs == logs[:number]
+        for one, spare in zip(each, spares, strict=False):
+            one.begin_with.assert_called_with(spare.disk)
     assert host.calls == [("sync",), ("zpool", "sync", "vmtax-1-zfs"), ("sync",)]
-    copies.begin_with.assert_called_with(spare.disk)
+
+
+def test_a_pool_is_looked_for_on_all_disks_that_are_there(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "partitions_of", lambda device: [f"{device}1", f"{device}2"])
+    with assembled(DATASET._replace(filesystem="none"), ["/dev/vdb", "/dev/vdc"], "/mnt.host"):
+        pass
+    where = "-d /dev/vdb1 -d /dev/vdb2 -d /dev/vdc1 -d /dev/vdc2"
+    assert tools.ran[0] == f"zpool import -N -f -o cachefile=none {where} pool"
+
+
+def test_a_disk_that_is_not_what_its_log_says_is_an_error(tmp_path: Path) -> None:
+    local = LocalMachine()
+    first = [(WRITE, 0, block("a")), (FLUSH, 0, b"")]
+    disk, log = tmp_path / "disk", tmp_path / "log"
+    log.write_bytes(log_of(first))
+    disk.write_bytes(block("a") + bytes(SIZE - 4096))
+    (tmp_path / "copies").mkdir()
+    copies = Copies(local, tmp_path / "copies", (), DiskSettings(), SIZE)
+    copies.begin_with(disk)
+    below = HostDisks((HostDisk(disk, log, log.stat().st_size, copies),), (log.stat().st_size,), XFS)
+    log.write_bytes(log_of([*first, (WRITE, 8, block("b"))]))
+    disk.write_bytes(block("a") + block("b") + bytes(SIZE - 8192))
+    try:
+        refuse_unlike(below)
+        disk.write_bytes(block("a") + block("c") + bytes(SIZE - 8192))
+        with pytest.raises(MachineError, match="disk is not what its log and the copy of it say, so nothing counts"):
+            refuse_unlike(below)
+        assert [path.name for path in copies.directory.iterdir() if path.is_dir()] == []
+    finally:
+        local.close()

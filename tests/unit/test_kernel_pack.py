@@ -30,36 +30,38 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_pack() -> Pack:
-    directory = kernel.KIND.home / kernel.key()
+    directory = kernel.KIND.home / kernel.PACK.key()
     directory.mkdir(parents=True)
     (directory / packs.EROFS).write_text("a pack")
-    pack = packs.described(directory / packs.EROFS, kernel=kernel.ANY, version="6.12.57-1/gcc-14", key=kernel.key())
+    pack = packs.described(
+        directory / packs.EROFS, kernel=kernel.ANY, version="6.12.57-1/gcc-14", key=kernel.PACK.key()
+    )
     (directory / packs.INFO).write_text(json.dumps({k: v for k, v in asdict(pack).items() if k != "path"}))
     return pack
 
 
 def test_a_pack_is_of_one_recipe_and_objects_are_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernel.current() is None and not kernel.is_there()
+    assert kernel.PACK.current() is None and not kernel.PACK.is_there()
     pack = make_pack()
-    assert kernel.current() == pack and kernel.is_there() and kernel.useless() == []
-    assert kernel.ensure(lambda event: None) == pack, "it is not built again"
+    assert kernel.PACK.current() == pack and kernel.PACK.is_there() and kernel.PACK.useless() == []
+    assert kernel.PACK.ensure(lambda event: None) == pack, "it is not built again"
     listed = vmtax("image", "list", home=tmp_path).stdout
     assert "kernel pack 6.12.57-1/gcc-14  6 B  current" in listed
     monkeypatch.setattr(kernel, "OBJECTS", build.OBJECTS[1:])
-    assert kernel.current() is None and not kernel.is_there() and kernel.useless() == [pack]
+    assert kernel.PACK.current() is None and not kernel.PACK.is_there() and kernel.PACK.useless() == [pack]
 
 
 def test_a_damaged_pack_is_an_error_with_its_cure() -> None:
     pack = make_pack()
     pack.path.write_text("A pack")
     with pytest.raises(ImageError, match=r"pack\.erofs: damaged .*; `vmtax image kernel --again` builds it anew"):
-        kernel.ensure(lambda event: None)
+        kernel.PACK.ensure(lambda event: None)
 
 
 def test_only_root_builds_and_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(ImageError, match="building the kernel pack needs root: sudo vmtax image kernel"):
-        kernel.ensure(lambda event: None)
+        kernel.PACK.ensure(lambda event: None)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("shutil.which", lambda tool: tool)
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=2**30))

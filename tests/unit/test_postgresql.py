@@ -272,18 +272,20 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_pack() -> Pack:
-    directory = postgresql.KIND.home / postgresql.key()
+    directory = postgresql.KIND.home / postgresql.PACK.key()
     directory.mkdir(parents=True)
     (directory / packs.EROFS).write_text("a pack")
-    pack = packs.described(directory / packs.EROFS, kernel=packs.ANY, version="17.6-0+deb13u1", key=postgresql.key())
+    pack = packs.described(
+        directory / packs.EROFS, kernel=packs.ANY, version="17.6-0+deb13u1", key=postgresql.PACK.key()
+    )
     (directory / packs.INFO).write_text(json.dumps({k: v for k, v in asdict(pack).items() if k != "path"}))
     return pack
 
 
 def test_a_pack_is_of_one_recipe_listed_and_cleaned(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert postgresql.current() is None and not postgresql.is_there()
+    assert postgresql.PACK.current() is None and not postgresql.PACK.is_there()
     pack = make_pack()
-    assert postgresql.current() == pack and postgresql.is_there() and postgresql.useless() == []
+    assert postgresql.PACK.current() == pack and postgresql.PACK.is_there() and postgresql.PACK.useless() == []
     assert "PostgreSQL pack 17.6-0+deb13u1  6 B  current" in vmtax("image", "list", home=own).stdout
     listed = json.loads(vmtax("image", "list", "--json", home=own).stdout)["data"]
     assert [(one["what"], one["usable"]) for one in listed] == [("PostgreSQL pack", True)]

@@ -16,9 +16,8 @@ from vmtax.core.units import format_span
 from vmtax.experiment import preview
 from vmtax.experiment.preview import Line, look, outlook
 from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
-from vmtax.image import kernel
 from vmtax.image.cache import ImageError
-from vmtax.image.packs import Kind
+from vmtax.image.packs import Kind, Userland
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
@@ -136,9 +135,9 @@ def test_a_qemu_that_is_not_there_is_refused_even_where_no_guest_is_measured(opt
 
 def test_a_kernel_pack_that_must_be_built_first_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = load("build")
-    monkeypatch.setattr(kernel, "is_there", lambda: True)
+    monkeypatch.setattr(Userland, "is_there", lambda self: True)
     assert "first" not in said(plan, host())
-    monkeypatch.setattr(kernel, "is_there", lambda: False)
+    monkeypatch.setattr(Userland, "is_there", lambda self: False)
     monkeypatch.setattr("shutil.which", lambda tool: None)
     with pytest.raises(ImageError, match=r"missing .*mmdebstrap .*: apt-get install mmdebstrap util-linux erofs-utils"):
         said(plan, host())
@@ -149,7 +148,7 @@ def test_a_kernel_pack_that_must_be_built_first_is_announced(monkeypatch: pytest
 
 
 def test_a_kernel_build_on_the_host_takes_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "is_there", lambda: True)
+    monkeypatch.setattr(Userland, "is_there", lambda self: True)
     with pytest.raises(CannotMeasure, match=r"on the host takes root, .*; measure as root, or without .*: --layers vm"):
         said(load("build"), host(root=False))
     assert "what" in said(load("build").model_copy(update={"layers": ("vm",)}), host(root=False))

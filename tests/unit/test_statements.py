@@ -107,6 +107,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "15 minutes": power.BACK_WITHIN,
         "110 MiB": postgresql.PACK_BYTES,
         "1 GiB": postgresql.KIND.room,
+        "5 s": None,  # zfs_txg_timeout of ZFS
         "128 MiB": needs.DATABASE_MEMORY_BYTES,
         "64 MiB": durability.DATABASE_BYTES,
         "25 s": durability.EMULATED_DATABASE_SECONDS,

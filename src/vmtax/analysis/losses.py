@@ -19,6 +19,8 @@ from vmtax.workload.durability import (
     STACK_CUT,
     STATES,
     TORN,
+    WITHOUT_DISK,
+    WITHOUT_DISK_LOST,
     is_control,
 )
 from vmtax.workload.durability.records import CONTROL
@@ -28,7 +30,7 @@ WORDS: Mapping[str, str] = {  # kind of end -> what its states are called
     KILLED: "disks of killed guests",
     POWER_CUT: "states of a power cut",
     HOST_CUT: "cuts of the host's power",
-    STACK_CUT: "states of the host's disk",
+    STACK_CUT: "states of the host's disks",
     REAL_CUT: "real power cuts",
 }
 
@@ -94,6 +96,7 @@ class End:
     image_damaged: int | None  # states, by qemu-img check; None: the image has no structure to check
     writers: tuple[Writer, ...]  # without the control
     control: Writer | None  # what never flushes; None: it acknowledged nothing, or was not there
+    without_disk: Count | None = None  # of `count`, those in which one of the host's disks was gone; None: none was
 
     @property
     def has_loss(self) -> bool:
@@ -108,13 +111,16 @@ class End:
     def sentence(self) -> str:
         """ "0 of 2,143 states of a power cut lost anything: at most 0.14 % at 95 %"."""
         states, bound = f"{self.count} {WORDS.get(self.end, self.end)}", f"{self.count.bound} at {percent(CONFIDENCE)}"
+        gone = self.without_disk
         if not self.has_loss:
-            return f"{states} lost anything: {bound}"
+            lacking = f", {gone.states:,} of which had one of the disks gone," if gone else ""
+            return f"{states}{lacking} lost anything: {bound}"
         named = [writer.name for writer in sorted(self.writers, key=_worst_first) if writer.has_loss]
         of = f", most often of {named[0]}" if named else ""
         damaged = f", {' and '.join(self.damage)} damaged" if self.damage else ""
         what = "were damaged" if self.damage and not named else "lost data"
-        return f"{states} {what} ({bound}){of}{damaged}"
+        lacking = f", in {gone} of those with one of the disks gone" if gone else ""
+        return f"{states} {what} ({bound}{lacking}){of}{damaged}"
 
     @property
     def damage(self) -> tuple[str, ...]:
@@ -141,6 +147,7 @@ def end_of(name: str, sums: Mapping[str, int]) -> End:
     states = number(STATES)
     file_system, image = number(FILE_SYSTEM, most=states), number(IMAGE, most=states)
     each = [number(LOST, most=states), file_system, image, *(min(states, max(w.lost, w.torn)) for w in judged)]
+    gone = number(WITHOUT_DISK, most=states)
     return End(
         name,
         Count(states, max(each)),
@@ -148,6 +155,7 @@ def end_of(name: str, sums: Mapping[str, int]) -> End:
         image if f"{NAME}.{name}.{IMAGE}" in sums else None,
         judged,
         next((writer for writer in writers if writer.name == CONTROL and writer.states), None),
+        Count(gone, number(WITHOUT_DISK_LOST, most=gone)) if gone else None,
     )
 
 

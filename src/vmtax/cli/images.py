@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,7 +17,7 @@ from vmtax.cli.command import App
 from vmtax.cli.files import refuse_stdout
 
 if TYPE_CHECKING:
-    from vmtax.image.packs import Pack
+    from vmtax.image.packs import Userland
     from vmtax.report.answers.others import StoredImage
 
 image_app = App(help="Manage root images, which hold the programs that run on every layer.", no_args_is_help=True)
@@ -64,8 +64,8 @@ def image_kernel(
     from vmtax.image import kernel
 
     with progress.open_screen() as emit:
-        pack = kernel.build(emit, again=again)
-    say(f"{_words(pack)}  {pack.path}")
+        pack = kernel.PACK.build(emit, again=again)
+    say(f"kernel pack {pack.version}  {pack.path}")
 
 
 @image_app.command("postgresql")
@@ -77,7 +77,7 @@ def image_postgresql(
     from vmtax.image import postgresql
 
     with progress.open_screen() as emit:
-        pack = postgresql.build(emit, again=again)
+        pack = postgresql.PACK.build(emit, again=again)
     say(f"PostgreSQL pack {pack.version}  {pack.path}")
 
 
@@ -85,7 +85,7 @@ def image_postgresql(
 def image_list(json: AsJson = False) -> None:
     """List the images on this host, and the packs."""
     from vmtax.core.units import format_value
-    from vmtax.image import cache, kernel, postgresql, recipe, zfs
+    from vmtax.image import cache, recipe, zfs
 
     if json:
         answer("images", list(_stored()))
@@ -99,19 +99,19 @@ def image_list(json: AsJson = False) -> None:
     for pack in packs:
         mark = "for no image here" if pack in useless else "for an image here"
         say(f"ZFS {pack.version}  kernel {pack.kernel}  {format_value(pack.bytes, 'B')}  {mark}")
-    for pack in kernel.KIND.all():
-        mark = "of another version of vmtax" if pack in kernel.useless() else "current"
-        say(f"{_words(pack)}  {format_value(pack.bytes, 'B')}  {mark}")
-    for pack in postgresql.KIND.all():
-        mark = "of another version of vmtax" if pack in postgresql.useless() else "current"
-        say(f"PostgreSQL pack {pack.version}  {format_value(pack.bytes, 'B')}  {mark}")
+    for what, userland in _userlands().items():
+        for pack in userland.kind.all():
+            mark = "of another version of vmtax" if pack in userland.useless() else "current"
+            say(f"{what} {pack.version}  {format_value(pack.bytes, 'B')}  {mark}")
     for path in _left():
         say(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")
 
 
-def _words(pack: Pack) -> str:
-    """A kernel pack, as people name it."""
-    return f"kernel pack {pack.version}"
+def _userlands() -> dict[Literal["kernel pack", "PostgreSQL pack"], Userland]:
+    """By what people call their packs."""
+    from vmtax.image import kernel, postgresql
+
+    return {"kernel pack": kernel.PACK, "PostgreSQL pack": postgresql.PACK}
 
 
 def _left() -> list[Path]:
@@ -123,23 +123,19 @@ def _left() -> list[Path]:
 
 def _stored() -> Iterator[StoredImage]:
     """What `image list` says, as data."""
-    from vmtax.image import cache, kernel, postgresql, recipe, zfs
+    from vmtax.image import cache, recipe, zfs
     from vmtax.report.answers.others import StoredImage
 
     for image in cache.images():
         place, usable = str(image.directory), image.recipe == recipe.key()
         yield StoredImage("image", image.identity, place, usable, image.kernel, image.bytes, image.packages)
-    useless = zfs.useless(cache.images())
+    for_none = zfs.useless(cache.images())
     for pack in zfs.KIND.all():
-        yield StoredImage("ZFS pack", pack.version, str(pack.path), pack not in useless, pack.kernel, pack.bytes, None)
-    for pack in kernel.KIND.all():
-        yield StoredImage(
-            "kernel pack", pack.version, str(pack.path), pack not in kernel.useless(), None, pack.bytes, None
-        )
-    for pack in postgresql.KIND.all():
-        yield StoredImage(
-            "PostgreSQL pack", pack.version, str(pack.path), pack not in postgresql.useless(), None, pack.bytes, None
-        )
+        yield StoredImage("ZFS pack", pack.version, str(pack.path), pack not in for_none, pack.kernel, pack.bytes, None)
+    for what, userland in _userlands().items():
+        useless = userland.useless()
+        for pack in userland.kind.all():
+            yield StoredImage(what, pack.version, str(pack.path), pack not in useless, None, pack.bytes, None)
     for path in _left():
         yield StoredImage("not whole", path.name, str(path), False, None, None, None)
 

@@ -144,5 +144,5 @@ def _useless(store: Store, wanted: bool) -> list[tuple[Kind, Pack]]:
         return []
     old = _old(store, wanted)
     for_none = zfs.useless(image for image in cache.images() if image not in old)
-    unused = [(part.KIND, pack) for part in (kernel, postgresql) for pack in part.useless()]
+    unused = [(one.kind, pack) for one in (kernel.PACK, postgresql.PACK) for pack in one.useless()]
     return [*((zfs.KIND, pack) for pack in for_none), *unused]

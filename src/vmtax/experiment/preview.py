@@ -109,11 +109,11 @@ def look(
 
 
 def _lacks_kernel_pack(plan: Plan) -> bool:
-    return any(choice.name == Build.name for choice in plan.workloads) and not kernel.is_there()
+    return any(choice.name == Build.name for choice in plan.workloads) and not kernel.PACK.is_there()
 
 
 def _lacks_postgresql_pack(plan: Plan) -> bool:
-    return needs.databases(plan) > 0 and not postgresql.is_there()
+    return needs.databases(plan) > 0 and not postgresql.PACK.is_there()
 
 
 def _guests_not_here(

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event, Step
-from vmtax.experiment.durability import EndWhileWriting, Verifier, Witness, lines_of, listen
+from vmtax.experiment.checkers import Verifier
+from vmtax.experiment.durability import LISTEN_SECONDS, EndWhileWriting, Kept, Witness, lines_of, listen
 from vmtax.experiment.trial import TrialKey
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, Process
@@ -80,9 +81,9 @@ class EndOrCut(EndWhileWriting):
                     host = cutting.wait(boot_id, cut.disk.path, emit)
                 finally:
                     _hang_up(running.host)
-        found = {"seed": seed, "acknowledged": witness.acknowledged, "command": cut.power.order.words}
+        facts = {"seed": seed, "acknowledged": witness.acknowledged, "command": cut.power.order.words}
         raw.append(
-            json.dumps({**found, "boot_id": boot_id, "seconds_off": round(time.monotonic() - cutting.started, 1)})
+            json.dumps({**facts, "boot_id": boot_id, "seconds_off": round(time.monotonic() - cutting.started, 1)})
         )
         try:
             emit(Step(f"{key.treatment}: copying its disk", str(cut.disk.path)))
@@ -91,10 +92,11 @@ class EndOrCut(EndWhileWriting):
             host.close()
         seen = Counts(image_damaged=None if copies.is_raw else 0)
         emit(Step(f"{key.treatment}: checking its disk", "in a guest of this machine"))
-        with cut.boot_checker() as checker, contextlib.ExitStack() as ends:
-            verifier = Verifier(checker, CHECKED_ID, workload, "", raw)
+        with cut.boot_checker(copies, ()) as checker, contextlib.ExitStack() as ends:
+            verifier = Verifier(checker, [CHECKED_ID], workload, "")
             ends.callback(verifier.end)
-            verifier.verify(seen, REAL_CUT, witness.acknowledged, copies.check_and_convert())
+            found = verifier.verify(witness.acknowledged, copies.check_and_convert())
+        Kept(raw).add(seen, REAL_CUT, witness.acknowledged, found)
         return {REAL_CUT: seen}
 
 
@@ -124,6 +126,6 @@ def _hear_the_last(process: Process, witness: Witness, cutting: Cutting) -> None
     goes_on = True
     while goes_on:
         goes_on = not cutting.is_late and process.poll() is None  # before what it has still said is heard
-        for line in lines_of(process, time.monotonic() + SLICE_SECONDS):
+        for line in lines_of(process, time.monotonic() + SLICE_SECONDS, LISTEN_SECONDS):
             if line is not None:
                 witness.hear(line)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vmtax.core.events import Event, Step
 from vmtax.image import packs, recipe
-from vmtax.image.packs import ANY, Kind, Pack
+from vmtax.image.packs import ANY, Kind, Pack, Userland
 from vmtax.machine.local import LocalMachine
 from vmtax.workload.build import OBJECTS
 
@@ -39,7 +39,7 @@ STAGES = (
 )
 
 
-def key() -> str:
+def _key() -> str:
     """Digest of all that decides what a pack holds, but for the versions that Debian has just now."""
     words = (str(LAYOUT), recipe.SUITE, recipe.COMPONENTS, *PACKAGES, *recipe.EXCLUDED, *EROFS, *OBJECTS)
     return packs.key_of(*words, _script())
@@ -47,31 +47,6 @@ def key() -> str:
 
 def _script() -> bytes:
     return resources.files("vmtax.image").joinpath(SCRIPT).read_bytes()
-
-
-def current() -> Pack | None:
-    """The pack of the present recipe, verified; None where there is none. A damaged one raises ImageError."""
-    return KIND.find(key(), ANY)
-
-
-def useless() -> list[Pack]:
-    """The packs of another recipe."""
-    return [pack for pack in KIND.all() if pack.key != key()]
-
-
-def is_there() -> bool:
-    """Whether a build is spared. Its file is not looked at."""
-    return any(pack.key == key() for pack in KIND.all())
-
-
-def ensure(emit: Emit) -> Pack:
-    """The pack, built where there is none; a damaged one is an error."""
-    return current() or build(emit)
-
-
-def build(emit: Emit, *, again: bool = False) -> Pack:
-    """Build the pack; `again`: also when there is one already."""
-    return KIND.build(emit, current, lambda keeper, work: _make(keeper, work, emit), again=again)
 
 
 def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
@@ -82,6 +57,9 @@ def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
     file = packs.erofs(keeper, work / "made", tree, *EROFS)
     version = packs.package_version(keeper, tree, SOURCE)
     compiler = keeper.run("chroot", str(tree), COMPILER, "-dumpfullversion").strip()
-    pack = packs.described(file, kernel=ANY, version=f"{version}/gcc-{compiler}", key=key())
+    pack = packs.described(file, kernel=ANY, version=f"{version}/gcc-{compiler}", key=_key())
     emit(Step(KIND.building, f"Linux {version}", 1.0))
     return pack
+
+
+PACK = Userland(KIND, _key, _make)

@@ -247,6 +247,35 @@ class Kind:
         return "\n".join([f"{self.building}: mmdebstrap ended with {code}:", *words[-12:]])
 
 
+@dataclass(frozen=True, slots=True)
+class Userland:
+    """Packs of one kind that any kernel runs: programs with their libraries, made from a recipe of this version."""
+
+    kind: Kind
+    key: Callable[[], str]  # digest of all that decides what a pack holds, but for the versions that Debian has now
+    make: Callable[[LocalMachine, Path, Emit], Pack]  # in a new directory
+
+    def current(self) -> Pack | None:
+        """The pack of the present recipe, verified; None where there is none. A damaged one raises ImageError."""
+        return self.kind.find(self.key(), ANY)
+
+    def useless(self) -> list[Pack]:
+        """The packs of another recipe."""
+        return [pack for pack in self.kind.all() if pack.key != self.key()]
+
+    def is_there(self) -> bool:
+        """Whether a build is spared. Its file is not looked at."""
+        return any(pack.key == self.key() for pack in self.kind.all())
+
+    def ensure(self, emit: Emit) -> Pack:
+        """The pack, built where there is none; a damaged one is an error."""
+        return self.current() or self.build(emit)
+
+    def build(self, emit: Emit, *, again: bool = False) -> Pack:
+        """Build the pack; `again`: also when there is one already."""
+        return self.kind.build(emit, self.current, lambda keeper, work: self.make(keeper, work, emit), again=again)
+
+
 def key_of(*parts: str | bytes) -> str:
     """The key of a pack that these parts decide, but for the versions that Debian has just now."""
     digest = hashlib.sha256()

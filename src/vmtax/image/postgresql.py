@@ -8,7 +8,7 @@ from pathlib import Path
 from vmtax.core.events import Event, Step
 from vmtax.core.units import format_room
 from vmtax.image import packs, recipe
-from vmtax.image.packs import ANY, Kind, Pack
+from vmtax.image.packs import ANY, Kind, Pack, Userland
 from vmtax.machine.local import LocalMachine
 
 Emit = Callable[[Event], None]
@@ -38,30 +38,10 @@ STAGES = (
 )
 
 
-def key() -> str:
+def _key() -> str:
     """Digest of all that decides what a pack holds, but for the version that Debian has just now."""
     words = (str(LAYOUT), recipe.SUITE, recipe.COMPONENTS, *PACKAGES, NO_CLUSTER, *recipe.EXCLUDED, *WITHOUT, *EROFS)
     return packs.key_of(*words)
-
-
-def current() -> Pack | None:
-    """The pack of the present recipe, verified; None where there is none. A damaged one raises ImageError."""
-    return KIND.find(key(), ANY)
-
-
-def useless() -> list[Pack]:
-    """The packs of another recipe."""
-    return [pack for pack in KIND.all() if pack.key != key()]
-
-
-def is_there() -> bool:
-    """Whether a build is spared. Its file is not looked at."""
-    return any(pack.key == key() for pack in KIND.all())
-
-
-def build(emit: Emit, *, again: bool = False) -> Pack:
-    """Build the pack; `again`: also when there is one already."""
-    return KIND.build(emit, current, lambda keeper, work: _make(keeper, work, emit), again=again)
 
 
 def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
@@ -69,6 +49,9 @@ def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
     tree = KIND.debian(keeper, work, PACKAGES, STAGES, emit, NO_CLUSTER, *without)
     file = packs.erofs(keeper, work / "made", tree, *EROFS)
     version = packs.package_version(keeper, tree, SERVER)
-    pack = packs.described(file, kernel=ANY, version=version, key=key())
+    pack = packs.described(file, kernel=ANY, version=version, key=_key())
     emit(Step(KIND.building, f"PostgreSQL {version}", 1.0))
     return pack
+
+
+PACK = Userland(KIND, _key, _make)

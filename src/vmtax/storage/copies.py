@@ -6,7 +6,7 @@ import errno
 import os
 import select
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from vmtax.core.machines import first_line
@@ -61,6 +61,15 @@ class Copies:
     @property
     def is_raw(self) -> bool:
         return self.settings.format == "raw"
+
+    def twin(self, number: int) -> Copies:
+        """More files for states of the same disk, in a directory in this one; `before` is the same file."""
+        own = replace(self, directory=self.directory / f"checker{number}")
+        own.directory.mkdir(mode=0o700)
+        os.link(self.before, own.before)
+        _empty(own.disk, self.size)
+        _replace(self.before, own.image)  # when it boots, a guest's kernel looks for partitions
+        return own
 
     def keep_before(self, machine: Machine, disk: Backing) -> None:
         """Keep the disk of a guest that has not run yet; one that is no qcow2 is all zeros.
@@ -159,7 +168,7 @@ def _empty(path: Path, size: int) -> None:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Its contents; the file stays the same one."""
+    """Its contents; a file that is there stays the same one."""
     _empty(target, 0)
     file = os.open(target, os.O_RDWR)
     try:

@@ -60,11 +60,16 @@ class RawFile:
         return RawFile(machine, path, size)
 
 
-def check_free(machine: Machine, directory: PurePosixPath, size: int) -> None:
-    """Raises StorageError where `size` bytes do not fit into a directory's file system."""
+def free_bytes(machine: Machine, directory: PurePosixPath) -> int:
+    """Of a directory's file system."""
     blocks, _, block = machine.run("stat", "-f", "-c", "%a %S", str(directory)).strip().partition(" ")
     what = f"free blocks of {directory} and their size"
-    free = int(number_of(machine, what, blocks) * number_of(machine, what, block))
+    return int(number_of(machine, what, blocks) * number_of(machine, what, block))
+
+
+def check_free(machine: Machine, directory: PurePosixPath, size: int) -> None:
+    """Raises StorageError where `size` bytes do not fit into a directory's file system."""
+    free = free_bytes(machine, directory)
     if free < size * 1.05:
         raise StorageError(
             f"{machine.path}: {directory} has {format_room(free)} free, {format_room(size)} are needed; "

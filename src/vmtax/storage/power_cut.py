@@ -8,6 +8,7 @@ were logged. A write in flight while a flush is carried out is taken for flushed
 
 from __future__ import annotations
 
+import bisect
 import mmap
 import os
 import random
@@ -19,6 +20,7 @@ from pathlib import Path
 from vmtax.storage.write_log import EMPTY, BadLog, Entry, entries
 
 BLOCK = 4096  # bytes that a drive writes whole or not at all
+CHUNK_BLOCKS = 256  # that are written at once
 TRIES = 10  # draws for each state that is wanted, until there are no more different ones
 Acknowledged = Mapping[str, int]  # writer -> records
 
@@ -46,11 +48,15 @@ class History:
 
     def place(self, end: int) -> int:
         """How many entries end within the first `end` bytes of the log."""
-        return sum(entry.end <= end for entry in self.entries)
+        return bisect.bisect_right(self.entries, end, key=lambda entry: entry.end)
 
     def flushed(self, place: int) -> int:
         """Of the first `place` entries, how many are on the disk: those up to the last flush."""
         return self._flushed[place]
+
+    def unflushed(self, place: int) -> Sequence[Entry]:
+        """Of the first `place` entries those after the last flush."""
+        return self.entries[self.flushed(place) : place]
 
     def moments(self, first: int, count: int, seed: int) -> list[Moment]:
         """At most `count` different ones from place `first` on, in their order; the end of the log is among them.
@@ -133,12 +139,19 @@ class Disk:
 
     def _apply(self, entry: Entry, file: int, without: Collection[int] = ()) -> None:
         """Carry out one request, without these of its blocks."""
-        for number, start in enumerate(range(0, entry.length, BLOCK)):
-            length = min(BLOCK, entry.length - start)
-            if number not in without:
-                # Bytes, not a view: what an error leaves behind would keep the log mapped.
-                data = bytes(self._history.log[entry.data + start :][:length]) if entry.data else bytes(length)
-                os.pwrite(file, data, entry.offset + start)
+        number, last = 0, -(-entry.length // BLOCK)
+        while number < last:
+            if number in without:
+                number += 1
+                continue
+            end = number + 1
+            while end < last and end - number < CHUNK_BLOCKS and end not in without:
+                end += 1
+            start, length = number * BLOCK, min(end * BLOCK, entry.length) - number * BLOCK
+            # Bytes, not a view: what an error leaves behind would keep the log mapped.
+            data = bytes(self._history.log[entry.data + start :][:length]) if entry.data else bytes(length)
+            os.pwrite(file, data, entry.offset + start)
+            number = end
 
 
 def copy_sparse(source: Path | int, target: int) -> None:
@@ -175,8 +188,8 @@ def known(
     pairs, latest = list(heard), dict[str, int]()
     for end, data in ((0, memoryview(b"")), *((entry.end, _data(history, entry)) for entry in history.entries)):
         while pairs and pairs[0][0] <= end:
-            latest = _most(latest, pairs.pop(0)[1])
-        latest = _most(latest, {name: number - 1 for name, number in written(data).items()})
+            latest = most(latest, pairs.pop(0)[1])
+        latest = most(latest, {name: number - 1 for name, number in written(data).items()})
         found.append(latest)
     return found
 
@@ -185,5 +198,6 @@ def _data(history: History, entry: Entry) -> memoryview:
     return history.log[entry.data :][: entry.length] if entry.data else memoryview(b"")
 
 
-def _most(one: Acknowledged, other: Acknowledged) -> dict[str, int]:
+def most(one: Acknowledged, other: Acknowledged) -> dict[str, int]:
+    """All that either knows."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}

@@ -16,6 +16,7 @@ from vmtax.meter import GuestMeter, Meter, new_guest_meters, new_meters
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
+from vmtax.storage.power_cuts import Lengths
 from vmtax.testbed.power import Power
 from vmtax.workload import Site, Workload
 from vmtax.workload.durability.stacks import Stack
@@ -50,13 +51,25 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class HostDisk:
-    """The disk of a host whose writes are all logged, under that of a guest. Files of the machine that runs vmtax."""
+    """A disk of a host whose writes are all logged, under that of a guest. Files of the machine that runs vmtax."""
 
+    disk: Path
     log: Path
     since: int  # bytes that the log had before `copies.before` was copied
-    whole: int  # bytes that it had afterwards: with what came up to here, the copy is what the disk was
     copies: Copies  # of that disk
-    stack: Stack  # how the guest's disk lies on it
+
+
+@dataclass(frozen=True, slots=True)
+class HostDisks:
+    """All on which a guest's disk lies."""
+
+    disks: tuple[HostDisk, ...]
+    whole: Lengths  # of their logs after they were copied: with what came up to here, the copies are what they were
+    stack: Stack  # how the guest's disk lies on them
+
+    @property
+    def logs(self) -> list[Path]:
+        return [disk.log for disk in self.disks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +80,12 @@ class Cut:
     ended: Guest  # that guest, or the outer VM, which is its host
     inside: str  # the file on the disk of that outer VM in which the guest's disk lies; "" where there is none
     disk: Backing  # of the one that is ended, on the host under test
-    log: PurePosixPath  # of all that QEMU writes to that, there; not there where `host_disk` has one
+    log: PurePosixPath  # of all that QEMU writes to that, there; not there where `host_disks` have theirs
     copies: Copies  # what is rebuilt of it, on the machine that runs vmtax
-    boot_checker: Callable[[], AbstractContextManager[Guest]]  # there, with the disks of both. Raises BootFailed
-    host_disk: HostDisk | None = None  # None: what its host does below its disk is not looked at
+    # There: a guest with the disks that copies of the guest's and of the host's disks are. Raises BootFailed.
+    boot_checker: Callable[[Copies, Sequence[Copies]], AbstractContextManager[Guest]]
+    checkers: int = 1  # such guests that there is room for at once
+    host_disks: HostDisks | None = None  # None: what its host does below its disk is not looked at
     power: Power | None = None  # of its host, which is cut in place of the guest; None: that keeps it
 
 

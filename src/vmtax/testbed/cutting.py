@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Container, Iterator
+import os
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -14,23 +15,25 @@ from vmtax.hypervisor import Drive, Guest, GuestSpec, Qemu, boot, choose, probe_
 from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.image.place import place
 from vmtax.machine import Machine
+from vmtax.meter.memory import available_memory
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, RawFile
 from vmtax.storage.copies import Copies
-from vmtax.storage.file import check_free
+from vmtax.storage.file import check_free, free_bytes
 from vmtax.testbed import disks, host_disk, needs
-from vmtax.testbed.base import Cut, HostDisk
+from vmtax.testbed.base import Cut, HostDisks
 from vmtax.testbed.databases import DatabasePack, open_pack
 from vmtax.testbed.disks import Disks
-from vmtax.testbed.host_disk import LoggedDisk
+from vmtax.testbed.host_disk import LoggedDisks
 from vmtax.testbed.session import Session
 
 CUT_ID = "cut"  # name of the disk to which is written until the end
 CHECKED_ID = "checked"
-HOST_ID = "host"
+HOST_ID = "host{}"
 # What a device held before would be taken for what was written. Constant text.
 ZEROS = ("blkdiscard", "--zeroout")
 ZERO_SECONDS = 600.0
+MOST_AT_ONCE = 8  # guests that check
 HOST_MEMORY = 2**30  # bytes, of a guest that has ZFS in it, and checks XFS
 # Everything is written now, so that nothing but the writers writes later.
 MAKE_FILE_SYSTEM = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0")
@@ -47,8 +50,9 @@ class Checking:
     tree: str  # the image there
     directory: PurePosixPath  # there, for copies of disks
     size: int  # bytes of the disk of each guest
+    room: int  # bytes that the copies of one guest that checks take
     database_pack: DatabasePack | None = None  # there; None where no database is written
-    logged: LoggedDisk | None = None  # the disk of the host under test; None: it is not looked at
+    logged: LoggedDisks | None = None  # disks of the host under test; None: they are not looked at
 
     @staticmethod
     def make(
@@ -56,7 +60,7 @@ class Checking:
         spec: GuestSpec | None,
         directory: PurePosixPath,
         plan: Plan,
-        logged: LoggedDisk | None = None,
+        logged: LoggedDisks | None = None,
         impossible: Container[str] = (),
     ) -> Checking:
         """`spec`: what boots guests on the host under test, where that is the machine that runs vmtax; else None.
@@ -65,7 +69,7 @@ class Checking:
         Raises QemuError, CannotMeasure, and StorageError where `directory` has too little room.
         """
         local = session.local
-        check_room(local, directory, plan, logged)
+        room = check_room(local, directory, plan, logged)
         placed = place(local, local, session.image, session.emit)
         assert placed.tree is not None
         if spec is None:
@@ -74,22 +78,33 @@ class Checking:
         pack = open_pack(session, local, plan)
         spec = replace(spec, name="checking", packs=(pack.file,) if pack else ())
         if logged is not None:
-            tried = [one for one in plan.treatments()[0] if one.name not in impossible and logged.has(one)]
+            tried = [one for one in plan.treatments()[0] if one.name not in impossible and logged.of(one)]
             layers = host_disk.zfs_layers(session.image, tried)
             spec = replace(spec, layers=layers, memory_bytes=HOST_MEMORY)
-        return Checking(session, spec, placed.tree, directory, needs.cut_size(plan.build_workloads()), pack, logged)
+        return Checking(
+            session, spec, placed.tree, directory, needs.cut_size(plan.build_workloads()), room, pack, logged
+        )
 
     @contextlib.contextmanager
-    def boot(self, copies: Copies, host: HostDisk | None = None) -> Iterator[Guest]:
-        """A guest that has the file `copies.disk`, and that of `host`, and gets to see what is written to them."""
+    def boot(self, copies: Copies, below: Sequence[Copies]) -> Iterator[Guest]:
+        """A guest that has the file `copies.disk`, and those of the host's disks, and sees what is written to them."""
         # The file changes under it between two states, so it must be read through the same page cache.
         settings = DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")
-        files = {CHECKED_ID: copies.disk, **({HOST_ID: host.copies.disk} if host else {})}
+        files = {CHECKED_ID: copies.disk, **{HOST_ID.format(place): one.disk for place, one in enumerate(below, 1)}}
         spec = replace(self.spec, disks=tuple(Drive(str(path), settings, name=name) for name, path in files.items()))
         with boot(self.session.local, spec, self.session.credentials, self.session.local) as guest:
             if self.database_pack is not None:
                 self.database_pack.mount(guest)
             yield guest
+
+    def most_checkers(self) -> int:
+        """How many such guests the machine that runs vmtax has CPUs, memory and room for; 1 at least."""
+        local = self.session.local
+        memory = available_memory(local) or 0
+        # One more is booted where something is lost.
+        by_memory = memory // (self.spec.memory_bytes + needs.QEMU_MEMORY_BYTES) - 1
+        by_room = free_bytes(local, self.directory) // max(self.room, 1)
+        return max(1, min(MOST_AT_ONCE, len(os.sched_getaffinity(0)), by_memory, by_room))
 
     def qemu_img(self, directory: Path) -> tuple[str, ...]:
         local = self.session.local
@@ -97,10 +112,14 @@ class Checking:
         return image_program(self.tree, "qemu-img", Reach(write=(str(directory),)), *alone(root=is_root))
 
 
-def check_room(local: Machine, directory: PurePosixPath, plan: Plan, logged: LoggedDisk | None) -> None:
-    """Raises StorageError where a directory of the machine that runs vmtax has too little room for the copies."""
+def check_room(local: Machine, directory: PurePosixPath, plan: Plan, logged: LoggedDisks | None) -> int:
+    """Bytes that the copies of one guest that checks take. Raises StorageError where `directory`, of the machine that
+    runs vmtax, has less.
+    """
     size = needs.cut_size(plan.build_workloads())
-    check_free(local, directory, needs.cut_room(plan) + (logged.room(size) if logged else 0))
+    room = needs.cut_room(plan) + (logged.room(size) if logged else 0)
+    check_free(local, directory, room)
+    return room
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +129,7 @@ class Prepared:
     drive: Drive
     disk: Backing
     copies: Copies
-    host_disk: HostDisk | None = None
+    host_disks: HostDisks | None = None
 
 
 def prepare(
@@ -131,11 +150,13 @@ def prepare(
         copies = _copies(session, checking, disk, stack)
         copies.keep_before(made.machine, disk)
         return Prepared(drive, disk, copies)
-    if checking.logged is not None and checking.logged.has(treatment):
+    spares = checking.logged.of(treatment) if checking.logged is not None else ()
+    if spares:
         copies = _copies(session, checking, disk, stack)
         copies.keep_before(made.machine, disk)
-        spare = Backing(PurePosixPath(checking.logged.spare.disk), size=checking.logged.spare.size)
-        below = host_disk.keep(made.machine, checking.logged, disk, _copies(session, checking, spare, stack))
+        backings = [Backing(PurePosixPath(spare.disk), size=spare.size) for spare in spares]
+        each = [_copies(session, checking, backing, stack) for backing in backings]
+        below = host_disk.keep(made.machine, spares, disk, each)
         return Prepared(drive, disk, copies, below)
     return _with_log(session, checking, made.machine, made.provisioner.ground.ours, drive, disk, stack)
 
@@ -191,6 +212,6 @@ def lay_out(outer: Machine, device: str, mount: str, disk: str, size: int) -> No
 
 def cut_of(checking: Checking, prepared: Prepared, device: str, ended: Guest, inside: str = "") -> Cut:
     """What it takes to end that guest, or the outer VM of the one that writes."""
-    log, copies, host = PurePosixPath(prepared.drive.log), prepared.copies, prepared.host_disk
-    power = checking.session.power
-    return Cut(device, ended, inside, prepared.disk, log, copies, lambda: checking.boot(copies, host), host, power)
+    log, host = PurePosixPath(prepared.drive.log), prepared.host_disks
+    most, power = checking.most_checkers(), checking.session.power
+    return Cut(device, ended, inside, prepared.disk, log, prepared.copies, checking.boot, most, host, power)

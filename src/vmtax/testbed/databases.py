@@ -32,5 +32,5 @@ def open_pack(session: Session, host: Machine, plan: Plan) -> DatabasePack | Non
     """The pack on that host, built where there is none; None where no database is written. Raises ImageError."""
     if not needs.databases(plan):
         return None
-    pack = session.postgresql_pack or postgresql.current() or postgresql.build(session.emit)
+    pack = session.postgresql_pack or postgresql.PACK.ensure(session.emit)
     return DatabasePack(pack, place_pack(host, session.local, pack, session.emit))

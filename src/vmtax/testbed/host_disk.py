@@ -1,13 +1,16 @@
-"""The disk of a lab whose writes are all logged, under the guest's: found, copied, and how the guest's lies on it.
+"""Disks of a lab whose writes are all logged, under the guest's: found, copied, and how the guest's lies on them.
 
-What the log has at any moment is what that disk holds if the lab loses its power then. So nothing need be cut, and all
-of the lab's kernel is tried: its volumes, file systems and page cache.
+What the logs have at any moment is what these disks hold if the lab loses its power then. So nothing need be cut, and
+all of the lab's kernel is tried: its volumes, file systems and page cache.
 """
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings, Volume
@@ -15,19 +18,24 @@ from vmtax.image import cache, zfs
 from vmtax.image.cache import Image
 from vmtax.lab.home import Lab
 from vmtax.lab.write_logs import SpareLog, spare_logs
-from vmtax.machine import Machine, Reader
+from vmtax.machine import Machine, MachineError, Reader
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.storage.copies import Copies
-from vmtax.testbed.base import HostDisk
+from vmtax.storage.ground import RAIDZ_DISKS
+from vmtax.storage.power_cut import Disk, Moment, opened
+from vmtax.storage.power_cuts import Lengths, at_rest, lengths
+from vmtax.testbed.base import HostDisk, HostDisks
 from vmtax.testbed.disks import backing_of
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload.durability import CHECK_SECONDS, EMULATED_CHECK_SECONDS, EMULATED_STACK_SECONDS, Durability
 from vmtax.workload.durability.stacks import NO_FILE_SYSTEM, Stack
 
 ZVOLS = "/dev/zvol/"
+COMPARISONS = 5  # that are tried, for a host writes what is left in its page cache
 COPIES = 3  # of a disk that is rebuilt: before, what is flushed, and a state
 SYNC_SECONDS = 300.0
+REST_SECONDS = 60.0  # until no log grows for an instant, when nobody writes
 UNUSED = (
     "Durability: the lab logs all writes to its spare disks, and no disk of this run lies on one, so what its host does"
     " below the image is not tried: --disk-device /dev/disk/by-id/virtio-{}."
@@ -38,57 +46,70 @@ PARTITION = ("sh", "-c", 'cat "/sys/class/block/$(basename "$(realpath -e "$1")"
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedDisk:
-    """The one disk of a lab that --disk-device names, all writes to which are logged."""
+class LoggedDisks:
+    """The disks of a lab that --disk-device names, all writes to which are logged."""
 
-    spare: SpareLog
+    spares: tuple[SpareLog, ...]  # for each device of the target
     target: Target
 
-    def has(self, treatment: Treatment) -> bool:
-        """Whether the guest's disk of a treatment lies on it."""
+    def of(self, treatment: Treatment) -> tuple[SpareLog, ...]:
+        """Those on which the guest's disk of a treatment lies; () where it lies elsewhere."""
         settings = backing_of(treatment)
+        volume = settings.volume
         if treatment.layer != "vm" or settings.lies_in_directory:
-            return False
-        named = self.target.group if settings.volume.is_lvm else self.target.pool if settings.volume.is_zfs else None
-        return named is None
+            return ()
+        named = self.target.group if volume.is_lvm else self.target.pool if volume.is_zfs else None
+        if volume.is_raidz:
+            return self.spares[:RAIDZ_DISKS]
+        return self.spares[:1] if named is None else ()
 
     def room(self, size: int) -> int:
-        """Bytes that copies of it take, once it has a guest's disk of `size` bytes."""
-        return COPIES * min(self.spare.size, self.spare.disk.stat().st_blocks * 512 + size)
+        """Bytes that copies of them take, once they have a guest's disk of `size` bytes."""
+        return sum(COPIES * min(spare.size, spare.disk.stat().st_blocks * 512 + size) for spare in self.spares)
 
 
-def find_logged(one: Lab | None, machine: Machine | Reader, target: Target) -> LoggedDisk | None:
+def find_logged(one: Lab | None, machine: Machine | Reader, target: Target) -> LoggedDisks | None:
     """None where the host is no lab that logs, or no such disk of it is named. Only reads. Raises CannotMeasure."""
     spares = {spare.serial: spare for spare in spare_logs(one)} if one is not None else {}
     if not spares:
         return None
     found = [spares.get(machine.try_run(*SERIAL, device).stdout.strip()) for device in target.devices]
-    first = next(filter(None, found), None)
-    if first is not None and len(found) > 1:
-        raise CannotMeasure(
-            f"{machine.path}: durability in a lab that logs its writes takes one --disk-device, not {len(found)}: what"
-            " was written first to several disks is in none of their logs"
-        )
-    if first is None:
+    logged = tuple(spare for spare in found if spare is not None)
+    if not logged:
         return None
-    if one is not None and not first.log.is_file():
-        raise CannotMeasure(f"{first.log} is gone, the log of {target.devices[0]}: start lab {one.name} again")
-    return LoggedDisk(first, target)
+    if len(logged) < len(found):
+        raise CannotMeasure(
+            f"{machine.path}: the lab logs no writes to {target.devices[found.index(None)]}, and it logs those to other"
+            " devices of --disk-device: for durability name only spare disks, virtio-vmtax-spare1 and so on"
+        )
+    for spare, device in zip(logged, target.devices, strict=True):
+        if one is not None and not spare.log.is_file():
+            raise CannotMeasure(f"{spare.log} is gone, the log of {device}: start lab {one.name} again")
+    return LoggedDisks(logged, target)
 
 
-def notes(one: Lab | None, found: LoggedDisk | None, treatments: Sequence[Treatment]) -> list[str]:
+def notes(one: Lab | None, found: LoggedDisks | None, treatments: Sequence[Treatment]) -> list[str]:
     """What a reader must know of what is tried in a lab that logs its writes. Raises LabError."""
     if found is None:
         spares = spare_logs(one) if one is not None else []
         return [UNUSED.format(spares[0].serial)] if spares else []
     guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
-    number = sum(found.has(treatment) for treatment in guests)
+    number = sum(bool(found.of(treatment)) for treatment in guests)
     if not number:
-        return [UNUSED.format(found.spare.serial)]
+        return [UNUSED.format(found.spares[0].serial)]
+    several = sum(len(found.of(treatment)) > 1 for treatment in guests)
+    where = " and ".join(filter(None, (_on(found, number - several, 1), _on(found, several, RAIDZ_DISKS))))
     return [
-        f"Durability: {number} of {len(guests)} configurations have their disk on {found.target.devices[0]}, all writes"
-        " to which the lab logs: a power cut of theirs takes the whole host."
+        f"Durability: of {len(guests)} configurations {where}, all writes to which the lab logs: a power cut of theirs"
+        " takes the whole host."
     ]
+
+
+def _on(found: LoggedDisks, number: int, disks: int) -> str:
+    """How many configurations lie on the first `disks`."""
+    names = found.target.devices[:disks]
+    verb = "has its disk" if number == 1 else "have their disks"
+    return f"{number} {verb} on {', '.join(names)}" if number else ""
 
 
 def more_seconds(one: Lab | None, machine: Machine | Reader, target: Target, found: Plan, *, emulated: bool) -> float:
@@ -100,7 +121,7 @@ def more_seconds(one: Lab | None, machine: Machine | Reader, target: Target, fou
     each = sum(
         EMULATED_STACK_SECONDS[_kind(treatment)] - EMULATED_CHECK_SECONDS
         for treatment in found.treatments()[0]
-        if logged.has(treatment)
+        if logged.of(treatment)
     )
     return trials[0].parameters.states * each * (1.0 if emulated else CHECK_SECONDS / EMULATED_CHECK_SECONDS)
 
@@ -109,7 +130,7 @@ def _kind(treatment: Treatment) -> str:
     """Of EMULATED_STACK_SECONDS."""
     settings = backing_of(treatment)
     if settings.volume.is_zfs:
-        return "pool"
+        return "RAIDZ1" if settings.volume.is_raidz else "pool"
     return "volume" if settings.filesystem == NO_FILE_SYSTEM else "file system"
 
 
@@ -132,19 +153,59 @@ def refuse(one: Lab | None, machine: Machine | Reader, treatments: Sequence[Trea
     found = find_logged(one, machine, target)
     image = cache.current()
     if found is not None and image is not None:
-        zfs_layers(image, [treatment for treatment in treatments if found.has(treatment)])
+        zfs_layers(image, [treatment for treatment in treatments if found.of(treatment)])
 
 
-def keep(host: Machine, logged: LoggedDisk, disk: Backing, copies: Copies) -> HostDisk:
-    """Copy the disk as it is before the guest writes. Raises MachineError."""
+def keep(host: Machine, spares: Sequence[SpareLog], disk: Backing, copies: Sequence[Copies]) -> HostDisks:
+    """Copy the disks as they are before the guest writes, each to one of `copies`. Raises MachineError."""
     stack = stack_of(host, disk)
     host.run("sync", timeout=SYNC_SECONDS)  # what an earlier guest left would be written amid what is tried
     if disk.settings.volume.is_zfs:  # on which sync(1) does nothing with sync=disabled
         host.run("zpool", "sync", stack.pool, timeout=SYNC_SECONDS)
-    since = logged.spare.log.stat().st_size
-    # While the host may write to it: what changed meanwhile is in the log.
-    copies.begin_with(logged.spare.disk)
-    return HostDisk(logged.spare.log, since, logged.spare.log.stat().st_size, copies, stack)
+    found = []
+    for spare, each in zip(spares, copies, strict=True):
+        found.append(HostDisk(spare.disk, spare.log, spare.log.stat().st_size, each))
+        # While the host may write to it: what changed meanwhile is in the log.
+        each.begin_with(spare.disk)
+    whole = at_rest([spare.log for spare in spares], REST_SECONDS)
+    if whole is None:
+        raise MachineError(f"{host.path}: its disks were never at rest together for {REST_SECONDS:.0f} s")
+    return HostDisks(tuple(found), whole, stack)
+
+
+def refuse_unlike(below: HostDisks) -> None:
+    """Raises MachineError where a disk is not what is rebuilt of it from its log: then no state of it was right.
+
+    Takes some seconds, in which the host must write nothing to them.
+    """
+    for _ in range(COMPARISONS):
+        at = at_rest(below.logs, REST_SECONDS)
+        if at is None:
+            continue
+        unlike = _unlike(below, at)
+        if lengths(below.logs) != at:  # the host wrote meanwhile
+            continue
+        if unlike:
+            raise MachineError(f"{unlike} is not what its log and the copy of it say, so nothing counts")
+        return
+    raise MachineError("the host wrote to its disks all the time, so they were not compared with what was rebuilt")
+
+
+def _unlike(below: HostDisks, at: Lengths) -> Path | None:
+    """The first disk that was not what is rebuilt of it, when its log had that length."""
+    for one, end in zip(below.disks, at, strict=True):
+        own = one.copies.twin(0)
+        try:
+            with (
+                opened(one.log, one.since) as history,
+                contextlib.closing(Disk(history, own.before, own.flushed)) as disk,
+            ):
+                disk.write(Moment(history.place(end), None), own.image)
+            if not own.local.succeeds("cmp", "--silent", str(own.image), str(one.disk)):
+                return one.disk
+        finally:
+            shutil.rmtree(own.directory)
+    return None
 
 
 def stack_of(host: Machine, disk: Backing) -> Stack:

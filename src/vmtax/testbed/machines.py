@@ -106,14 +106,14 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
     Raises CannotMeasure and what the parts raise.
     """
     builds = any(choice.name == Build.name for choice in plan.workloads)
-    pack = kernel.current() if builds else None
+    pack = kernel.PACK.current() if builds else None
     session = Session(
         hosts.local,
         image,
         Credentials.make(hosts.local),
         emit,
         kernel_pack=pack,
-        postgresql_pack=postgresql.current() if needs.databases(plan) else None,
+        postgresql_pack=postgresql.PACK.current() if needs.databases(plan) else None,
         wired=_wired(hosts, image, emit, options),
         power=Power(plan.host, options.power_cut) if options.power_cut else None,
     )

@@ -293,7 +293,7 @@ def _peer_of_lab(on: Provisioned) -> str:
 def _open_kernel_pack(on: Examined) -> KernelPack:
     """On the host, and mounted where the host itself builds: from the same file system as in a guest."""
     host, session = on.host, on.session
-    pack = session.kernel_pack or kernel.build(session.emit)
+    pack = session.kernel_pack or kernel.PACK.build(session.emit)
     file = place_pack(host, session.local, pack, session.emit)
     if "host" not in on.plan.layers:
         return KernelPack(pack, file, None)

@@ -28,7 +28,7 @@ class DurabilityEnd(Part):
     """All states of one kind of end, over all rounds."""
 
     end: str  # guest-killed: QEMU was; power-cut: rebuilt from the log of writes; host-cut: a host's power was cut;
-    # stack-cut: rebuilt from the log of writes to the host's own disk; real-cut: the host under test lost its power
+    # stack-cut: rebuilt from the logs of writes to the host's own disks; real-cut: the host under test lost its power
     states: int  # in which something had been acknowledged
     lost: int  # of these, with a loss of any writer but the control, or with damage
     low: float  # lower bound of the share that is lost, one-sided, at `confidence`
@@ -37,15 +37,19 @@ class DurabilityEnd(Part):
     image_damaged: int | None  # states, by qemu-img check; null: a raw image has nothing to check
     writers: Sequence[DurabilityWriter]  # without the control
     control: DurabilityWriter | None  # null: none had acknowledged anything
+    states_without_disk: int | None  # of the states, those in which one of the host's disks was gone; null: none ever
+    lost_without_disk: int | None  # of these, with a loss
 
     @classmethod
     def made(cls, found: End) -> Self:
-        count, control = found.count, found.control
+        count, control, gone = found.count, found.control, found.without_disk
         return cls.of(
             found,
             **{"states": count.states, "lost": count.lost, "low": count.low, "high": count.high},
             writers=[DurabilityWriter.of(writer) for writer in found.writers],
             control=None if control is None else DurabilityWriter.of(control),
+            states_without_disk=None if gone is None else gone.states,
+            lost_without_disk=None if gone is None else gone.lost,
         )
 
 

@@ -57,9 +57,14 @@ OF_OUTER = (
     " a plain disk; other file systems and volumes of a host are not tried."
 )
 OF_HOST = (
-    "A stack cut is the same of the host's own disk: a lab logged all that reached it, and in each state the volume or"
-    " pool, the file system and the image on it were put together again, with what they replay, before the guest's disk"
-    " was read. What the host does with a flush is tried; the drive's own cache is not."
+    "A stack cut is the same of the host's own disks: a lab logged all that reached them, and in each state the volume"
+    " or pool, the file system and the image on it were put together again, with what they replay, before the guest's"
+    " disk was read. What the host does with a flush is tried; the drive's own cache is not."
+)
+OF_SEVERAL = (
+    "RAIDZ1 lies on several disks, each with a log of its own: its states are of moments at which none of these logs"
+    " grew, so all disks had at once what they have there; on each, writes after its own last flush may be missing."
+    " Which disk is gone, where one is, is drawn for each state."
 )
 OF_REAL = (
     "In a real cut the host under test lost its power while a guest on it wrote, by the command of --power-cut, and the"
@@ -169,6 +174,8 @@ def _notes(found: Survival) -> Iterator[Paragraph]:
         yield Paragraph(OF_HOST, "note")
     if REAL_CUT in found.ends:
         yield Paragraph(OF_REAL, "note")
+    if any(end.without_disk for one in whole for end in one.ends):
+        yield Paragraph(OF_SEVERAL, "note")
 
 
 def _each(one: Evidence, analysis: Analysis, number: int) -> Section:

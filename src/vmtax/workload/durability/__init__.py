@@ -28,7 +28,7 @@ ENDS: Mapping[str, str] = {
     KILLED: "QEMU is killed, and the disk is what its host then has of it",
     HOST_CUT: "the host really loses its power: the outer VM, in which a nested guest writes, is killed",
     POWER_CUT: "the host loses its power: states of the disk, rebuilt from QEMU's log of its writes",
-    STACK_CUT: "the host loses its power: states of its own disk, and on that all that lies between it and the guest's",
+    STACK_CUT: "the host loses its power: states of its own disks, and on them all that lies below the guest's",
     REAL_CUT: "the host under test loses its power by the command of --power-cut: its disk, once it is back",
 }
 # Of these many states are rebuilt; the others are counted as often as a guest was ended.
@@ -44,7 +44,7 @@ USUAL_WRITERS = (
 )
 CHECK_SECONDS, EMULATED_CHECK_SECONDS = 0.1, 0.5  # of one state of a guest's disk
 # Of one state of a host's disk, emulated, by what of it is put together; where nothing is, it takes as much less.
-EMULATED_STACK_SECONDS = {"volume": 1.3, "file system": 3.0, "pool": 6.0}
+EMULATED_STACK_SECONDS = {"volume": 1.3, "file system": 3.0, "pool": 6.0, "RAIDZ1": 12.0}
 # Of each PostgreSQL server: what its database takes of the disk; until it serves, and to recover and check one state.
 DATABASE_BYTES = 64 * 2**20
 DATABASE_SECONDS, EMULATED_DATABASE_SECONDS = 2.0, 25.0
@@ -55,7 +55,9 @@ NAME = "durability"
 NEEDED_STATES = 300
 STATES, LOST, TORN = "states", "lost", "torn"  # measures, of an end or of one of its writers
 FILE_SYSTEM, IMAGE = "file_system_damaged", "image_damaged"  # and of an end
+WITHOUT_DISK, WITHOUT_DISK_LOST = "states_without_disk", "lost_without_disk"
 TOTALS = (STATES, LOST, FILE_SYSTEM, IMAGE)
+TOTALS_WITHOUT_DISK = (WITHOUT_DISK, WITHOUT_DISK_LOST)  # of STACK_CUT
 OF_WRITER = (STATES, LOST, TORN)
 
 
@@ -145,10 +147,17 @@ class Counts:
     lost: int = 0
     file_system_damaged: int = 0
     image_damaged: int | None = None  # None: the image has no structure that could be
+    states_without_disk: int | None = None  # of the states; None: no disk of several was ever taken away
+    lost_without_disk: int | None = None  # of those
     of_writer: dict[str, dict[str, int]] = field(default_factory=dict)  # writer -> OF_WRITER -> states
 
-    def add(self, state: Mapping[str, object], acknowledged: Mapping[str, int], image: str) -> None:
-        """One state, as the guest's program found it. `image`: what qemu-img found; "" nothing, or it has nothing."""
+    def add(
+        self, state: Mapping[str, object], acknowledged: Mapping[str, int], image: str, *, without_disk: bool = False
+    ) -> None:
+        """One state, as the guest's program found it.
+
+        image: what qemu-img found; "" nothing, or it has nothing; without_disk: one of the host's disks was gone
+        """
         writers = {name for name, count in acknowledged.items() if count > 0}
         if all(is_control(name) for name in writers):
             return
@@ -168,7 +177,11 @@ class Counts:
         self.file_system_damaged += damaged
         if self.image_damaged is not None:
             self.image_damaged += bool(image)
-        self.lost += hurt or damaged or bool(image)
+        is_lost = hurt or damaged or bool(image)
+        self.lost += is_lost
+        if without_disk:
+            self.states_without_disk = (self.states_without_disk or 0) + 1
+            self.lost_without_disk = (self.lost_without_disk or 0) + is_lost
 
 
 class Durability(Workload[DurabilityParameters]):
@@ -187,6 +200,14 @@ class Durability(Workload[DurabilityParameters]):
         TORN: Measure("states in which acknowledged data were torn", TORN, may_be_zero=True),
         FILE_SYSTEM: Measure("states in which a file system was damaged", "file system damaged", may_be_zero=True),
         IMAGE: Measure("states in which qemu-img check found damage", "image damaged", may_be_zero=True),
+        WITHOUT_DISK: Measure(
+            "states in which one of the host's disks was gone", "states without a disk", may_be_zero=True
+        ),
+        WITHOUT_DISK_LOST: Measure(
+            "states with a loss, of those in which one of the host's disks was gone",
+            "lost without a disk",
+            may_be_zero=True,
+        ),
     }
     parameters_type = DurabilityParameters
     layers = frozenset({"vm", "nested"})
@@ -203,7 +224,10 @@ class Durability(Workload[DurabilityParameters]):
         return [
             metric(end, measure, writer)
             for end in ENDS
-            for writer, measures in (("", TOTALS), *((name, OF_WRITER) for name in self.writers))
+            for writer, measures in (
+                ("", TOTALS + (TOTALS_WITHOUT_DISK if end == STACK_CUT else ())),
+                *((name, OF_WRITER) for name in self.writers),
+            )
             for measure in measures
         ]
 
@@ -237,21 +261,24 @@ class Durability(Workload[DurabilityParameters]):
         """The argv of what writes in the guest."""
         return (*_program("write"), directory, str(parse_bytes(self.parameters.room)), *self.writers)
 
-    def checking(self, device: str, mount: str, inside: str = "", stack: Stack | None = None) -> tuple[str, ...]:
+    def checking(
+        self, device: str, mount: str, inside: str = "", stack: Stack | None = None, beside: Sequence[str] = ()
+    ) -> tuple[str, ...]:
         """The argv of what checks states, in another guest.
 
         `inside`: the file that is the guest's disk, where `device` is that of its host; "": it is the guest's
-        `stack`: how the guest's disk lies on `device`, the disk of a host under test
+        `stack`: how the guest's disk lies on `device` and those `beside` it, the disks of a host under test
         """
         below = "" if stack is None else json.dumps(stack._asdict())
         given = {"--options": self.parameters.mount_options, "--inside": inside, "--stack": below}
-        options = [word for name, value in given.items() if value for word in (name, value)]
+        pairs = [*given.items(), *(("--beside", other) for other in beside)]
+        options = [word for name, value in pairs if value for word in (name, value)]
         return (*_program("verify"), *options, device, mount, *self.writers)
 
     def measured(self, found: Mapping[str, Counts]) -> Iterator[Measurement]:
         """Pure."""
         for end, seen in found.items():
-            counts = {name: getattr(seen, name) for name in TOTALS}
+            counts = {name: getattr(seen, name) for name in (*TOTALS, *TOTALS_WITHOUT_DISK)}
             yield from (Measurement(metric(end, name), float(n)) for name, n in counts.items() if n is not None)
             for writer, each in seen.of_writer.items():
                 yield from (Measurement(metric(end, name, writer), float(count)) for name, count in each.items())
@@ -265,7 +292,7 @@ def is_control(writer: str) -> bool:
 def metric(end: str, measure: str, writer: str = "") -> Metric:
     """One count of one end; of a writer where one is named."""
     name = ".".join(filter(None, (NAME, end, writer, measure)))
-    return Metric(name, "1", "higher" if measure == STATES else "lower")
+    return Metric(name, "1", "higher" if measure in (STATES, WITHOUT_DISK) else "lower")
 
 
 def _program(command: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The program of plan `durability` that runs in a guest: it writes, or it checks what states of a disk hold.
 
     write DIRECTORY BYTES NAME... [--pause SECONDS]
-    verify DEVICE MOUNTPOINT NAME... [--options OPTIONS] [--inside FILE] [--stack JSON] [--no-check]
+    verify DEVICE MOUNTPOINT NAME... [--options OPTIONS] [--inside FILE] [--stack JSON] [--beside DEVICE]...
+           [--no-check]
 
 `write` is described in writers.py. `verify` reads one JSON object a line, {"state": 12, "acknowledged": {NAME: 40}}:
 records 1 to 40 of NAME had been acknowledged when the disk became what it is now. It mounts DEVICE, which replays the
@@ -11,9 +12,9 @@ journal, checks the records, unmounts, checks the file system, forgets what the 
 
 with empty words where nothing is wrong, and only the writers that had acknowledged something. A line that it cannot
 use, or a state that it cannot check, has "error": WORDS besides. With --inside, DEVICE is the disk of a host, which is
-mounted first and holds the guest's disk as FILE. With --stack, it is the disk of a host on which the guest's disk lies
-as stacks.py describes; then the answer has "image": WORDS besides, of what qemu-img finds, and a line with
-"whole": true only asks whether the guest's disk is found.
+mounted first and holds the guest's disk as FILE. With --stack, DEVICE and those that --beside names are the disks of a
+host on which the guest's lies as stacks.py describes; then the answer has "image": WORDS besides, of what qemu-img
+finds, and a line with "whole": true only asks whether the guest's disk is found.
 
 Shipped as text together with the modules before it in source.py's list, so it imports the standard library only.
 """
@@ -32,11 +33,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vmtax.workload.durability.checks import MOST_WORDS, Expected, Found, check
 from vmtax.workload.durability.records import writer_problem
-from vmtax.workload.durability.stacks import TOOLS, Broken, Stack, assembled, parts_of, stack_of
+from vmtax.workload.durability.stacks import TOOLS, Broken, Stack, assembled, partitions_of, stack_of
 from vmtax.workload.durability.writers import LIBC, Output, words_of, write
 
 FILE_SYSTEM = "ext4"
@@ -51,6 +52,9 @@ LOOP_SET_FD, LOOP_CLEAR, LOOP_GET_FREE = 0x4C00, 0x4C01, 0x4C82  # linux/loop.h
 FLUSH_BUFFERS = 0x1261  # BLKFLSBUF: write what is dirty, forget the rest, as `blockdev --flushbufs` does
 BUSY_SECONDS = 5.0  # for a file system that is still in use
 RETRY_SECONDS = 0.05
+KERNEL_LOG = "/dev/kmsg"
+RECORD_BYTES = 8192  # of that log
+MOST_RECORDS = 3  # that are told
 E2FSCK = ("e2fsck", "-f", "-n")
 
 
@@ -62,6 +66,29 @@ def mount(device: str, mountpoint: str, options: str = "") -> None:
     _called(
         LIBC.mount(device.encode(), mountpoint.encode(), FILE_SYSTEM.encode(), ctypes.c_ulong(flags), data.encode())
     )
+
+
+@contextlib.contextmanager
+def kernel_log() -> Iterator[Callable[[], str]]:
+    """What tells, in brackets, what the kernel has said since; "" where that is nothing, or not for us."""
+    try:
+        file = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        yield lambda: ""
+        return
+    try:
+        os.lseek(file, 0, os.SEEK_END)
+        yield lambda: _said(file)
+    finally:
+        os.close(file)
+
+
+def _said(log: int) -> str:
+    records = []
+    with contextlib.suppress(OSError):  # BlockingIOError at the end
+        while record := os.read(log, RECORD_BYTES):
+            records.append(record.decode(errors="replace").partition(";")[2].partition("\n")[0])
+    return f" ({'; '.join(records[-MOST_RECORDS:])[:MOST_WORDS]})" if records else ""
 
 
 def unmount(mountpoint: str) -> None:
@@ -161,7 +188,7 @@ def verify_inside(
 
 
 def verify_stack(
-    device: str,
+    devices: Sequence[str],
     mountpoint: str,
     stack: Stack,
     acknowledged: Mapping[str, int] | None,
@@ -169,22 +196,23 @@ def verify_stack(
     thorough: bool,
     seen: Expected,
 ) -> tuple[str, str, dict[str, Found]]:
-    """The same of a guest's disk that a host has on its own; what is wrong with its image is the second answer.
+    """The same of a guest's disk that a host has on its own ones; what is wrong with its image is the second answer.
 
     acknowledged: None where nothing is to be read from the guest's disk
     """
-    for part in parts_of(device):
+    parts = [part for device in devices for part in (device, *partitions_of(device))]
+    for part in parts:
         forget(part)
     problem, found = "", dict[str, Found]()
     try:
-        with assembled(stack, device, f"{mountpoint}.host") as disk, contextlib.ExitStack() as ends:
+        with assembled(stack, devices, f"{mountpoint}.host") as disk, contextlib.ExitStack() as ends:
             if acknowledged is not None:
                 path = ends.enter_context(looped(disk.path)) if stack.image else disk.path
                 problem, found = verify_state(path, mountpoint, acknowledged, options, thorough, seen)
     except Broken as error:
         return ("", str(error), {}) if error.is_image else (str(error), "", {})
     finally:
-        for part in parts_of(device):
+        for part in parts:
             forget(part)
     return problem or disk.damage, disk.image, found
 
@@ -209,10 +237,11 @@ def verify_state(
     Raises OSError where it stays in use, which says nothing of what is on it.
     """
     forget(device)
-    try:
-        mount(device, mountpoint, options)
-    except OSError as error:
-        return f"mount refused: {words_of(error)}", {}
+    with kernel_log() as said:
+        try:
+            mount(device, mountpoint, options)
+        except OSError as error:
+            return f"mount refused: {words_of(error)}{said()}", {}
     try:
         found = check(mountpoint, acknowledged, expected)
     finally:
@@ -249,6 +278,7 @@ def verify(
     thorough: bool = True,
     inside: str = "",
     stack: Stack | None = None,
+    beside: Sequence[str] = (),
 ) -> None:
     """Check one state for each line, and answer each with one."""
     expected = Expected()
@@ -261,7 +291,8 @@ def verify(
             state, acknowledged, whole = asked(line, names)
             if stack is not None:
                 records = None if whole else acknowledged
-                problem, image, found = verify_stack(device, mountpoint, stack, records, options, thorough, expected)
+                devices = (device, *beside)
+                problem, image, found = verify_stack(devices, mountpoint, stack, records, options, thorough, expected)
                 answer = {"image": image}
             elif inside:
                 problem, found = verify_inside(device, mountpoint, inside, acknowledged, options, thorough, expected)
@@ -295,6 +326,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     checking.add_argument("--options", default="")
     checking.add_argument("--inside", default="", metavar="FILE")
     checking.add_argument("--stack", type=stack_of, metavar="JSON")
+    checking.add_argument("--beside", action="append", default=[], metavar="DEVICE")
     checking.add_argument("--no-check", dest="thorough", action="store_false")
     for command in (writing, checking):
         command.add_argument("names", nargs="+", metavar="NAME")
@@ -310,7 +342,8 @@ def main(words: Sequence[str]) -> int:
     given, output = arguments(words), Output(1)
     if given.command == "verify":
         where = (given.device, given.mountpoint, given.names)
-        verify(iter(sys.stdin), output, *where, given.options, given.thorough, given.inside, given.stack)
+        how = (given.options, given.thorough, given.inside, given.stack, given.beside)
+        verify(iter(sys.stdin), output, *where, *how)
         return 0
     threading.Thread(target=end_with_input, daemon=True).start()
     try:

@@ -1,6 +1,6 @@
-"""What lies between a host's disk and a guest's: partition, volume or pool, file system, image. Put together and apart.
+"""What lies between a host's disks and a guest's: partition, volume, pool, file system, image. Put together, apart.
 
-A state of a host's disk is read as the host would read it once its power is back: LVM's volume is activated, ZFS's
+A state of a host's disks is read as the host would read it once its power is back: LVM's volume is activated, ZFS's
 pool imported, which replays its intent log, the file system mounted, which replays its journal, and a qcow2 image
 checked. Nothing here uses udev, which the guest that checks has not.
 
@@ -17,7 +17,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 TOOLS = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
@@ -40,7 +40,7 @@ NO_FILE_SYSTEM = "none"  # the guest's disk is the volume itself
 
 
 class Stack(NamedTuple):
-    """Where a guest's disk is on that of its host."""
+    """Where a guest's disk is on those of its host."""
 
     volume: str  # "partition", "lvm", "zvol" or "dataset"
     place: str  # the number of a partition, GROUP/NAME of LVM, POOL/NAME of ZFS
@@ -84,14 +84,14 @@ def stack_of(text: str) -> Stack:
 
 
 @contextlib.contextmanager
-def assembled(stack: Stack, device: str, mountpoint: str) -> Iterator[Assembled]:
+def assembled(stack: Stack, devices: Sequence[str], mountpoint: str) -> Iterator[Assembled]:
     """The guest's disk, until it is taken apart again.
 
-    device: the host's disk; mountpoint: for the file system of the host
+    devices: the host's disks, several of a pool alone; mountpoint: for the file system of the host
     Raises Broken where it cannot be put together, and RuntimeError where it does not come apart.
     """
     with contextlib.ExitStack() as below:
-        volume = _volume(stack, device, below)
+        volume = _volume(stack, devices, below)
         if stack.filesystem == NO_FILE_SYSTEM:
             yield Assembled(volume)
             return
@@ -127,15 +127,15 @@ def _damage(stack: Stack, volume: str) -> str:
     return f"the host's file system: {check[0]} ended with {done.returncode}: {words}"
 
 
-def parts_of(device: str) -> list[str]:
-    """The device and its partitions."""
-    return [device, *sorted(glob.glob(f"{device}[0-9]*"))]
+def partitions_of(device: str) -> list[str]:
+    """The partitions of the device."""
+    return sorted(glob.glob(f"{device}[0-9]*"))
 
 
-def _volume(stack: Stack, device: str, ends: contextlib.ExitStack) -> str:
+def _volume(stack: Stack, devices: Sequence[str], ends: contextlib.ExitStack) -> str:
     """The block device, or the dataset, in which the guest's disk is; `ends` gets its end."""
     if stack.volume == "partition":
-        return f"{device}{stack.place}"
+        return f"{devices[0]}{stack.place}"
     if stack.volume == "lvm":
         try:
             _need("LVM", "lvchange", *LVM, "-ay", stack.place)
@@ -144,7 +144,7 @@ def _volume(stack: Stack, device: str, ends: contextlib.ExitStack) -> str:
             raise
         ends.callback(_apart, "lvchange", *LVM, "-an", stack.place)
         return f"/dev/{stack.place}"
-    where = [word for part in parts_of(device)[1:] for word in ("-d", part)]
+    where = [word for device in devices for part in partitions_of(device) for word in ("-d", part)]
     # Not mounted by itself, nor kept in a list of pools: it was another machine's, hence the force.
     _need("ZFS", "zpool", "import", "-N", "-f", "-o", "cachefile=none", *where, stack.pool)
     ends.callback(_apart, "zpool", "export", stack.pool)

@@ -1,0 +1,258 @@
+"""Guests that check the states of cut disks: several at once, each with files of its own that hold the states.
+
+An emulated guest makes a mistake now and then. So before the first loss that a guest finds counts, the same state is
+made again from the log, in other files, and another guest, booted for it, must find the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from vmtax.core.machines import first_line
+from vmtax.core.records import Json
+from vmtax.hypervisor import Guest
+from vmtax.machine import MachineError, Process
+from vmtax.machine.pipes import read_line
+from vmtax.storage.copies import Copies
+from vmtax.storage.power_cut import Disk, History
+from vmtax.storage.power_cuts import Disks, State, States
+from vmtax.testbed.base import Cut
+from vmtax.testbed.cutting import CHECKED_ID, HOST_ID
+from vmtax.workload.durability import Counts, Durability
+from vmtax.workload.durability.stacks import Stack
+
+MOUNT = "/mnt"
+STATE_SECONDS = 120.0  # to check one state
+WORTH = 20  # states that one more guest must spare the others: it takes seconds to boot
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is in one state of a disk."""
+
+    answer: Json  # of the program in the guest
+    image: str  # what qemu-img finds wrong with the image; "" where that is nothing
+
+    def is_loss(self, acknowledged: Mapping[str, int]) -> bool:
+        counts = Counts()
+        counts.add(self.answer, acknowledged, self.image)
+        return counts.lost > 0
+
+    @property
+    def verdict(self) -> object:
+        """What two guests must agree on."""
+        writers = self.answer.get("writers") or {}
+        hurt = {name: (one["lost"] > 0, one["torn"] > 0) for name, one in writers.items()}
+        return bool(self.answer["file_system"]), bool(self.image), hurt
+
+    def words(self) -> str:
+        return json.dumps({**self.answer, "image": self.image})
+
+
+class Verifier:
+    """The program that checks states, in a guest of its own."""
+
+    def __init__(
+        self, guest: Guest, disks: Sequence[str], workload: Durability, inside: str, stack: Stack | None = None
+    ) -> None:
+        """`disks`: the names of the guest's disks that hold the states."""
+        self._number, self._console = 0, guest.console
+        device, *beside = filter(None, map(guest.spec.device, disks))
+        assert len(beside) + 1 == len(disks)
+        if inside or stack:
+            guest.machine.run("modprobe", "loop")
+        if stack is not None and stack.modules:
+            guest.machine.run("modprobe", "-a", *stack.modules)
+        self._process = guest.machine.start(*workload.checking(device, MOUNT, inside, stack, beside))
+
+    def refuse_unread(self) -> None:
+        """Raises MachineError where a disk is not read that has all that was written to it."""
+        state = self._asked({"state": 0, "acknowledged": {}, "whole": True})
+        if wrong := state["file_system"] or state["image"]:
+            raise MachineError(f"the host's disk cannot be read here as it was before anything was tried: {wrong}")
+
+    def verify(self, acknowledged: Mapping[str, int], image: str) -> Found:
+        """Of the state that the disks now have. `image`: what qemu-img has found. Raises MachineError."""
+        self._number += 1
+        answer = self._asked({"state": self._number, "acknowledged": dict(acknowledged)})
+        return Found(answer, image or str(answer.get("image", "")))
+
+    def _asked(self, wanted: Json) -> Json:
+        self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
+        self._process.stdin.flush()
+        try:
+            answer = read_answer(self._process, STATE_SECONDS)
+        except MachineError as failure:
+            raise MachineError(f"{failure}\n{wanted}\n{self._console.text()}") from None
+        try:
+            state: Json = json.loads(answer)
+        except ValueError:
+            raise MachineError(f"no state, but {answer[:100]!r}: {first_line(self._process.stderr_tail())}") from None
+        if error := state.get("error"):
+            raise MachineError(f"a state could not be checked: {error}")
+        return state
+
+    def end(self) -> None:
+        self._process.stop()
+
+
+class Checker:
+    """One guest, and the files that hold the states for it."""
+
+    def __init__(self, checks: Checks, number: int, guest: Guest, guests: Copies, disks: Disks) -> None:
+        """`guests`: copies of the disk of the guest that was ended."""
+        self._checks, self._guests, self._disks = checks, guests, disks
+        self._is_confirmed = False
+        cut, workload, host = checks.cut, checks.workload, checks.cut.host_disks
+        self._of_guest = Verifier(guest, [CHECKED_ID], workload, cut.inside) if host is None or not number else None
+        names = [HOST_ID.format(place) for place in range(1, len(host.disks) + 1)] if host else []
+        self._of_host = Verifier(guest, names, workload, "", host.stack) if host else None
+
+    def check_ended(self, acknowledged: Mapping[str, int]) -> Found:
+        """What the disk has that the ended guest left, of which a copy is in its files. Raises MachineError."""
+        assert self._of_guest is not None
+        return self._of_guest.verify(acknowledged, self._guests.check_and_convert())
+
+    def refuse_unread(self, state: State) -> None:
+        """Raises MachineError where the host's disks, of which that is a state with everything, cannot be read."""
+        if self._of_host is not None:
+            self._disks.write(state)
+            self._of_host.refuse_unread()
+
+    def check(self, state: State) -> Found:
+        """Raises MachineError; also where another guest finds something else."""
+        found = self._found(state)
+        if not self._is_confirmed and found.is_loss(self._checks.states.acknowledged(state)):
+            with self._checks.opened() as other:
+                again = other._found(state)
+            if again.verdict != found.verdict:
+                raise MachineError(
+                    "two guests checked the same state and do not agree, so nothing counts:"
+                    f" {self._checks.states.words(state)}: {found.words()}, then {again.words()}"
+                )
+            self._is_confirmed = True
+        return found
+
+    def _found(self, state: State) -> Found:
+        self._disks.write(state)
+        then = self._checks.states.acknowledged(state)
+        if self._of_host is not None:
+            return self._of_host.verify(then, "")
+        assert self._of_guest is not None
+        return self._of_guest.verify(then, self._guests.check_and_convert())
+
+    def end(self) -> None:
+        for verifier in filter(None, (self._of_guest, self._of_host)):
+            verifier.end()
+
+
+@dataclass
+class Checks:
+    """The states of one trial's disks, and the guests that check them."""
+
+    cut: Cut
+    workload: Durability
+    histories: Sequence[History]  # of the disks whose states are rebuilt
+    states: States
+    _numbers: Iterator[int] = field(default_factory=itertools.count, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Checker]:
+        """A guest that checks; the first has the copies of the trial itself, the others their own.
+
+        Raises BootFailed, MachineError.
+        """
+        with self._lock:
+            number = next(self._numbers)
+        host = self.cut.host_disks
+        with contextlib.ExitStack() as ends:
+            guests = _of_checker(self.cut.copies, number, ends)
+            below = [_of_checker(disk.copies, number, ends) for disk in host.disks] if host else []
+            rebuilt = below or [guests]
+            each = [Disk(history, of.before, of.flushed) for history, of in zip(self.histories, rebuilt, strict=True)]
+            disks = Disks(each, [of.image for of in rebuilt])
+            ends.callback(disks.close)
+            guest = ends.enter_context(self.cut.boot_checker(guests, below))
+            checker = Checker(self, number, guest, guests, disks)
+            ends.callback(checker.end)
+            yield checker
+
+    def checked(self, first: Checker, drawn: Sequence[State]) -> Iterator[tuple[State, Found]]:
+        """Each state with what was found in it, as they become known; in several guests where that is worth it.
+
+        Raises what the first guest that failed said.
+        """
+        todo, results = iter(drawn), queue.SimpleQueue[tuple[State, Found] | Exception | None]()
+
+        def following() -> State | None:
+            with self._lock:
+                return next(todo, None)
+
+        def work() -> None:
+            try:
+                with self.opened() as checker:
+                    while (state := following()) is not None:
+                        results.put((state, checker.check(state)))
+            except Exception as error:
+                results.put(error)
+            finally:
+                results.put(None)
+
+        working = min(self.cut.checkers, len(drawn) // WORTH) - 1
+        if working < 1:
+            yield from ((state, first.check(state)) for state in drawn)
+            return
+        # Its threads live as long as the guests: the kernel kills a bubblewrap whose parent, a thread, is gone.
+        pool = ThreadPoolExecutor(working, "checker")
+        try:
+            for _ in range(working):
+                pool.submit(work)
+            while working:
+                state = following()
+                if state is not None:
+                    yield state, first.check(state)
+                while working and (state is None or not results.empty()):
+                    one = results.get()
+                    if isinstance(one, Exception):
+                        raise one
+                    if one is None:
+                        working -= 1
+                    else:
+                        yield one
+            # The others may have ended before the first took the last states.
+            while (state := following()) is not None:
+                yield state, first.check(state)
+        except Exception:
+            with self._lock:
+                todo = iter(())
+            pool.shutdown()
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the guard ends its guests
+
+
+def _of_checker(copies: Copies, number: int, ends: contextlib.ExitStack) -> Copies:
+    """The same for the first guest; for any other its own, which go with `ends`."""
+    if not number:
+        return copies
+    own = copies.twin(number)
+    ends.callback(shutil.rmtree, own.directory)
+    return own
+
+
+def read_answer(process: Process, seconds: float) -> str:
+    """The next line. Raises MachineError where none comes."""
+    try:
+        return read_line(process.stdout, time.monotonic() + seconds).decode(errors="replace").strip()
+    except TimeoutError:
+        raise MachineError(f"no answer within {seconds:.0f} s: {first_line(process.stderr_tail())}") from None
