@@ -241,7 +241,7 @@ def not_there_again(treatments: Sequence[Treatment]) -> dict[str, str]:
         elif one.layer == "vm" and not backing_of(one).lies_in_directory:
             found[one.name] = (
                 "--power-cut takes a disk that is there again when the host is back, a file in a directory of it:"
-                " disk.volume=none, disk.filesystem=as-is"
+                " disk.volume=plain, disk.filesystem=as-is"
             )
     return found
 
