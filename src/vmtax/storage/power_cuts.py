@@ -139,7 +139,7 @@ class States:
         seeds = ", ".join("none" if moment.seed is None else str(moment.seed) for moment in state.moments)
         lacks = any(moment.seed is not None for moment in state.moments)
         partly = f", without some of those since the last flush (seed {seeds})" if lacks else ""
-        gone = f", disk {' and '.join(str(number + 1) for number in state.gone)} gone" if state.gone else ""
+        gone = "".join(f", disk {number + 1} gone" for number in state.gone)
         return f"after {places} of {entries} requests{partly}{gone}"
 
 
