@@ -21,6 +21,7 @@ from vmtax.storage.write_log import EMPTY, BadLog, Entry, entries
 
 BLOCK = 4096  # bytes that a drive writes whole or not at all
 CHUNK_BLOCKS = 256  # that are written at once
+COMPARED_BYTES = 2**20  # of two disks at a time
 TRIES = 10  # draws for each state that is wanted, until there are no more different ones
 Acknowledged = Mapping[str, int]  # writer -> records
 
@@ -125,7 +126,7 @@ class Disk:
         """Have `target`, which is there, hold the disk at that moment; none before the one of the last call."""
         flushed = self._history.flushed(moment.place)
         for entry in self._history.entries[self._place : flushed]:
-            self._apply(entry, self._flushed)
+            _carry_out(self._history.log, entry, self._flushed)
         self._place = max(self._place, flushed)
         file = os.open(target, os.O_RDWR)
         try:
@@ -133,25 +134,63 @@ class Disk:
             copy_sparse(self._flushed, file)
             missing = self._history.missing(moment)
             for place in range(flushed, moment.place):
-                self._apply(self._history.entries[place], file, missing.get(place, frozenset()))
+                _carry_out(self._history.log, self._history.entries[place], file, missing.get(place, frozenset()))
         finally:
             os.close(file)
 
-    def _apply(self, entry: Entry, file: int, without: Collection[int] = ()) -> None:
-        """Carry out one request, without these of its blocks."""
-        number, last = 0, -(-entry.length // BLOCK)
-        while number < last:
-            if number in without:
-                number += 1
-                continue
-            end = number + 1
-            while end < last and end - number < CHUNK_BLOCKS and end not in without:
-                end += 1
-            start, length = number * BLOCK, min(end * BLOCK, entry.length) - number * BLOCK
-            # Bytes, not a view: what an error leaves behind would keep the log mapped.
-            data = bytes(self._history.log[entry.data + start :][:length]) if entry.data else bytes(length)
-            os.pwrite(file, data, entry.offset + start)
-            number = end
+
+def _carry_out(log: memoryview, entry: Entry, file: int, without: Collection[int] = ()) -> None:
+    """One request of the log, without these of its blocks."""
+    number, last = 0, -(-entry.length // BLOCK)
+    while number < last:
+        if number in without:
+            number += 1
+            continue
+        end = number + 1
+        while end < last and end - number < CHUNK_BLOCKS and end not in without:
+            end += 1
+        start, length = number * BLOCK, min(end * BLOCK, entry.length) - number * BLOCK
+        # Bytes, not a view: what an error leaves behind would keep the log mapped.
+        data = bytes(log[entry.data + start :][:length]) if entry.data else bytes(length)
+        os.pwrite(file, data, entry.offset + start)
+        number = end
+
+
+def is_rebuilt(history: History, place: int, before: Path, scratch: Path, disk: Path) -> bool:
+    """Whether a disk is what its first `place` entries make of what it was before; `scratch`: a file for that."""
+    file = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        copy_sparse(before, file)
+        for entry in history.entries[:place]:
+            _carry_out(history.log, entry, file)
+        other = os.open(disk, os.O_RDONLY)
+        try:
+            return _are_same(file, other)
+        finally:
+            os.close(other)
+    finally:
+        os.close(file)
+        scratch.unlink()
+
+
+def _are_same(one: int, other: int) -> bool:
+    """Whether two files have the same contents; what is a hole in both is not read."""
+    size, at = os.fstat(one).st_size, 0
+    if os.fstat(other).st_size != size:
+        return False
+    while (at := min(_next_data(one, at, size), _next_data(other, at, size))) < size:
+        if os.pread(one, COMPARED_BYTES, at) != os.pread(other, COMPARED_BYTES, at):
+            return False
+        at += COMPARED_BYTES
+    return True
+
+
+def _next_data(file: int, at: int, size: int) -> int:
+    """Where there is something from there on, perhaps zeros; `size` where nothing is."""
+    try:
+        return os.lseek(file, at, os.SEEK_DATA)
+    except OSError:  # ENXIO: no data behind it
+        return size
 
 
 def copy_sparse(source: Path | int, target: int) -> None:

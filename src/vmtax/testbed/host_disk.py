@@ -6,8 +6,6 @@ all of the lab's kernel is tried: its volumes, file systems and page cache.
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.storage.copies import Copies
 from vmtax.storage.ground import RAIDZ_DISKS
-from vmtax.storage.power_cut import Disk, Moment, opened
+from vmtax.storage.power_cut import is_rebuilt, opened
 from vmtax.storage.power_cuts import Lengths, at_rest, lengths
 from vmtax.testbed.base import HostDisk, HostDisks
 from vmtax.testbed.disks import backing_of
@@ -194,17 +192,10 @@ def refuse_unlike(below: HostDisks) -> None:
 def _unlike(below: HostDisks, at: Lengths) -> Path | None:
     """The first disk that was not what is rebuilt of it, when its log had that length."""
     for one, end in zip(below.disks, at, strict=True):
-        own = one.copies.twin(0)
-        try:
-            with (
-                opened(one.log, one.since) as history,
-                contextlib.closing(Disk(history, own.before, own.flushed)) as disk,
-            ):
-                disk.write(Moment(history.place(end), None), own.image)
-            if not own.local.succeeds("cmp", "--silent", str(own.image), str(one.disk)):
+        with opened(one.log, one.since) as history:
+            place, copies = history.place(end), one.copies
+            if not is_rebuilt(history, place, copies.before, copies.directory / "compared", one.disk):
                 return one.disk
-        finally:
-            shutil.rmtree(own.directory)
     return None
 
 
