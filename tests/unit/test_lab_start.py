@@ -160,7 +160,7 @@ def test_root_that_may_not_make_networks_has_those_of_qemu(monkeypatch: pytest.M
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("os.access", lambda path, mode: True)
     monkeypatch.setattr("vmtax.lab.start.Segment", MagicMock(side_effect=FAILED))
-    found = MagicMock(warnings=[], segment=None, namespace=None)
+    found = MagicMock(warnings=[], segment=None, namespace=None, link="")
     _make_peer(found)
     assert found.segment is None and found.namespace is None
     assert "may not make networks (mount --make-shared: Operation not permitted)" in found.warnings[0]

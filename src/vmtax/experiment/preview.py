@@ -28,7 +28,19 @@ from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import cpus, disks, examine, host_disk, migration, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import (
+    cpus,
+    destination,
+    disks,
+    examine,
+    host_disk,
+    migration,
+    needs,
+    net_paths,
+    pages,
+    pinning,
+    polling,
+)
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.provision import not_opened, refuse_none_left
@@ -90,7 +102,7 @@ def look(
     for machine, name, theirs in named:
         below = read_below(machine)
         lasts = lasting(plan, emulated=below["emulated_cpu"] is True)
-        examine.check(machine, lasts)
+        examine.check(machine, lasts, leaves=options.destination is not None)
         qemus = _qemus(machine, lasts, options)
         accelerators = [accelerator for _, accelerator in qemus if accelerator]
         real = [accelerator is not None and accelerator.name == "kvm" for _, accelerator in qemus]  # as far as is known
@@ -99,6 +111,9 @@ def look(
         if options.wire is not None and hosts.peer is not None:
             examine.check_peer(machine, hosts.peer, lasts, options.wire)
         impossible = _guests_not_here(machine, lasts, qemus, options.wire)
+        if options.destination is not None and hosts.destination is not None:
+            impossible |= destination.look(machine, hosts.destination, lasts, options.destination)
+            refuse_none_left(machine, lasts.treatments()[0], impossible)
         place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, emit))
     return places
@@ -276,7 +291,7 @@ def outlook(
             lines.append(Line("on", place.name))
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
         lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
-        lines.append(Line("needs", _needs(place.plan, place.machine)))
+        lines.append(Line("needs", _needs(place.plan, place.machine, leaves=options.destination is not None)))
         possible = [one for one in place.treatments if (one.repeats or one.name) not in place.impossible]
         taken = (
             *pages.announced(place.plan, possible),
@@ -284,6 +299,8 @@ def outlook(
         )
         lines += [Line("takes", text) for text in taken]
         lines.append(_rights(place))
+    if options.destination is not None:
+        lines.append(Line("moves", destination.announced(plan, options.destination)))
     if emulated:
         lines.insert(0, Line("emulated", f"{emulated}; the figures say nothing about cost"))
     if options.demonstration:
@@ -370,12 +387,12 @@ def _device(facts: Json) -> str:
     return f"{facts['directory']} on {facts['device'] or 'an unknown device'} ({', '.join(filter(None, about))})"
 
 
-def _needs(plan: Plan, host: Machine) -> str:
+def _needs(plan: Plan, host: Machine, *, leaves: bool) -> str:
     guests, each = needs.guests_at_once(plan), plan.guest.vcpus
     cpus = f"{guests * each} CPU{'' if guests * each == 1 else 's'}"
     if guests > 1:
         cpus += f" ({guests} guests at once x {each})"
-    wanted = max(needs.memory_bytes(plan, layer) for layer in plan.layers)
+    wanted = max(needs.memory_bytes(plan, layer, leaves=leaves) for layer in plan.layers)
     if not wanted:
         return cpus
     available = available_memory(host)

@@ -29,7 +29,8 @@ def reboot(one: Lab, arguments: Sequence[str], emit: Callable[[Event], None]) ->
         except LabError:
             if one.up() is not None:
                 raise
-    return start(one, Wish(kernel_arguments=tuple(arguments), log_writes=up is not None and up.logs_writes), emit)
+    logged, link = (up.logs_writes, up.link) if up is not None else (False, "")
+    return start(one, Wish(kernel_arguments=tuple(arguments), log_writes=logged, link=link), emit)
 
 
 def is_off(one: Lab) -> bool:
