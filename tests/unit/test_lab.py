@@ -22,13 +22,13 @@ from typer.testing import CliRunner
 from tests.sample_lab import SOFTWARE, home, made, quiet, saved
 from vmtax.cli import app
 from vmtax.core.errors import BadInput
-from vmtax.hypervisor import GuestSpec, Lasting, Qemu
+from vmtax.hypervisor import GuestSpec, Lasting, Nic, Qemu
 from vmtax.hypervisor.qemu.argv import kernel_arguments
 from vmtax.hypervisor.qemu.boot import _connected
 from vmtax.hypervisor.qemu.qmp import QmpError
 from vmtax.lab.end import remove
 from vmtax.lab.home import Lab, LabError, NoSuchLab, Up, held, lab, labs, labs_directory, write
-from vmtax.lab.spec import Size, disk_bytes, disk_files, lab_spec
+from vmtax.lab.spec import Size, disk_bytes, disk_files, lab_spec, own_address, with_addresses
 from vmtax.lab.start import FORGET, Wish, _Start, start
 from vmtax.lab.write_logs import spare_logs
 from vmtax.machine.local import LocalMachine
@@ -86,6 +86,14 @@ def test_disks_keep_their_names_whether_there_is_a_layer_or_not() -> None:
     assert [entry.rpartition("file=")[2] for entry in after(argv_of(more), "-drive")][:6] == drives
     assert "vmtax.lab=blue vmtax.layer=/dev/vdg" in kernel_arguments(more)
     assert len(disk_bytes(size)) == len(disk_files(PurePosixPath("/"), size)) == len(more.disks)
+
+
+def test_labs_of_one_network_have_other_addresses() -> None:
+    own = blue(taps=("one", "two"))
+    first, second = (with_addresses(own, token) for token in ("00ff3412", "ff003412"))
+    addresses = [card.mac for spec in (own, first, second) for card in spec.cards if isinstance(card, Nic)]
+    assert len(set(addresses)) == 6 and "52:54:00:77:00:ff" in addresses and "52:54:00:78:ff:00" in addresses
+    assert (own_address("00ff"), own_address("ff00")) == ("10.78.0.100/24", "10.78.0.227/24")
 
 
 def test_a_lab_is_reached_from_the_launching_machine_only() -> None:

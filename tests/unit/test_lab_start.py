@@ -160,10 +160,30 @@ def test_root_that_may_not_make_networks_has_those_of_qemu(monkeypatch: pytest.M
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("os.access", lambda path, mode: True)
     monkeypatch.setattr("vmtax.lab.start.Segment", MagicMock(side_effect=FAILED))
-    found = MagicMock(warnings=[], segment=None, namespace=None)
+    found = MagicMock(warnings=[], segment=None, namespace=None, link="")
     _make_peer(found)
     assert found.segment is None and found.namespace is None
     assert "may not make networks (mount --make-shared: Operation not permitted)" in found.warnings[0]
+
+
+def test_a_lab_shares_the_network_of_another_that_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = MagicMock(peer_namespace="vmtax-abc123-peer", token="abc123ff")
+    monkeypatch.setattr(Lab, "running", lambda one: there)
+    segment = MagicMock()
+    monkeypatch.setattr("vmtax.lab.start.Segment", segment)
+    found = MagicMock(lab=lab("green"), link="blue", local=MagicMock(token="d00dfeed"))
+    _make_peer(found)
+    assert (found.namespace, found.segment) == ("vmtax-abc123-peer", segment.return_value)
+    segment.assert_called_once_with(found.local, "d00dfe", within="abc123")
+    found.link = "green"
+    with pytest.raises(LabError, match="--link green: is the lab itself"):
+        _make_peer(found)
+    found.link, there.peer_namespace = "blue", None
+    with pytest.raises(LabError, match="--link blue: QEMU plays that lab's network"):
+        _make_peer(found)
+    there.peer_namespace = "vmtax-abc123-peer"
+    with pytest.raises(LabError, match="has its cards' addresses: leave out --link with --from blue"):
+        start(lab("green"), Wish(link="red"), quiet, saved(made()))
 
 
 @pytest.mark.parametrize("name", ["red", "blue"])
@@ -318,14 +338,15 @@ def test_a_log_of_writes_begins_with_the_lab_and_takes_disks() -> None:
         start(lab("red"), Wish(spares=0, log_writes=True), quiet)
 
 
-def test_a_lab_that_is_rebooted_logs_its_writes_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lab_that_is_rebooted_logs_its_writes_and_has_its_network_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     one, asked = made(), list[Wish]()
     monkeypatch.setattr("vmtax.lab.reboot.start", lambda lab, wish, emit: asked.append(wish))
     monkeypatch.setattr("vmtax.lab.reboot.stop", lambda lab: None)
-    for up in (None, MagicMock(logs_writes=False), MagicMock(logs_writes=True)):
+    for up in (None, MagicMock(logs_writes=False, link=""), MagicMock(logs_writes=True, link="red")):
         with patch.object(Lab, "up", return_value=up):
             reboot(one, (), quiet)
     assert [wish.log_writes for wish in asked] == [False, False, True]
+    assert [wish.link for wish in asked] == ["", "", "red"]
 
 
 def test_a_reboot_that_was_killed_on_the_way_is_done_with_the_log_that_the_lab_had(

@@ -14,7 +14,8 @@ from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
 from vmtax.experiment import preview
-from vmtax.experiment.preview import Line, look, outlook
+from vmtax.experiment.outlook import Line, outlook
+from vmtax.experiment.preview import look
 from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
 from vmtax.image.cache import ImageError
 from vmtax.image.packs import Kind, Userland

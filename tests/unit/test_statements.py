@@ -94,6 +94,7 @@ STATED: dict[str, dict[str, float | None]] = {
     },
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
     "docs/how-to/network-paths.md": {"40 s": wire.WAIT_SECONDS},
+    "docs/how-to/what-a-migration-costs.md": {"40 s": wire.WAIT_SECONDS},
     "docs/how-to/use-a-lab.md": {
         "a minute": end.SHUTDOWN_SECONDS,
         "4 GiB": Size().memory_bytes,

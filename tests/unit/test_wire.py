@@ -9,7 +9,7 @@ import pytest
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
-from vmtax.cli.measuring import wire
+from vmtax.cli.cards import wire
 from vmtax.network.wire import LOGIN, CardInUse, refuse_card, refuse_cards
 from vmtax.plan.schema import parse
 from vmtax.testbed.examine import check_peer
@@ -134,4 +134,4 @@ def test_what_is_taken_is_announced_and_other_sizes_of_packets_are_left_out() ->
         "the network card eth3 of the peer, ssh://b",
     ]
     (why,) = not_here(machine([], []), plan, every, WIRE.card).values()
-    assert why.startswith("net.mtu=9000 takes a plan without virtual functions (net.path=sriov) and --peer")
+    assert why.startswith("net.mtu=9000 takes a plan without virtual functions (net.path=sriov) and --card")

@@ -50,6 +50,7 @@ EXAMPLES = {
         "lab start --kernel-arguments mitigations=off",
         "lab start cut --spares 1 --log-writes",
         "lab start copy --from lab",
+        "lab start second --link lab",
     ),
     "lab ssh": ("lab ssh", "lab ssh lab uname -r"),
     "lab status": ("lab status",),

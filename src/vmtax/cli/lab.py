@@ -79,6 +79,15 @@ def lab_start(
             " lab.",
         ),
     ] = False,
+    link: Annotated[
+        str,
+        typer.Option(
+            "--link",
+            metavar="NAME",
+            help="Share the network of this lab, which is up, in this start: two hosts on one switch.",
+            autocompletion=_complete,
+        ),
+    ] = "",
     source: Annotated[str, typer.Option("--from", metavar="NAME", help="Start from the saved state of this lab.")] = "",
     json: AsJson = False,
 ) -> None:
@@ -91,7 +100,7 @@ def lab_start(
     from vmtax.lab.start import Wish, start
 
     sizes = _size("--memory", memory), spares, _size("--spare-size", spare_size), nvme
-    wish = Wish(vcpus, *sizes, _arguments(kernel_arguments), log_writes)
+    wish = Wish(vcpus, *sizes, _arguments(kernel_arguments), log_writes, link)
     one = lab(name)
     began = time.time()
     try:

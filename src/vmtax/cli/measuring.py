@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vmtax.storage import Target
     from vmtax.store import Store
     from vmtax.testbed.examine import Examined
-    from vmtax.testbed.session import Hosts, TestbedOptions, Wire
+    from vmtax.testbed.session import Destination, Hosts, TestbedOptions, Wire
 
 ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
@@ -54,6 +54,10 @@ class Work:
     def over(self, wire: Wire | None) -> Work:
         """The same, over that wire."""
         return self.on(replace(self.options.testbed, wire=wire))
+
+    def to(self, destination: Destination | None) -> Work:
+        """The same, with guests that are migrated to that host."""
+        return self.on(replace(self.options.testbed, destination=destination))
 
     def on(self, testbed: TestbedOptions) -> Work:
         """The same, with these options."""
@@ -119,33 +123,6 @@ def disk_target(
     return Target(where, tuple(devices), group, pool, frozenset(erase))
 
 
-def wire(card: str | None, peer: str | None, peer_card: str | None, interleave_with: str | None) -> Wire | None:
-    """The wire that the command line names, or none."""
-    from vmtax.design.interleaved import is_host
-    from vmtax.plan.rules import host
-    from vmtax.testbed.session import Wire
-
-    given = {"--card": card, "--peer": peer, "--peer-card": peer_card}
-    named = [option for option, value in given.items() if value is not None]
-    if not named:
-        return None
-    if card is None or peer is None or peer_card is None:
-        raise BadUse(
-            f"{' and '.join(named)}: a wire takes --card and --peer-card, the cards at its ends, and --peer, where the"
-            " far one is"
-        )
-    try:
-        host(peer)
-    except ValueError as error:
-        raise BadUse(f"--peer: {error}") from error
-    for option in ("--card", "--peer-card"):
-        if not re.fullmatch(r"[^\s/:]{1,15}", name := given[option] or "") or name in (".", ".."):
-            raise BadUse(f"{option} {name!r}: no network card can be called that; `ip link` lists those that are there")
-    if interleave_with is not None and is_host(interleave_with):
-        raise BadUse(f"--peer: the wire leads from one host, and --interleave-with {interleave_with} is another")
-    return Wire(card, peer, peer_card)
-
-
 def measure(store: Store, work: Work, *, yes: bool) -> str:
     """The experiment's id; ends the program where it cannot be finished, with every result kept."""
     from vmtax.experiment.reboots import RebootNeeded
@@ -168,16 +145,23 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
 
 def _alone(store: Store, work: Work) -> None:
     """Two runs at once would measure each other."""
-    from vmtax.testbed.interleave import other_host
     from vmtax.testbed.session import TestbedOptions
 
-    ours = {work.plan.host, other_host(work.options.testbed)} - {None}
+    ours = _hosts(work.plan.host, work.options.testbed)
     for entry in store.experiments():
         if entry.state == "running":
-            second = other_host(TestbedOptions.from_json(store.load(entry.id).options))
-            if host := next((host for host in (entry.host, second) if host in ours), None):
+            theirs = _hosts(entry.host, TestbedOptions.from_json(store.load(entry.id).options))
+            if host := next((host for host in theirs if host in ours), None):
                 busy = f"run {entry.id} measures {host} just now"
                 raise BadUse(f"{busy}: wait until it has ended, vmtax watch {entry.id}")
+
+
+def _hosts(host: str, testbed: TestbedOptions) -> list[str]:
+    """Where guests of a run are."""
+    from vmtax.testbed.interleave import other_host
+
+    to = testbed.destination.host if testbed.destination else None
+    return [each for each in (host, other_host(testbed), to) if each is not None]
 
 
 def _kept(store: Store, known: set[str]) -> bool:
@@ -257,7 +241,8 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
     said: what need not be said again
     """
     from vmtax.experiment import live, progress, runner
-    from vmtax.experiment.preview import Line, look, outlook, with_disks_tried
+    from vmtax.experiment.outlook import Line, outlook
+    from vmtax.experiment.preview import look, with_disks_tried
     from vmtax.experiment.reboots import refuse_off
     from vmtax.experiment.resume import refuse_impossible
     from vmtax.plan.estimate import settled
@@ -271,7 +256,8 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
         refuse_off(work.resumed)
     testbed = work.options.testbed
     peer = testbed.wire.peer if testbed.wire else None
-    with connected(work.plan.host, warn, other_host(testbed), peer) as hosts:
+    to = testbed.destination.host if testbed.destination else None
+    with connected(work.plan.host, warn, other_host(testbed), peer, to) as hosts:
         _refuse_boot(hosts, work)
         looking = look(
             work.plan,

@@ -94,6 +94,13 @@ Peer = Annotated[
     str | None, _option("HOST", "Machine at the other end of --card's wire, as --host names one.", complete_host)
 ]
 PeerCard = Annotated[str | None, _option("CARD", "The peer's unused network card at that end.")]
+DestinationHost = Annotated[
+    str | None,
+    _option("HOST", "Second host, as --host names one, to which guests of plan migration move.", complete_host),
+]
+DestinationCard = Annotated[
+    str | None, _option("CARD", "The destination's unused network card, on one network with --card.")
+]
 InterleaveWith = Annotated[
     str | None, _option("OTHER", "Measure a second host, or with a second QEMU, in the same shuffled rounds.")
 ]

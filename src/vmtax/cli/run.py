@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
+from vmtax.cli.cards import destination_of, wire
 from vmtax.cli.files import check_output, check_room
-from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program, wire
+from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program
 from vmtax.cli.options import (
     PLAN_HELP,
     AfterReboot,
     BackWithin,
     Budget,
     Card,
+    DestinationCard,
+    DestinationHost,
     DiskDevice,
     DiskDir,
     DiskGroup,
@@ -89,6 +92,8 @@ def run(
     card: Card = None,
     peer: Peer = None,
     peer_card: PeerCard = None,
+    destination: DestinationHost = None,
+    destination_card: DestinationCard = None,
     interleave_with: InterleaveWith = None,
     label: Label = None,
     resume: Resume = False,
@@ -111,7 +116,16 @@ def run(
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds, "vary": vary}
     disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
     cards = {"card": card, "peer": peer, "peer-card": peer_card}
-    others = {"qemu": qemu, **disks, **cards, "interleave-with": interleave_with, "or-demo": or_demo, "label": label}
+    to = {"destination": destination, "destination-card": destination_card}
+    others = {
+        "qemu": qemu,
+        **disks,
+        **cards,
+        **to,
+        "interleave-with": interleave_with,
+        "or-demo": or_demo,
+        "label": label,
+    }
     if after_reboot:
         others |= {"power-cut": power_cut, "back-within": back_within}
     again = _again(resume, after_reboot, {**overrides, **others})
@@ -122,7 +136,11 @@ def run(
             work = with_cuts_again(_resumed(store, plan, erase or (), rebooted=after_reboot), order, yes=yes)
         else:
             work = _new(plan or "quick", overrides, qemu, lambda on: disk_target(on, *target), interleave_with)
-            work = with_cuts(work, order).over(wire(card, peer, peer_card, interleave_with))
+            work = with_cuts(work, order)
+            clash = {"peer": peer, "peer-card": peer_card, "interleave-with": interleave_with}
+            contrary = [f"--{name}" for name, value in clash.items() if value]
+            moves = destination_of(work.plan.host, destination, card, destination_card, contrary)
+            work = work.to(moves) if moves else work.over(wire(card, peer, peer_card, interleave_with))
             work = replace(work, options=replace(work.options, label=label or ""), or_demo=or_demo)
         if emulate:
             work = work.emulating()

@@ -132,7 +132,7 @@ class Checker:
         """Raises MachineError; also where another guest finds something else."""
         found = self._found(state)
         if not self._is_confirmed and found.is_loss(self._checks.states.acknowledged(state)):
-            with self._checks.opened() as other:
+            with self._checks.confirming, self._checks.opened() as other:
                 again = other._found(state)
             if again.verdict != found.verdict:
                 raise MachineError(
@@ -163,6 +163,8 @@ class Checks:
     workload: Durability
     histories: Sequence[History]  # of the disks whose states are rebuilt
     states: States
+    # There is memory and room for one such guest more than for those that check.
+    confirming: threading.Lock = field(default_factory=threading.Lock, init=False)
     _numbers: Iterator[int] = field(default_factory=itertools.count, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -213,7 +215,7 @@ class Checks:
             yield from ((state, first.check(state)) for state in drawn)
             return
         # Its threads live as long as the guests: the kernel kills a bubblewrap whose parent, a thread, is gone.
-        pool = ThreadPoolExecutor(working, "checker")
+        pool, waits = ThreadPoolExecutor(working, "checker"), True
         try:
             for _ in range(working):
                 pool.submit(work)
@@ -232,13 +234,13 @@ class Checks:
             # The others may have ended before the first took the last states.
             while (state := following()) is not None:
                 yield state, first.check(state)
-        except Exception:
-            with self._lock:
-                todo = iter(())
-            pool.shutdown()
+        except KeyboardInterrupt:
+            waits = False  # the guard ends its guests
             raise
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C the guard ends its guests
+            with self._lock:
+                todo = iter(())
+            pool.shutdown(wait=waits)
 
 
 def _of_checker(copies: Copies, number: int, ends: contextlib.ExitStack) -> Copies:

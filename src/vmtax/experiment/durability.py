@@ -145,7 +145,8 @@ def _ended(
         drawn = states.draw(workload.parameters.states, draw.getrandbits(32))
         if not drawn:
             raise CannotDo(f"{guest.path}: the host's disks were never at rest together while it wrote")
-        for number, (state, found) in enumerate(checks.checked(checker, drawn), 1):
+        checked = ends.enter_context(contextlib.closing(checks.checked(checker, drawn)))
+        for number, (state, found) in enumerate(checked, 1):
             emit(Step(f"{key.treatment}: checking states", f"{number} of {len(drawn)}", number / len(drawn)))
             then, what = states.acknowledged(state), f"{rebuilt} {states.words(state)}"
             kept.add(seen[rebuilt], what, then, found, without_disk=bool(state.gone))

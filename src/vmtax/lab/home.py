@@ -88,6 +88,7 @@ class Up:
     restored: bool = False  # from a saved state, not booted
     kernel_arguments: tuple[str, ...] = ()  # that it was booted with, beside those that every lab has
     logs_writes: bool = False  # all writes to its spare disks
+    link: str = ""  # the lab whose network it shares; "": it has its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ def reboot(one: Lab, arguments: Sequence[str], emit: Callable[[Event], None]) ->
         except LabError:
             if one.up() is not None:
                 raise
-    started = start(one, Wish(kernel_arguments=tuple(arguments), log_writes=one.logs_again.exists()), emit)
+    link = up.link if up is not None else ""
+    wish = Wish(kernel_arguments=tuple(arguments), log_writes=one.logs_again.exists(), link=link)
+    started = start(one, wish, emit)
     one.logs_again.unlink(missing_ok=True)
     return started
 

@@ -81,6 +81,20 @@ def lab_spec(
     )
 
 
+def with_addresses(spec: GuestSpec, token: str) -> GuestSpec:
+    """The same lab, with cards that no other lab of its network has. `token`: of its start."""
+    cards = [
+        replace(card, mac=f"{card.mac[:9]}{77 + number}:{token[:2]}:{token[2:4]}") if isinstance(card, Nic) else card
+        for number, card in enumerate(spec.cards)
+    ]
+    return replace(spec, cards=tuple(cards))
+
+
+def own_address(token: str) -> str:
+    """Of a lab in the network of another: not that other one's, nor the peer's."""
+    return f"{PEER_ADDRESS.rpartition('.')[0]}.{100 + int(token[:2], 16) % 128}/24"
+
+
 def _disk(path: PurePosixPath, logging: str) -> Drive:
     # cache=none: what the lab's page cache holds is lost in its power cut, as on hardware. On a full disk of the
     # launching machine the lab pauses and nothing is lost (werror=enospc, QEMU's default).

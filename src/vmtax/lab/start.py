@@ -38,13 +38,14 @@ from vmtax.lab.home import (
     Up,
     check_unused,
     held,
+    lab,
     read_record,
     trouble,
     write,
 )
 from vmtax.lab.memory import promise_memory
 from vmtax.lab.monitor import go_on
-from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, PEER_ADDRESS, Size, disk_files, lab_spec
+from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, PEER_ADDRESS, Size, disk_files, lab_spec, own_address, with_addresses
 from vmtax.machine import CommandFailed, Machine, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.network import Segment
@@ -59,6 +60,8 @@ ATTEMPTS = 2
 FORGET = ("sh", "-c", '! grep -qF "$1" "$2" 2> /dev/null || rm "$2"', "sh")
 # A saved lab stood still meanwhile, maybe under another name. One command: it is what the start waits for.
 COME_TO = ("sh", "-c", 'date -u -s "$1" && hostname "$2"', "sh")
+# The image gives every lab the same address: constant text, the lab's own stays an argument.
+OWN_ADDRESS = ("sh", "-c", 'ip address flush dev eth1 scope global && ip address add "$1" dev eth1', "sh")
 LOG = "/run/vmtax/lab.log"  # of how a lab's devices settle, in the lab
 TUN = "/dev/net/tun"
 SETTLED = ("sh", "-c", "until test -e /run/vmtax/settled; do sleep 0.1; done")
@@ -75,6 +78,7 @@ class Wish:
     nvme: bool | None = None
     kernel_arguments: tuple[str, ...] = ()  # of this start alone, beside those that every lab has
     log_writes: bool = False  # in this start alone: those to its spare disks
+    link: str = ""  # a lab that is up, whose network it is to share in this start
 
     def on(self, size: Size) -> Size:
         wanted = {field.name: getattr(self, field.name) for field in fields(size) if hasattr(self, field.name)}
@@ -98,6 +102,7 @@ class _Start:
     began: float  # monotonic clock
     arguments: tuple[str, ...] = ()  # of its kernel, beside those that every lab has
     logs_writes: bool = False
+    link: str = ""
     segment: Segment | None = None
     namespace: str | None = None
     warnings: list[str] = field(default_factory=list)
@@ -132,6 +137,8 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
             raise LabError(f"lab {one.name} is up already: vmtax lab ssh {one.name}{other}")
         if source and source.name != one.name and one.exists:
             raise LabError(f"lab {one.name} has disks of its own: --from {source.name} takes a name that is free")
+        if wish.link:
+            _linked(one, wish.link)
         record = _saved_record(source) if source else (one.record() if one.exists else None)
         size = _size(one, wish, record, source)
         check_unused(one)
@@ -144,7 +151,9 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
             try:
                 promise_memory(local, size)
                 state = _prepared(one, local, emit, size, source, record, began)
-                up = _start(replace(state, arguments=wish.kernel_arguments, logs_writes=wish.log_writes))
+                up = _start(
+                    replace(state, arguments=wish.kernel_arguments, logs_writes=wish.log_writes, link=wish.link)
+                )
             except OSError as error:
                 raise trouble(error, one.directory) from error
             local.leave_to(up.pid, (str(one.log), str(one.directory / CONSOLE)))
@@ -157,6 +166,8 @@ def _size(one: Lab, wish: Wish, record: Record | None, source: Lab | None) -> Si
     size = wish.on(record.size if record else Size())
     if source and wish.kernel_arguments:
         raise LabError(f"a saved lab has booted already: leave out --kernel-arguments with --from {source.name}")
+    if source and wish.link:
+        raise LabError(f"a saved lab has its cards' addresses: leave out --link with --from {source.name}")
     if source and wish.log_writes:
         raise LabError(f"a log of writes begins with the lab: leave out --log-writes with --from {source.name}")
     if wish.log_writes and not size.spares:
@@ -236,9 +247,14 @@ def _start(state: _Start) -> Up:
 
 def _make_peer(state: _Start) -> None:
     """A network namespace outside; where we may not make one, as root in many a container, QEMU plays it."""
+    local = state.local
+    if state.link:
+        there = _linked(state.lab, state.link)
+        state.namespace = there.peer_namespace
+        state.segment = Segment(local, local.token[:6], within=there.token[:6])
+        return
     if os.geteuid() != 0:
         return
-    local = state.local
     try:
         if not os.access(TUN, os.W_OK):
             raise LabError(f"{TUN} cannot be opened")
@@ -253,6 +269,16 @@ def _make_peer(state: _Start) -> None:
         )
 
 
+def _linked(one: Lab, name: str) -> Up:
+    """The lab whose network another is to share. Raises LabError where it has none."""
+    if name == one.name:
+        raise LabError(f"--link {name}: is the lab itself; name another")
+    there = lab(name).running()
+    if there.peer_namespace is None:
+        raise LabError(f"--link {name}: QEMU plays that lab's network, which no other can share: start it as root")
+    return there
+
+
 def _spec(state: _Start, runtime: PurePosixPath) -> GuestSpec:
     segment = state.segment
     base = replace(
@@ -264,7 +290,8 @@ def _spec(state: _Start, runtime: PurePosixPath) -> GuestSpec:
     )
     taps = (segment.tap_name(), segment.tap_name()) if segment else None
     directory, logging = PurePosixPath(state.lab.directory), state.local.token if state.logs_writes else ""
-    return lab_spec(base, state.lab.name, state.size, directory, runtime, taps, logging)
+    spec = lab_spec(base, state.lab.name, state.size, directory, runtime, taps, logging)
+    return with_addresses(spec, state.local.token) if state.link else spec
 
 
 def _attempt(state: _Start, number: int) -> Up:
@@ -284,6 +311,8 @@ def _attempt(state: _Start, number: int) -> Up:
             guest.machine.run(*COME_TO, f"@{time.time():.3f}", name)
         ready = time.monotonic() - state.began
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
+        if state.link:
+            guest.machine.run(*OWN_ADDRESS, own_address(local.token))
         _settle(state, guest.machine)
         settled = time.monotonic() - state.began
         guest.leave()
@@ -303,6 +332,7 @@ def _attempt(state: _Start, number: int) -> Up:
         restored=spec.incoming is not None,
         kernel_arguments=state.arguments,
         logs_writes=state.logs_writes,
+        link=state.link,
     )
 
 

@@ -224,6 +224,20 @@ class SshMachine(GuardedMachine):
         through = shlex.join([*self._base, "-W", f"127.0.0.1:{port}", self.destination])
         return ("-o", f"ProxyCommand={through.replace('%', '%%')}")
 
+    def forward(self, here: PurePosixPath, there: PurePosixPath, *, back: bool = False) -> Callable[[], None]:
+        """Have a new socket of the machine that runs vmtax lead to one over there; `back`: the other way round.
+
+        It goes through the master connection. What is returned ends it. Raises CommandFailed.
+        """
+        what = ("-R", f"{there}:{here}") if back else ("-L", f"{here}:{there}")
+        remedy = "the ssh server there must let sockets be forwarded (AllowStreamLocalForwarding)"
+        self.local.run(*self._base, "-O", "forward", *what, self.destination, remedy=remedy)
+
+        def end() -> None:
+            self.local.try_run(*self._base, "-O", "cancel", *what, self.destination, timeout=10)
+
+        return end
+
     def push(self, source: Path, target: PurePosixPath, timeout: float = 600.0) -> None:
         started, begin = time.monotonic(), Begin(self.token)
         argv = ("dd", f"of={target}", "bs=1M", "status=none")

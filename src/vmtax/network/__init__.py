@@ -3,6 +3,6 @@
 No address, route or firewall rule of the machine is touched; all interfaces vanish with the run.
 """
 
-from vmtax.network.segment import END_ADDRESS, PEER_ADDRESS, Segment, guest_address
+from vmtax.network.segment import END_ADDRESS, FAR_ADDRESS, PEER_ADDRESS, Segment, guest_address
 
-__all__ = ["END_ADDRESS", "PEER_ADDRESS", "Segment", "guest_address"]
+__all__ = ["END_ADDRESS", "FAR_ADDRESS", "PEER_ADDRESS", "Segment", "guest_address"]

@@ -17,6 +17,7 @@ from vmtax.machine import Machine
 # Inside private namespaces, so they collide with nothing.
 PEER_ADDRESS = "10.77.0.1"
 END_ADDRESS = "10.77.0.2"  # not a guest's: the peer would send to the card that had the address last
+FAR_ADDRESS = "10.77.0.254"  # of the end on a second host
 MOST_GUESTS = 250
 PREFIX_LENGTH = 24
 SUBNET = f"10.77.0.0/{PREFIX_LENGTH}"
@@ -66,14 +67,19 @@ def bring_back(machine: Machine, namespace: str, card: str) -> None:
 class Segment:
     """One private Ethernet segment on one machine. Needs root there; the guard removes it."""
 
-    def __init__(self, machine: Machine, token: str) -> None:
-        """`token`: a few letters that make the names ours; interface names have 15 characters at most."""
+    def __init__(self, machine: Machine, token: str, within: str | None = None) -> None:
+        """`token`: a few letters that make the names ours; interface names have 15 characters at most.
+
+        `within`: that of a segment of the machine that is there already, which this one is a part of; it goes with it
+        """
         self._machine = machine
         self._token = token
-        self.switch = f"vmtax-{token}"
+        self.switch = f"vmtax-{within or token}"
         self._taps = itertools.count(1)
         self._devices = PurePosixPath("/dev", self.switch)  # elsewhere a file system may allow no devices
         self._uplink: str | None = None  # a network card of the machine
+        if within is not None:
+            return
         self._namespace(self.switch)
         self._in_switch(f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up")
 
@@ -133,10 +139,14 @@ class Segment:
         self._machine.run("rm", "-f", path)
         self._in_switch(f"link delete {name}")
 
-    def add_uplink(self, card: str) -> None:
+    def add_port(self, card: str) -> None:
         """Put a network card of the machine on the bridge; it is in its own namespace again before ours is deleted."""
         bring_back(self._machine, self.switch, card)
         self.attach(card)
+
+    def add_uplink(self, card: str) -> None:
+        """As `add_port`, for a card that itself knows behind which port each address is: see `admit`."""
+        self.add_port(card)
         self._uplink = card
         # A card with functions may hand a broadcast of ours back to us, from which no address is to be learnt.
         self._machine.run("bridge", "-n", self.switch, "link", "set", "dev", card, "learning", "off")

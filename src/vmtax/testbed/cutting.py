@@ -103,7 +103,7 @@ class Checking:
         memory = available_memory(local) or 0
         # One more is booted where something is lost.
         by_memory = memory // (self.spec.memory_bytes + needs.QEMU_MEMORY_BYTES) - 1
-        by_room = free_bytes(local, self.directory) // max(self.room, 1)
+        by_room = free_bytes(local, self.directory) // max(self.room, 1) - 1
         return max(1, min(MOST_AT_ONCE, len(os.sched_getaffinity(0)), by_memory, by_room))
 
     def qemu_img(self, directory: Path) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
 from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.hosts import lab_of
-from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, Wire
+from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, There, Wire
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
 from vmtax.workload.wakeup import Wakeup
@@ -61,6 +61,7 @@ class Examined:
     notes: tuple[str, ...] = ()  # what is not measured, and why
     side: str = ""  # Treatment.side of what is measured on it
     all_cpus: tuple[int, ...] = ()  # that we may use there, one of each core first
+    destination: There | None = None  # of guests that are migrated; None: another QEMU of their host
 
     @property
     def lab(self) -> Lab | None:
@@ -88,7 +89,9 @@ class Examined:
         `ask=False`: only where that is seen from here, which takes no time from a measurement.
         """
         wired = self.session.wired
-        machines = (self.session.local, self.host, *([wired.peer] if wired else []))
+        there = self.destination
+        far = (*([wired.peer] if wired else []), *([there.machine] if there else []))
+        machines = (self.session.local, self.host, *far)
         for machine in {id(machine): machine for machine in machines}.values():
             if isinstance(machine, GuardedMachine):
                 machine.check_guard(ask=ask)
@@ -157,15 +160,18 @@ class Examined:
         )
 
 
-def check(host: Machine, plan: Plan) -> None:
-    """Raises CannotMeasure where `plan` cannot be measured on `host`, as far as it is known without an image there."""
+def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
+    """Raises CannotMeasure where `plan` cannot be measured on `host`, as far as it is known without an image there.
+
+    `leaves`: a guest that is migrated moves between it and another host
+    """
     _check_host(host)
     if any(choice.name == Build.name for choice in plan.workloads):
         _check_build(host, plan)
     needs.refuse_small_for_databases(plan)
     if "host" in plan.layers and any(choice.name == Wakeup.name for choice in plan.workloads):
         _check_real_time(host)
-    _check_memory(host, plan)
+    _check_memory(host, plan, leaves=leaves)
     _cpus(host, plan.guest.vcpus)
     _check_network(host, plan)
 
@@ -317,13 +323,13 @@ def _check_real_time(host: Machine) -> None:
         )
 
 
-def _check_memory(host: Machine, plan: Plan) -> None:
+def _check_memory(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     """Refused beforehand: a host out of memory would kill a guest, or worse somebody else's process."""
-    layer = max(plan.layers, key=lambda layer: needs.memory_bytes(plan, layer))
-    most, available = needs.memory_bytes(plan, layer), available_memory(host)
+    layer = max(plan.layers, key=lambda layer: needs.memory_bytes(plan, layer, leaves=leaves))
+    most, available = needs.memory_bytes(plan, layer, leaves=leaves), available_memory(host)
     if available is None or available >= most:
         return
-    if needs.guests_at_once(plan) > 1 or (layer == "vm" and needs.migrates(plan)):
+    if needs.guests_at_once(plan) > 1 or (layer == "vm" and needs.migrates(plan) and not leaves):
         raise CannotMeasure(
             f"{host.path}: {format_room(available)} of memory are available, and {needs.memory_sum(plan, layer)} are "
             "needed; lower guest.memory or guest.count in the plan, or end something there"

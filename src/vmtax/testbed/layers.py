@@ -37,8 +37,8 @@ from vmtax.meter import new_meters
 from vmtax.network import Segment, guest_address
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import cards, cutting, disks, migration, needs, net_paths, pinning, polling, proof
-from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
+from vmtax.testbed import cards, cutting, destination, disks, migration, needs, net_paths, pinning, polling, proof
+from vmtax.testbed.base import Handover, Route, RunningSubject, RunningTreatment
 from vmtax.testbed.carrier import CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK, CarrierDisk
 from vmtax.testbed.footprint import Footprint
 from vmtax.testbed.provision import Provisioned
@@ -200,14 +200,24 @@ def _vms(
     if cut is not None and on.checking is not None:  # one guest
         device = devices(booted[0])[cutting.CUT_ID]
         return [replace(subjects[0], cut=cutting.cut_of(on.checking, cut, device, booted[0]))]
-    if needs.migrates(on.plan):  # one guest, to another QEMU of its host
-        plug = orders[0].plug and replace(orders[0].plug, awaits=True)
-        there = replace(orders[0], spec=replace(orders[0].spec, incoming=AWAITED), plug=plug)
-        mode = MigrationSettings.of(treatment.levels).mode
-        handover = cards.handover(on.host, plug, booted[0])
-        route = Route(mode, guest_address(1), lambda: _boot(on, there, stack), on.watch, handover)
-        return [replace(subjects[0], route=route)]
+    if needs.migrates(on.plan):  # one guest
+        return [replace(subjects[0], route=_route(on, treatment, orders[0], booted[0], stack))]
     return subjects
+
+
+def _route(on: Provisioned, treatment: Treatment, here: _Order, guest: Guest, stack: contextlib.ExitStack) -> Route:
+    """To another QEMU of its host, or to another host."""
+    plug = here.plug and replace(here.plug, awaits=True)
+    order = replace(here, spec=replace(here.spec, incoming=AWAITED), plug=plug)
+    handover = cards.handover(on.host, plug, guest)
+    if (there := on.destination) is not None:
+        assert on.network is not None and plug is not None
+        far = destination.spec_there(there, order.spec)
+        stack.enter_context(destination.lead(on, here.spec, far))
+        order = _Order(there.machine, far, replace(plug, segment=on.network.far))
+        handover = Handover()  # the bridges of both hosts learn where it is
+    mode = MigrationSettings.of(treatment.levels).mode
+    return Route(mode, guest_address(1), lambda: _boot(on, order, stack), on.watch, handover)
 
 
 def _drives(made: disks.Disks, treatment: Treatment, number: int, stack: contextlib.ExitStack) -> Iterator[Drive]:

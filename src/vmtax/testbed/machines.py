@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from vmtax.core.events import Notice
@@ -14,7 +15,7 @@ from vmtax.image.cache import Image
 from vmtax.image.place import place
 from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan.schema import Plan
-from vmtax.testbed import host_facts, layers, needs
+from vmtax.testbed import destination, host_facts, layers, needs
 from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
@@ -118,6 +119,8 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
         power=Power(plan.host, options.power_cut) if options.power_cut else None,
     )
     sides = examine_all(hosts, session, plan, options)
+    if hosts.destination is not None:
+        sides = [replace(side, destination=destination.examined(side, hosts.destination, options)) for side in sides]
     for side in sides:
         check_bounds(side)
     return sides

@@ -25,11 +25,15 @@ DATABASE_MEMORY_BYTES = 128 * 2**20  # of a PostgreSQL server, its client, and w
 QEMU_MEMORY_BYTES = 128 * 2**20  # of a QEMU beyond its guest's
 
 
-def memory_bytes(plan: Plan, layer: str) -> int:
-    """What the host gives to one layer's guests at a time, or takes itself."""
+def memory_bytes(plan: Plan, layer: str, *, leaves: bool = False) -> int:
+    """What the host gives to one layer's guests at a time, or takes itself.
+
+    `leaves`: a guest that is migrated moves between it and another host
+    """
     if layer == "host":
         return max((needed for needed, _ in _builds(plan)), default=0) * guests_at_once(plan)
-    guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * (guests_at_once(plan) + (layer == "vm" and migrates(plan)))
+    twice = layer == "vm" and migrates(plan) and not leaves
+    guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * (guests_at_once(plan) + twice)
     return guests + CARRIER_MEMORY_BYTES * outer_vms(plan) if layer == "nested" else guests
 
 

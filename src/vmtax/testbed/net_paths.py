@@ -81,11 +81,11 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
         if wired and card.mtu != DEFAULT.mtu:
             refused.setdefault(
                 name,
-                f"net.mtu={card.mtu} takes a plan without virtual functions ({PATH}=sriov) and --peer, whose cards keep"
+                f"net.mtu={card.mtu} takes a plan without virtual functions ({PATH}=sriov) and --card, whose cards keep"
                 " theirs",
             )
         if wired and card.path in APART:
-            why = f"takes a plan without virtual functions ({PATH}=sriov) and --peer: {APART[card.path]}"
+            why = f"takes a plan without virtual functions ({PATH}=sriov) and --card: {APART[card.path]}"
             refused.setdefault(name, f"{PATH}={card.path} {why}")
     return refused
 

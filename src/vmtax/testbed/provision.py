@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_room
 from vmtax.design.disk import DiskSettings
-from vmtax.design.net import Path, take_functions, takes
 from vmtax.hypervisor import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.image import kernel
@@ -17,8 +16,7 @@ from vmtax.image.packs import Pack
 from vmtax.image.place import place_pack
 from vmtax.machine import Machine, Process
 from vmtax.meter.memory import available_memory
-from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment, sriov, wire
-from vmtax.network.segment import PREFIX_LENGTH
+from vmtax.network import PEER_ADDRESS
 from vmtax.plan.cuts import not_ended
 from vmtax.storage import (
     DISK_DIRECTORY,
@@ -32,12 +30,24 @@ from vmtax.storage import (
 )
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import cpus, disks, host_disk, migration, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import (
+    cpus,
+    destination,
+    disks,
+    host_disk,
+    migration,
+    needs,
+    net_paths,
+    pages,
+    pinning,
+    polling,
+)
 from vmtax.testbed.carrier import CarrierDisk
 from vmtax.testbed.cutting import Checking
 from vmtax.testbed.databases import DatabasePack, open_pack
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
+from vmtax.testbed.networks import Network, open_network
 from vmtax.testbed.power import not_there_again
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload import Command, Link
@@ -51,26 +61,7 @@ WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 
 # nothing is emulated, where VMs are, and for each of them where KVM is emulated that they run on: there four began 4 s
 # apart on an idle machine.
 LEAD_SECONDS, EMULATED_LEAD_SECONDS, EMULATED_KVM_LEAD_SECONDS = 1, 3, 2.5
-END_MAC = "52:54:00:76:76:01"  # of the host layer's own end, where a card must know it
-# Constant text: the namespace, and what is the address of one of its cards, stay arguments.
-DELETE_ADDRESS = (
-    *("sh", "-c"),
-    '! test -e "/run/netns/$1" || { space=$1; shift; ip -n "$space" address del "$@" 2> /dev/null; true; }',
-    "sh",
-)
 TRIED_BYTES = 2**20  # of a disk that is only opened and closed
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """The private network under test on one host."""
-
-    segment: Segment
-    at: Machine  # on which the other end is: the host, or what is behind its card
-    tree: str  # the image there
-    peer: str  # namespace of the other end
-    end: str  # namespace of the host layer's own end
-    functions: tuple[str, ...] = ()  # PCI addresses, one for each guest; none where no guest is given one
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +168,13 @@ def provision(on: Examined) -> Provisioned:
     here = replace(here, database_pack=open_pack(on.session, on.host, on.plan))
     here = _with_guests(here)
     if on.networked and on.is_root:
-        here = replace(here, network=_open_network(here))
+        possible = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in here.impossible]
+        here = replace(here, network=open_network(here, possible))
     if wired := on.session.wired:
         ends = wired.wire
         notes.append(f"The network goes over the card {ends.card} to the card {ends.peer_card} of {ends.peer}.")
+    if there := on.destination:
+        notes.append(destination.NOTE.format(there.wanted))
     if on.has_disks:
         here = _open_disks(here, notes)
     if on.wants(Durability.name):
@@ -205,6 +199,8 @@ def _with_guests(on: Provisioned) -> Provisioned:
     impossible |= migration.not_here(on.host, on.plan, treatments, card)
     impossible |= not_ended(on.plan, treatments)
     impossible |= not_there_again(treatments) if on.session.power else {}
+    if (there := on.destination) is not None:
+        impossible |= destination.not_there(there.machine, on.plan, treatments, there.wanted.far_card)
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
     impossible |= pages.take(on.host, on.plan, possible)
@@ -243,51 +239,6 @@ def not_opened(on: Examined) -> dict[str, str]:
         return disks.why_not(Disks(on.host, provisioner, made=tried), guests, on.guests.qemu, logged=logged)
     finally:
         removing.undo()
-
-
-def _open_network(on: Provisioned) -> Network:
-    """On the host alone; over a wire where the user names one, or a guest is given a function of a card."""
-    token = on.session.local.token[:6]
-    possible = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in on.impossible]
-    net_paths.load(on.host, possible)
-    takes_function, wired = take_functions(possible), on.session.wired
-    if wired is None and not takes_function:
-        segment = Segment(on.host, token)
-        mtu = net_paths.largest_mtu(possible)
-        peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
-        if takes(Path.MACVTAP, possible):
-            segment.add_direct(peer)
-        return Network(segment, on.host, on.tree, peer, end)
-    if wired:  # once more: the question may have been open for long
-        wire.refuse_cards(on.host, wired.wire.card, wired.peer, wired.wire.peer_card)
-    card = wired.wire.card if wired else sriov.free_card(on.host, needs.guests_at_once(on.plan))
-    functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()
-    segment = Segment(on.host, token)
-    segment.add_uplink(card)
-    end = segment.add_end("end", END_ADDRESS, mac=END_MAC)
-    segment.admit(END_MAC, "end")
-    if wired is None:
-        return Network(segment, on.session.local, str(on.session.image.tree), _peer_of_lab(on), end, functions)
-    peer = wire.add_peer(wired.peer, token, wired.wire.peer_card)
-    enter = ("ip", "netns", "exec", end, *enter_tree(on.tree, root=True, network=True, capabilities=("CAP_NET_RAW",)))
-    answered = (*enter, "--", *wire.ANSWERS, "sh", PEER_ADDRESS, str(wire.WAIT_SECONDS))
-    if not on.host.succeeds(*answered, timeout=2 * wire.WAIT_SECONDS):
-        raise CannotMeasure(
-            f"{on.host.path}: no answer over the card {card} from the peer's card {wired.wire.peer_card} within"
-            f" {wire.WAIT_SECONDS} s: are they on one wire, or on one VLAN of a switch?"
-        )
-    return Network(segment, wired.peer, wired.tree, peer, end, functions)
-
-
-def _peer_of_lab(on: Provisioned) -> str:
-    """The namespace that a lab's cards lead to, with the peer's address."""
-    namespace, local = net_paths.peer_behind_card(on.host), on.session.local
-    if namespace is None:
-        raise CannotMeasure(f"{on.host.path}: the peer behind its card is gone: is its lab still up?")
-    address = (f"{PEER_ADDRESS}/{PREFIX_LENGTH}", "dev", "eth0")
-    local.undo_later(*DELETE_ADDRESS, namespace, *address)
-    local.run("ip", "-n", namespace, "address", "add", *address)
-    return namespace
 
 
 def _open_kernel_pack(on: Examined) -> KernelPack:

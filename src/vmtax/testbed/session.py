@@ -10,12 +10,14 @@ from pathlib import PurePosixPath
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
 from vmtax.core.records import Json
-from vmtax.hypervisor import Credentials
+from vmtax.hypervisor import Credentials, Qemu
 from vmtax.image.cache import Image
 from vmtax.image.packs import Pack
+from vmtax.image.place import Placed
 from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.machine.local import LocalMachine
+from vmtax.network.wire import CardInUse, refuse_card
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.testbed import hosts
 from vmtax.testbed.power import Power, PowerCut
@@ -37,6 +39,15 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True)
+class Destination:
+    """A second host, to which guests are migrated, and the cards of both that lie on one network."""
+
+    host: str  # where it is: local, ssh://... or a lab
+    card: str  # of the host under test
+    far_card: str  # of the destination
+
+
+@dataclass(frozen=True, slots=True)
 class TestbedOptions:
     """What the command line may choose about the hosts under test."""
 
@@ -49,6 +60,7 @@ class TestbedOptions:
     demonstration: bool = False  # what is measured only shows what a report looks like
     wire: Wire | None = None  # that the network under test goes over; None: one of its own
     power_cut: PowerCut | None = None  # None: the host under test keeps its power
+    destination: Destination | None = None  # of guests that are migrated; None: another QEMU of their host
 
     def to_json(self) -> Json:
         target = self.target
@@ -61,6 +73,7 @@ class TestbedOptions:
             "interleave_with": self.interleave_with,
             **({"wire": asdict(self.wire)} if self.wire else {}),
             **({"power_cut": self.power_cut.to_json()} if self.power_cut else {}),
+            **({"destination": asdict(self.destination)} if self.destination else {}),
             **{name: True for name in ("emulate", "demonstration") if getattr(self, name)},
         }
 
@@ -77,8 +90,10 @@ class TestbedOptions:
         wire = Wire(**data["wire"]) if data.get("wire") else None
         given = data.get("power_cut")
         power_cut = PowerCut.from_json(given) if given else None
+        destination = Destination(**data["destination"]) if data.get("destination") else None
+        interleaved = data.get("interleave_with")
         return TestbedOptions(
-            data.get("qemu"), target, data.get("interleave_with"), emulate, demonstration, wire, power_cut
+            data.get("qemu"), target, interleaved, emulate, demonstration, wire, power_cut, destination
         )
 
 
@@ -89,6 +104,30 @@ class Wired:
     peer: Machine
     wire: Wire
     tree: str  # the image's files at the peer
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """The host that guests are migrated to, with the image and what runs guests there."""
+
+    machine: Machine
+    wanted: Destination
+    placed: Placed
+    qemu: Qemu
+
+    def refuse_cards(self, host: Machine) -> None:
+        """Raises CardInUse where a card may no longer be taken."""
+        refuse_two_cards(host, self.machine, self.wanted)
+
+
+def refuse_two_cards(host: Machine, machine: Machine, wanted: Destination) -> None:
+    """Raises CardInUse unless each has its card, nothing uses them, and packets of one size pass both."""
+    here, there = refuse_card(host, wanted.card), refuse_card(machine, wanted.far_card)
+    if here != there:
+        raise CardInUse(
+            f"{host.path}: the card {wanted.card} has an MTU of {here}, and the card {wanted.far_card} of"
+            f" {machine.path} of {there}: set both alike"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +152,25 @@ class Hosts:
     host: Machine
     other: Machine | None = None  # a second host under test
     peer: Machine | None = None  # at the other end of the wire that the user names
+    destination: Machine | None = None  # of guests that are migrated, where that is another host
 
 
 @contextlib.contextmanager
 def connected(
-    url: str, warn: Callable[[str], None], other: str | None = None, peer: str | None = None
+    url: str,
+    warn: Callable[[str], None],
+    other: str | None = None,
+    peer: str | None = None,
+    destination: str | None = None,
 ) -> Iterator[Hosts]:
     """Reach the host under test; at exit, what is still set up there is undone, and `warn` gets what could not be.
 
     `other`: a second host under test, whose path is its name: `host` is the first one's
     `peer`: where the peer is; its path is `peer`, or that of this machine
+    `destination`: of guests that are migrated; its path is its name
     """
     with contextlib.ExitStack() as stack:
-        far = {other: other, peer: "peer"} if url != "local" else {}
+        far = {other: other, peer: "peer", destination: destination} if url != "local" else {}
         local = LocalMachine(far.get("local") or "host")
         stack.callback(_close, local, warn)
 
@@ -137,7 +182,8 @@ def connected(
             return machine
 
         host, second = reached(url, "host"), reached(other, other) if other else None
-        yield Hosts(local, host, second, reached(peer, "peer") if peer else None)
+        behind = reached(peer, "peer") if peer else None
+        yield Hosts(local, host, second, behind, reached(destination, destination) if destination else None)
 
 
 def _close(machine: GuardedMachine, warn: Callable[[str], None]) -> None:

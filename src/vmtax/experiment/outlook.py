@@ -1,0 +1,199 @@
+"""What a run will do, how long it takes, what it writes and what it needs: the lines before the question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vmtax.core.records import Json
+from vmtax.core.units import count_of, format_duration, format_room, format_span
+from vmtax.design.interleaved import both
+from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.design.topology import topology
+from vmtax.experiment.preview import Place, lacks_kernel_pack, lacks_postgresql_pack
+from vmtax.image import kernel, postgresql
+from vmtax.machine import Machine
+from vmtax.meter.disk import disk_facts
+from vmtax.meter.memory import available_memory
+from vmtax.plan.estimate import NOTHING, Foreseen, in_common, reboots, sum_per_round
+from vmtax.plan.schema import Plan
+from vmtax.stats import MOST_ITERATIONS
+from vmtax.storage import Target, backing
+from vmtax.testbed import (
+    destination,
+    examine,
+    needs,
+    net_paths,
+    pages,
+)
+from vmtax.testbed.power import announced_cuts
+from vmtax.testbed.session import TestbedOptions
+
+MANY = 1000  # rounds.max that means none
+BRIDGE, DROPS = "a bridge in a network namespace of its own", "drops the page cache before each configuration"
+USER_NETWORK, WARM = "user networking in place of a bridge", "caches stay warm"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing to know beforehand."""
+
+    what: str  # "writes"
+    text: str
+
+
+def _rights(place: Place) -> Line:
+    """What is done as root, or what is missing without."""
+    networked = any(workload.networked for workload in place.plan.build_workloads())
+    if examine.is_root(place.machine):
+        return Line("as root", f"{BRIDGE}; {DROPS}" if networked else DROPS)
+    return Line(
+        "as a user",
+        f"{USER_NETWORK}, and {WARM}, because a bridge and dropping caches need root"
+        if networked
+        else f"{WARM}, because dropping them needs root",
+    )
+
+
+def outlook(
+    plan: Plan, places: Sequence[Place], options: TestbedOptions, foreseen: Foreseen, *, emulated: str = ""
+) -> list[Line]:
+    """Lines for a person.
+
+    emulated: why guests are; "" where they run on KVM, or none is booted
+    """
+    compared = both(plan.treatments()[0], options.interleave_with)
+    # A calibration compares a guest with itself, and what only counts compares nothing.
+    lone = len(compared) < 2 and plan.rounds.max < MANY and bool(plan.primary)
+    executions, booting = _executions(plan, foreseen), reboots(plan)
+    lines = [
+        Line("what", _what(plan, options, [treatment.name for treatment in compared], foreseen.done)),
+        Line("how long", _how_long(foreseen, _apart(options, booting))),
+    ]
+    if options.power_cut:
+        tried = [one for place in places for one in place.treatments if one.repeats is None]
+        cuts = foreseen.rounds * sum(one.layer == "vm" and one.name not in places[0].impossible for one in tried)
+        lines += [Line("cuts", text) for text in announced_cuts(plan.host, options.power_cut, cuts)]
+    if booting:
+        lines.append(Line("reboots", booting))
+    lines += [Line("note", text) for text in [*in_common(plan), *([NOTHING] if lone else [])]]
+    lines += [Line("budget", text) for text in foreseen.losses]
+    for place in places:
+        if len(places) > 1:
+            lines.append(Line("on", place.name))
+        lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
+        lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
+        lines.append(Line("needs", _needs(place.plan, place.machine, leaves=options.destination is not None)))
+        possible = [one for one in place.treatments if (one.repeats or one.name) not in place.impossible]
+        taken = (
+            *pages.announced(place.plan, possible),
+            *net_paths.announced(place.machine, place.plan, possible, options.wire),
+        )
+        lines += [Line("takes", text) for text in taken]
+        lines.append(_rights(place))
+    if options.destination is not None:
+        lines.append(Line("moves", destination.announced(plan, options.destination)))
+    if emulated:
+        lines.insert(0, Line("emulated", f"{emulated}; the figures say nothing about cost"))
+    if options.demonstration:
+        lines.insert(0, Line("a demo", "3 short rounds, which show what a report looks like, not what a VM costs"))
+    if lacks_kernel_pack(plan):
+        lines.insert(0, Line("first", f"builds {kernel.KIND.what} of compiler and source: {kernel.TAKES}"))
+    if lacks_postgresql_pack(plan):
+        lines.insert(0, Line("first", f"builds {postgresql.KIND.what} of server and client: {postgresql.TAKES}"))
+    return lines
+
+
+def _apart(options: TestbedOptions, booting: str) -> str:
+    """What is not in the time that a run takes."""
+    if options.power_cut:
+        return ", without the time in which the host is off"
+    return ", without the reboots" if booting else ""
+
+
+def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) -> str:
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    least, most = plan.rounds.min, plan.rounds.max
+    rounds = count_of(most, "round") if least == most else f"{least} to {most} rounds"
+    if most >= MANY and plan.budget is not None:
+        rounds = f"{least} rounds or as many more as fit in {format_duration(plan.budget)}"
+    gone_on = f", {done} of them done" if done else ""
+    configurations = "configuration" if len(names) == 1 else "configurations"
+    on = plan.host
+    if options.interleave_with:
+        on += f" and {options.interleave_with}, interleaved"
+    again = next((entry.repeats for entry in plan.entries() if entry.repeats is not None), None)
+    twice = f", {again} twice for the noise floor" if again else ""
+    return f"plan {plan.name} on {on}: {rounds}{gone_on}, each of {len(names)} {configurations} ({shown}){twice}"
+
+
+def _how_long(foreseen: Foreseen, apart: str) -> str:
+    """`apart`: what is not in it."""
+    rounds = foreseen.rounds
+    basis = "as when this plan last ran here" if foreseen.measured else "a first guess"
+    longer = f"; the first {PILOT_ROUNDS} are the pilot and take longer than the rest" if foreseen.piloting else ""
+    number = f"{rounds} round{'' if rounds == 1 else 's'}"
+    return f"about {format_span(*foreseen.seconds)} for {number}, {basis}{longer}{apart}"
+
+
+def _executions(plan: Plan, foreseen: Foreseen) -> int:
+    """How often each case is run in the rounds to come, at most."""
+    if plan.iterations != "auto":
+        return plan.iterations * foreseen.rounds
+    pilot = min(foreseen.rounds, max(0, PILOT_ROUNDS - foreseen.done))
+    return pilot * PILOT_ITERATIONS + (foreseen.rounds - pilot) * MOST_ITERATIONS
+
+
+def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
+    """What makes of all figures something else; nothing on bare metal."""
+    below = place.below
+    if below["emulated_cpu"]:
+        return [
+            Line("host", "its CPU is itself emulated (TCG): every figure is marked so, none is what hardware costs")
+        ]
+    if not below["virtualized"]:
+        return []
+    hypervisor = below["hypervisor"] or "an unknown hypervisor"
+    adds = "" if emulated or set(place.plan.layers) <= {"host"} else ": the figures say what nesting adds to it"
+    return [Line("host", f"is itself a VM (under {hypervisor}){adds}")]
+
+
+def _writes(place: Place, target: Target, executions: int) -> list[Line]:
+    plan, treatments = place.plan, place.treatments
+    prepared = needs.disk_bytes(plan)
+    if not prepared:
+        return []
+    machines = [treatment for treatment in treatments for _ in topology(treatment).subjects]
+    each_round = sum_per_round(plan, machines, lambda workload, case: workload.written_bytes(case))
+    facts = disk_facts(place.machine, target.directory)
+    most = format_room(each_round * executions)
+    more = f", then over it up to {most} if the disk is fast" if each_round else ""
+    named = [
+        *([f"{', '.join(target.devices)} (empty afterwards)"] if target.devices else []),
+        *([f"free space of volume group {target.group}"] if target.group else []),
+        *([f"free space of pool {target.pool}"] if target.pool else []),
+    ]
+    where = "; to ".join([*named, _device(facts)])
+    lost = [Line("erases", f"what {device} holds") for device in target.devices if device in target.erase]
+    taken = backing.directory_bytes(place.disks, target, *needs.disk_sizes(plan))
+    room = "" if taken in (0, prepared) else f", taking up to {format_room(taken)} of that directory at a time"
+    return [Line("writes", f"{format_room(prepared)} to {where}{room}{more}; removed again"), *lost]
+
+
+def _device(facts: Json) -> str:
+    free = facts["free_bytes"]
+    about = [facts["file_system"], f"{format_room(free)} free" if free is not None else None]
+    return f"{facts['directory']} on {facts['device'] or 'an unknown device'} ({', '.join(filter(None, about))})"
+
+
+def _needs(plan: Plan, host: Machine, *, leaves: bool) -> str:
+    guests, each = needs.guests_at_once(plan), plan.guest.vcpus
+    cpus = f"{guests * each} CPU{'' if guests * each == 1 else 's'}"
+    if guests > 1:
+        cpus += f" ({guests} guests at once x {each})"
+    wanted = max(needs.memory_bytes(plan, layer, leaves=leaves) for layer in plan.layers)
+    if not wanted:
+        return cpus
+    available = available_memory(host)
+    has = f" ({format_room(available)} available)" if available is not None else ""
+    return f"{cpus}, {format_room(wanted)} of memory at a time{has}"

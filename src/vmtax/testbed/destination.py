@@ -1,0 +1,156 @@
+"""A second host to which guests are migrated: whether it can take them, and the way of a guest's memory to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from vmtax.core.records import Treatment
+from vmtax.core.units import format_room
+from vmtax.design import guest as guest_settings
+from vmtax.design.guest import GuestSettings
+from vmtax.design.net import PATH, settings_of
+from vmtax.hypervisor import GuestSpec
+from vmtax.image.place import place
+from vmtax.machine import Machine
+from vmtax.machine.ssh import SshMachine
+from vmtax.meter.text import fields
+from vmtax.plan.schema import Plan
+from vmtax.testbed import migration, needs, net_paths
+from vmtax.testbed.examine import Examined, check, choose_platform
+from vmtax.testbed.session import CannotMeasure, Destination, TestbedOptions, There, refuse_two_cards
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+SOCKET = "migration"  # as hypervisor.qemu.migrate has it, in the directory in which a QEMU works
+NOTE = (
+    "Guests move to {0.host}, over the card {0.card} to its card {0.far_card}; their memory goes through the ssh"
+    " connections of the machine that runs vmtax."
+)
+FLAGS = ("sh", "-c", "sed '/^$/q' /proc/cpuinfo")  # of the first CPU
+
+
+def look(host: Machine, machine: Machine, plan: Plan, wanted: Destination) -> dict[str, str]:
+    """Treatments whose guests cannot move from the host there -> why, as far as it is known without an image there.
+
+    Raises CannotMeasure and CardInUse where none can.
+    """
+    if not needs.migrates(plan):
+        raise CannotMeasure(f"--destination {wanted.host}: the plan {plan.name} has no workload migration")
+    if others := [choice.name for choice in plan.workloads if choice.name != "migration"]:
+        raise CannotMeasure(
+            f"--destination {wanted.host}: only migration is measured between two hosts: leave {', '.join(others)} out"
+            " of the plan"
+        )
+    if host.read_text(BOOT_ID) == machine.read_text(BOOT_ID):
+        raise CannotMeasure(
+            f"--destination {wanted.host}: is the machine that {plan.host} is; without --destination a guest moves to"
+            " another QEMU of its own host"
+        )
+    check(machine, plan, leaves=True)
+    refuse_two_cards(host, machine, wanted)
+    return not_there(machine, plan, plan.treatments()[0], wanted.far_card)
+
+
+def announced(plan: Plan, wanted: Destination) -> str:
+    """What is done and taken there, for a person."""
+    room = format_room(needs.memory_bytes(plan, "vm", leaves=True))
+    return (
+        f"guests to {wanted.host}, over the card {wanted.card} to its card {wanted.far_card}, both given back; it needs"
+        f" the same CPUs, and {room} of memory"
+    )
+
+
+def not_there(machine: Machine, plan: Plan, treatments: Sequence[Treatment], card: str) -> dict[str, str]:
+    """Treatments whose guests cannot move to that host -> why. `card`: its own, which is taken."""
+    guests = [each for each in treatments if each.layer == "vm"]
+    found = net_paths.not_here(machine, plan, guests, card) | migration.not_here(machine, plan, guests)
+    impossible = {name: f"{machine.path}: {why}" for name, why in found.items()}
+    return impossible | {each.name: why for each in guests if (why := _why_not(each))}
+
+
+def _why_not(treatment: Treatment) -> str | None:
+    settings, path = GuestSettings.of(treatment.levels), settings_of(treatment).path
+    if path.has_function:
+        return f"{PATH}={path}: a guest with a virtual function is migrated within one host only"
+    for what in ("backing", "halt_polling"):
+        factor = GuestSettings.factors()[what].name
+        if settings.levels[factor] != guest_settings.DEFAULT.levels[factor]:
+            return f"{factor}={settings.levels[factor]}: is set on the host under test, and not at the destination"
+    return None
+
+
+def examined(own: Examined, machine: Machine, options: TestbedOptions) -> There:
+    """With the image there. Raises CannotMeasure where what runs guests there is not what runs them here."""
+    assert options.destination is not None
+    placed = place(machine, own.session.local, own.session.image, own.session.emit)
+    theirs = choose_platform(own.session, machine, own.plan, placed, options.qemu)
+    ours, where = own.guests, machine.path
+    assert theirs is not None, "the plan has guests"
+    if theirs.accelerator.name != ours.accelerator.name:
+        names = {"kvm": "run on KVM", "tcg": "are emulated"}
+        raise CannotMeasure(
+            f"{where}: guests {names[theirs.accelerator.name]} there ({theirs.accelerator.reason}), and"
+            f" {names[ours.accelerator.name]} on the host under test ({ours.accelerator.reason}): a guest cannot move"
+            " from one to the other"
+        )
+    if theirs.qemu.version != ours.qemu.version:
+        raise CannotMeasure(
+            f"{where}: QEMU is {theirs.qemu.version} there, and {ours.qemu.version} on the host under test: install the"
+            " same, or name one that both have with --qemu"
+        )
+    if ours.accelerator.name == "kvm":
+        _refuse_other_cpu(own, machine)
+    return There(machine, options.destination, placed, theirs.qemu)
+
+
+def _refuse_other_cpu(own: Examined, machine: Machine) -> None:
+    """A guest that sees all of its host's CPU would find another one at the destination."""
+    models = {GuestSettings.of(each.levels).model for each in own.plan.treatments()[0]}
+    if guest_settings.DEFAULT.model not in models:
+        return
+    here, there = (fields(each.run(*FLAGS)) for each in (own.host, machine))
+    ours, theirs = here.get("model name", ""), there.get("model name", "")
+    unlike = f"{theirs}, not {ours}" if ours != theirs else ""
+    lacking = sorted(set(here.get("flags", "").split()) ^ set(there.get("flags", "").split()))
+    if unlike or lacking:
+        raise CannotMeasure(
+            f"{machine.path}: another CPU than that of the host under test"
+            f" ({unlike or 'not both have ' + ', '.join(lacking[:6])}): in the plan name a cpu.model that both can"
+            " give, such as x86-64-v2, instead of host"
+        )
+
+
+def spec_there(there: There, spec: GuestSpec) -> GuestSpec:
+    """The same guest, as that host has what runs it."""
+    placed = there.placed
+    return replace(
+        spec,
+        hypervisor=there.qemu,
+        kernel=placed.kernel,
+        initrd=placed.initrd,
+        root=placed.root,
+        meeting=migration.meeting(there.machine, there.qemu),
+    )
+
+
+@contextlib.contextmanager
+def lead(on: Examined, near: GuestSpec, far: GuestSpec) -> Iterator[None]:
+    """Have the source's QEMU reach that of the destination under the name by which two of one host meet.
+
+    What it sends goes through the connections over which vmtax commands both hosts. Raises MachineError.
+    """
+    assert on.destination is not None and near.meeting is not None and far.meeting is not None
+    source, machine, local = on.host, on.destination.machine, on.session.local
+    here, beyond = PurePosixPath(near.meeting, SOCKET), PurePosixPath(far.meeting, SOCKET)
+    with contextlib.ExitStack() as stack:
+        if isinstance(machine, SshMachine):
+            between = local.scratch / local.fresh_name("moves") if isinstance(source, SshMachine) else here
+            stack.callback(machine.forward(between, beyond))
+            beyond = between
+        if isinstance(source, SshMachine):
+            stack.callback(source.forward(beyond, here, back=True))
+        if (user := on.guests.qemu.user) is not None:
+            source.run("chown", str(user), str(here))
+        yield

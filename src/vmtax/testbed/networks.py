@@ -1,0 +1,113 @@
+"""The private network under test of one run: its bridge, its peer, and the cards that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vmtax.core.records import Treatment
+from vmtax.design.net import Path, take_functions, takes
+from vmtax.hypervisor.confine import enter_tree
+from vmtax.machine import Machine
+from vmtax.network import END_ADDRESS, FAR_ADDRESS, PEER_ADDRESS, Segment, sriov, wire
+from vmtax.network.segment import PREFIX_LENGTH
+from vmtax.testbed import needs, net_paths
+from vmtax.testbed.examine import Examined
+from vmtax.testbed.session import CannotMeasure, There
+
+END_MAC = "52:54:00:76:76:01"  # of the host layer's own end, where a card must know it
+# Constant text: the namespace, and what is the address of one of its cards, stay arguments.
+DELETE_ADDRESS = (
+    *("sh", "-c"),
+    '! test -e "/run/netns/$1" || { space=$1; shift; ip -n "$space" address del "$@" 2> /dev/null; true; }',
+    "sh",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The private network under test on one host."""
+
+    segment: Segment
+    at: Machine  # on which the other end is: the host, or what is behind its card
+    tree: str  # the image there
+    peer: str  # namespace of the other end
+    end: str  # namespace of the host layer's own end
+    functions: tuple[str, ...] = ()  # PCI addresses, one for each guest; none where no guest is given one
+    far: Segment | None = None  # its part on the host to which guests are migrated
+
+
+def open_network(on: Examined, possible: Sequence[Treatment]) -> Network:
+    """On the host alone; over a wire where the user names one, or a guest is given a function of a card.
+
+    `possible`: what is to be measured there
+    """
+    token = on.session.local.token[:6]
+    net_paths.load(on.host, possible)
+    takes_function, wired = take_functions(possible), on.session.wired
+    if wired is None and not takes_function:
+        return _on_bridge(on, token, possible)
+    if wired:  # once more: the question may have been open for long
+        wire.refuse_cards(on.host, wired.wire.card, wired.peer, wired.wire.peer_card)
+    card = wired.wire.card if wired else sriov.free_card(on.host, needs.guests_at_once(on.plan))
+    functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()
+    segment = Segment(on.host, token)
+    segment.add_uplink(card)
+    end = segment.add_end("end", END_ADDRESS, mac=END_MAC)
+    segment.admit(END_MAC, "end")
+    if wired is None:
+        return Network(segment, on.session.local, str(on.session.image.tree), _peer_of_lab(on), end, functions)
+    peer = wire.add_peer(wired.peer, token, wired.wire.peer_card)
+    if not _answers(on.host, end, on.tree):
+        raise CannotMeasure(
+            f"{on.host.path}: no answer over the card {card} from the peer's card {wired.wire.peer_card} within"
+            f" {wire.WAIT_SECONDS} s: are they on one wire, or on one VLAN of a switch?"
+        )
+    return Network(segment, wired.peer, wired.tree, peer, end, functions)
+
+
+def _on_bridge(on: Examined, token: str, possible: Sequence[Treatment]) -> Network:
+    """With the peer on the host's own bridge, which goes on on a second host where guests are migrated to one."""
+    there = on.destination
+    if there is not None:  # once more: the question may have been open for long
+        there.refuse_cards(on.host)
+        net_paths.load(there.machine, possible)
+    segment = Segment(on.host, token)
+    mtu = net_paths.largest_mtu(possible)
+    peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
+    if takes(Path.MACVTAP, possible):
+        segment.add_direct(peer)
+    far = _go_on(segment, there, token) if there is not None else None
+    return Network(segment, on.host, on.tree, peer, end, far=far)
+
+
+def _go_on(segment: Segment, there: There, token: str) -> Segment:
+    """The segment's part on a second host. Its bridges learn from the guest itself where it is."""
+    segment.add_port(there.wanted.card)
+    far = Segment(there.machine, token)
+    far.add_port(there.wanted.far_card)
+    assert there.placed.tree is not None, "an image on a host has its tree"
+    if not _answers(there.machine, far.add_end("end", FAR_ADDRESS), there.placed.tree):
+        raise CannotMeasure(
+            f"{there.machine.path}: no answer over the card {there.wanted.far_card} from the card {there.wanted.card}"
+            f" of the host under test within {wire.WAIT_SECONDS} s: are they on one wire, or on one VLAN of a switch?"
+        )
+    return far
+
+
+def _answers(machine: Machine, end: str, tree: str) -> bool:
+    """Whether the peer answers in this namespace of the machine."""
+    enter = ("ip", "netns", "exec", end, *enter_tree(tree, root=True, network=True, capabilities=("CAP_NET_RAW",)))
+    asked = (*enter, "--", *wire.ANSWERS, "sh", PEER_ADDRESS, str(wire.WAIT_SECONDS))
+    return machine.succeeds(*asked, timeout=2 * wire.WAIT_SECONDS)
+
+
+def _peer_of_lab(on: Examined) -> str:
+    """The namespace that a lab's cards lead to, with the peer's address."""
+    namespace, local = net_paths.peer_behind_card(on.host), on.session.local
+    if namespace is None:
+        raise CannotMeasure(f"{on.host.path}: the peer behind its card is gone: is its lab still up?")
+    address = (f"{PEER_ADDRESS}/{PREFIX_LENGTH}", "dev", "eth0")
+    local.undo_later(*DELETE_ADDRESS, namespace, *address)
+    local.run("ip", "-n", namespace, "address", "add", *address)
+    return namespace
