@@ -13,7 +13,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -189,7 +189,7 @@ class Checks:
             ends.callback(checker.end)
             yield checker
 
-    def checked(self, first: Checker, drawn: Sequence[State]) -> Iterator[tuple[State, Found]]:
+    def checked(self, first: Checker, drawn: Sequence[State]) -> Generator[tuple[State, Found], None, None]:
         """Each state with what was found in it, as they become known; in several guests where that is worth it.
 
         Raises what the first guest that failed said.
