@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from tests.unit.test_power_cut import FLUSH, SIZE, WRITE, Request, block, log_of
 from vmtax.design.disk import DiskSettings
 from vmtax.experiment import checkers
 from vmtax.experiment.checkers import WORTH, Checks, Found
+from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineError
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
@@ -142,3 +144,18 @@ def test_what_only_one_guest_sees_is_an_error(tmp_path: Path, monkeypatch: pytes
     ):
         check(checks, drawn)
     assert len(guests) == at_once + 1 and all(guest.is_over for guest in guests)
+
+
+def test_a_guest_that_does_not_come_up_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with made(tmp_path, lambda number, file: False, monkeypatch, 3) as (checks, guests, drawn):
+        boot = checks.cut.boot_checker
+
+        def fail(own: Copies, below: Sequence[Copies]) -> Any:
+            if guests:
+                raise BootFailed("no memory")
+            return boot(own, below)
+
+        checks.cut = replace(checks.cut, boot_checker=fail)
+        with checks.opened() as first:
+            found = [state for state, _ in checks.checked(first, drawn)]
+    assert len(guests) == 1 and set(found) == set(drawn)

@@ -185,7 +185,7 @@ def test_a_command_that_fails_says_so_in_its_own_words(monkeypatch: pytest.Monke
 
 
 def test_a_host_that_does_not_come_back_ends_the_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(NotCut, match=r"ssh://server did not come back within 9\.0 s of the cut: no route"):
+    with pytest.raises(NotCut, match=r"ssh://server was not back in another boot within 9\.0 s: no route"):
         waited(cutting(monkeypatch, tmp_path, [MachineLost("no route")]))
 
 

@@ -196,7 +196,10 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
                 _reboot(store, one, needed, said)
             except PowerWasCut as cut:
                 run = cut.run
-            work = replace(going_on(replace(store.load(run), state="interrupted"), rebooted=True), agreed=True)
+            again = replace(going_on(replace(store.load(run), state="interrupted"), rebooted=True), agreed=True)
+            # What was agreed to is what this command line says, also where the run began with another.
+            now = work.options.testbed
+            work = again.on(replace(again.options.testbed, power_cut=now.power_cut, emulate=now.emulate))
     except BaseException:
         with contextlib.suppress(StoreError):  # the store itself may be what failed, which must not hide it
             if run and (left := store.load(run)).state == "running":

@@ -17,6 +17,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.core.records import Json
 from vmtax.hypervisor import Guest
@@ -202,7 +203,11 @@ class Checks:
 
         def work() -> None:
             try:
-                with self.opened() as checker:
+                with contextlib.ExitStack() as ends:
+                    try:
+                        checker = ends.enter_context(self.opened())
+                    except CannotDo:
+                        return  # it would only have saved time
                     while (state := following()) is not None:
                         results.put((state, checker.check(state)))
             except Exception as error:

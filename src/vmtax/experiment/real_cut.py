@@ -125,7 +125,8 @@ def _hear_the_last(process: Process, witness: Witness, cutting: Cutting) -> None
     """Acknowledgements until the line is cut, the writers are done, or the power should be gone. Raises NotCut."""
     goes_on = True
     while goes_on:
-        goes_on = not cutting.is_late and process.poll() is None  # before what it has still said is heard
+        # Before what it has still said is heard.
+        goes_on = not cutting.is_late and not cutting.is_over and process.poll() is None
         for line in lines_of(process, time.monotonic() + SLICE_SECONDS, LISTEN_SECONDS):
             if line is not None:
                 witness.hear(line)

@@ -144,22 +144,28 @@ class Cutting:
             raise NotCut(f"{self.power.order.words} ended with exit code {code}{said}; nothing counts")
         return time.monotonic() - self.ended > GONE_SECONDS
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the host should be back by now."""
+        return time.monotonic() - self.started >= self.power.order.back_within
+
     def wait(self, boot_id: str, path: PurePosixPath, emit: Callable[[Event], None]) -> SshMachine:
         """The host once it is back with the file `path`, in another boot than that before; no guard runs there.
 
         Raises NotCut.
         """
         limit, what = self.power.order.back_within, f"waiting for {self.power.host}"
-        said = ""
-        while (waited := time.monotonic() - self.started) < limit:
-            emit(Step(what, f"{waited:.0f} s since the cut, {format_duration(limit)} at most", waited / limit))
+        while True:
+            waited = time.monotonic() - self.started
+            share = min(1.0, waited / limit)
+            emit(Step(what, f"{waited:.0f} s since the cut, {format_duration(limit)} at most", share))
             is_late = self.is_late
             try:
                 machine = self._logged_in()
                 try:
-                    if self._is_back(machine, boot_id, path, is_late=is_late):
+                    why = self._why_not_back(machine, boot_id, path, is_late=is_late)
+                    if not why:
                         return machine
-                    said = f"it is up, and {path} is not there" if self.ended else "it is up"
                 except BaseException:
                     machine.close()
                     raise
@@ -167,11 +173,13 @@ class Cutting:
             except NotCut:
                 raise
             except CannotDo as error:
-                said = first_line(str(error))
+                why = first_line(str(error))
+            if self.is_over:
+                break
             time.sleep(BETWEEN_SECONDS)
         command = "" if self.ended else f", and {self.power.order.words} has not ended"
         raise NotCut(
-            f"{self.power.host} did not come back within {format_duration(limit)} of the cut{command}: {said}; nothing"
+            f"{self.power.host} was not back in another boot within {format_duration(limit)}{command}: {why}; nothing"
             " counts of this cut"
         )
 
@@ -180,8 +188,8 @@ class Cutting:
         route = replace(route, options=(*UNATTENDED, *route.options))
         return connect_host(self.local, route, LOGIN_SECONDS, guarded=False)
 
-    def _is_back(self, machine: Machine, boot_id: str, path: PurePosixPath, *, is_late: bool) -> bool:
-        """Raises NotCut where it was never off, or is another machine."""
+    def _why_not_back(self, machine: Machine, boot_id: str, path: PurePosixPath, *, is_late: bool) -> str:
+        """ "" where it is back. Raises NotCut where it was never off, or is another machine."""
         up = float(machine.run("cat", UPTIME).split()[0])
         if read_boot(machine)["boot_id"] == boot_id:
             if is_late:
@@ -190,13 +198,15 @@ class Cutting:
                     f" {format_duration(up)}: its power was not cut within {format_duration(GONE_SECONDS)}; nothing"
                     " counts"
                 )
-            return False
+            return "it is up in the same boot as before"
         if up > time.monotonic() - self.started + UPTIME_SLACK:
             raise NotCut(
                 f"{self.power.host} is another machine since the cut, or was rebooted before it: it is up for"
                 f" {format_duration(up)}; nothing counts"
             )
-        return self.ended is not None and machine.succeeds("test", "-e", str(path))
+        if self.ended is None:
+            return "it is up, and may be cut again"
+        return "" if machine.succeeds("test", "-e", str(path)) else f"it is up, and {path} is not there"
 
 
 def why_not(plan: Plan, target: Target, interleaved: str | None) -> str | None:
