@@ -22,11 +22,13 @@ from vmtax.core.records import Experiment
 from vmtax.design.reboots import Block
 from vmtax.experiment import live
 from vmtax.experiment.preview import Place
+from vmtax.experiment.real_cut import PowerWasCut
 from vmtax.experiment.reboots import RebootNeeded
 from vmtax.experiment.runner import Options
 from vmtax.hypervisor import Accelerator
 from vmtax.plan.schema import load
 from vmtax.store import Store
+from vmtax.testbed.power import PowerCut
 from vmtax.testbed.session import Hosts, TestbedOptions
 
 WHY = "there is no /dev/kvm"
@@ -165,3 +167,24 @@ def test_a_run_goes_on_while_its_lab_reboots_and_others_see_that(
         measuring._carry_out_in_boots(store, begun, yes=True)
     assert seen[0] == ("running", "rebooting the lab: mitigations=off") and store.load(run.id).state == end
     assert seen[1:] == ([] if error else [("running", "")])
+
+
+def test_each_session_cuts_the_power_by_the_command_that_was_agreed_to(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the run began with another, which is what the store has."""
+    old, new = PowerCut(("/bin/old",)), PowerCut(("/bin/new", "1"), 60.0)
+    begun = work()
+    options = dataclasses.replace(begun.options.testbed, power_cut=old).to_json()
+    store.begin(dataclasses.replace(SAMPLE, boots=(), trials=(), state="running", finished=None, options=options))
+    used: list[object] = []
+
+    def carry_out(_: Store, work: Work, *__: Any, **___: Any) -> str:
+        used.append(work.options.testbed.power_cut)
+        if len(used) < 3:
+            raise PowerWasCut(SAMPLE.id)
+        return SAMPLE.id
+
+    monkeypatch.setattr(measuring, "_carry_out", carry_out)
+    measuring._carry_out_in_boots(store, begun.on(dataclasses.replace(begun.options.testbed, power_cut=new)), yes=True)
+    assert used == [new, new, new]
