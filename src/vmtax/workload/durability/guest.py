@@ -78,12 +78,12 @@ def kernel_log() -> Iterator[Callable[[], str]]:
         return
     try:
         os.lseek(file, 0, os.SEEK_END)
-        yield lambda: _said(file)
+        yield lambda: _kernel_words(file)
     finally:
         os.close(file)
 
 
-def _said(log: int) -> str:
+def _kernel_words(log: int) -> str:
     records = []
     with contextlib.suppress(OSError):  # BlockingIOError at the end
         while record := os.read(log, RECORD_BYTES):
