@@ -1,7 +1,7 @@
 """Guests that check the states of cut disks: several at once, each with files of its own that hold the states.
 
-An emulated guest makes a mistake now and then. So before the first loss that a guest finds counts, the same state is
-made again from the log, in other files, and another guest, booted for it, must find the same.
+A fault of the check must not pass for one of the disk. So before the first loss that a guest finds counts, the same
+state is made again from the log, in other files, and another guest, booted for it, must find the same.
 """
 
 from __future__ import annotations
