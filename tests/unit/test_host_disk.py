@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, call
 
 import pytest
 
@@ -20,7 +20,7 @@ from vmtax.lab.write_logs import SpareLog
 from vmtax.machine import MachineError
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
-from vmtax.storage import Backing, Target
+from vmtax.storage import Backing, Target, power_cuts
 from vmtax.storage.copies import Copies
 from vmtax.testbed import host_disk
 from vmtax.testbed.base import HostDisk, HostDisks
@@ -337,7 +337,10 @@ def test_an_image_is_repaired_only_where_qemu_would(
 # Before the guest writes.
 
 
-def test_what_was_made_is_on_the_disk_before_it_is_copied(tmp_path: Path) -> None:
+def test_what_was_made_is_on_the_disk_before_it_is_copied_while_nobody_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(power_cuts, "STILL_SECONDS", 0.005)
     logs = [tmp_path / "log1", tmp_path / "log2"]
     spares = [SpareLog(f"vmtax-{log.stem}", log.with_suffix(".raw"), log, 2**30) for log in logs]
     host = FakeMachine(answers={("sync",): "", ("zpool", "sync", "vmtax-1-zfs"): ""})
@@ -354,12 +357,27 @@ def test_what_was_made_is_on_the_disk_before_it_is_copied(tmp_path: Path) -> Non
         disk = Backing(PurePosixPath(lies_on), settings, 2**26, True, lies_on)
         each = [copies(log) for log in logs[:number]]
         kept = host_disk.keep(host, spares[:number], disk, each)
-        assert [one.since for one in kept.disks] == [5] * number
-        assert kept.whole == (7,) * number, "what was written meanwhile is in the logs"
+        assert [one.since for one in kept.disks] == [7] * number and kept.whole == (7,) * number
         assert kept.logs == logs[:number]
         for one, spare in zip(each, spares, strict=False):
-            one.begin_with.assert_called_with(spare.disk)
+            assert one.begin_with.call_args_list == [call(spare.disk)] * 2, "the first time something was written"
     assert host.calls == [("sync",), ("zpool", "sync", "vmtax-1-zfs"), ("sync",)]
+
+
+def test_a_disk_that_is_written_to_all_the_time_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(power_cuts, "STILL_SECONDS", 0.005)
+    log = tmp_path / "log"
+    log.write_bytes(b"")
+    spare, copies = SpareLog("vmtax-spare1", tmp_path / "disk", log, 2**30), MagicMock()
+
+    def write(disk: Path) -> None:
+        log.write_bytes(log.read_bytes() + b"1")
+
+    copies.begin_with.side_effect = write
+    disk = Backing(PurePosixPath("/dev/g/d"), DiskSettings.of({"disk.volume": "lvm"}), 2**26, True, "/dev/g/d")
+    host = FakeMachine(answers={("sync",): ""})
+    with pytest.raises(MachineError, match="it wrote to its disks all the time, so they were not copied as they are"):
+        host_disk.keep(host, [spare], disk, [copies])
 
 
 def test_a_pool_is_looked_for_on_all_disks_that_are_there(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,8 +63,8 @@ def test_an_instant_is_what_is_the_same_when_it_is_read_again(tmp_path: Path, mo
 
     assert lengths([logs[1], Growing()]) is None  # type: ignore[list-item]
     assert lengths([Growing()]) == (1,), "any length of one log is an instant"  # type: ignore[list-item]
-    monkeypatch.setattr(power_cuts, "PAUSE_SECONDS", 0.0)
-    assert at_rest([logs[1], Growing()], 0.01) is None  # type: ignore[list-item]
+    monkeypatch.setattr(power_cuts, "STILL_SECONDS", 0.005)
+    assert at_rest([logs[1], Growing()], 0.02) is None  # type: ignore[list-item]
 
 
 def test_states_are_of_instants_alone_half_of_them_without_a_disk_and_half_whole(tmp_path: Path) -> None:

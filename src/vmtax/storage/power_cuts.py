@@ -25,6 +25,7 @@ from vmtax.storage.power_cut import TRIES, Acknowledged, Disk, History, Moment, 
 Lengths = tuple[int, ...]  # bytes, of each log
 Heard = Sequence[tuple[Lengths, Acknowledged]]  # in order: an instant, and what was known to be acknowledged by then
 PAUSE_SECONDS = 0.001
+STILL_SECONDS = 0.5  # in which a log does not grow, when nobody writes
 
 
 def lengths(logs: Sequence[Path]) -> Lengths | None:
@@ -34,11 +35,16 @@ def lengths(logs: Sequence[Path]) -> Lengths | None:
 
 
 def at_rest(logs: Sequence[Path], seconds: float) -> Lengths | None:
-    """The same, of the next instant at which it can be told; None where there is none for so long."""
+    """How long they are, once none has grown for a while; None where there is no such while in so many seconds."""
     end = time.monotonic() + seconds
-    while (found := lengths(logs)) is None and time.monotonic() < end:
+    latest, since = lengths(logs), time.monotonic()
+    while (now := time.monotonic()) < end:
+        if (found := lengths(logs)) is None or found != latest:
+            latest, since = found, now
+        elif now - since > STILL_SECONDS:
+            return found
         time.sleep(PAUSE_SECONDS)
-    return found
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from vmtax.workload.durability import CHECK_SECONDS, EMULATED_CHECK_SECONDS, EMU
 from vmtax.workload.durability.stacks import NO_FILE_SYSTEM, Stack
 
 ZVOLS = "/dev/zvol/"
+COPIES_TRIED = 5
 COMPARISONS = 5  # that are tried, for a host writes what is left in its page cache
 COPIES = 3  # of a disk that is rebuilt: before, what is flushed, and a state
 SYNC_SECONDS = 300.0
@@ -155,20 +156,26 @@ def refuse(one: Lab | None, machine: Machine | Reader, treatments: Sequence[Trea
 
 
 def keep(host: Machine, spares: Sequence[SpareLog], disk: Backing, copies: Sequence[Copies]) -> HostDisks:
-    """Copy the disks as they are before the guest writes, each to one of `copies`. Raises MachineError."""
+    """Copy the disks as they are before the guest writes, each to one of `copies`. Raises MachineError.
+
+    While nothing is written to them: of a page that QEMU was just writing, past the page cache, a copy had what was
+    there before, though the log said that it had been flushed.
+    """
     stack = stack_of(host, disk)
     host.run("sync", timeout=SYNC_SECONDS)  # what an earlier guest left would be written amid what is tried
     if disk.settings.volume.is_zfs:  # on which sync(1) does nothing with sync=disabled
         host.run("zpool", "sync", stack.pool, timeout=SYNC_SECONDS)
-    found = []
-    for spare, each in zip(spares, copies, strict=True):
-        found.append(HostDisk(spare.disk, spare.log, spare.log.stat().st_size, each))
-        # While the host may write to it: what changed meanwhile is in the log.
-        each.begin_with(spare.disk)
-    whole = at_rest([spare.log for spare in spares], REST_SECONDS)
-    if whole is None:
-        raise MachineError(f"{host.path}: its disks were never at rest together for {REST_SECONDS:.0f} s")
-    return HostDisks(tuple(found), whole, stack)
+    logs = [spare.log for spare in spares]
+    for _ in range(COPIES_TRIED):
+        at = at_rest(logs, REST_SECONDS)
+        if at is None:
+            break
+        for spare, each in zip(spares, copies, strict=True):
+            each.begin_with(spare.disk)
+        if lengths(logs) == at:
+            each_disk = zip(spares, at, copies, strict=True)
+            return HostDisks(tuple(HostDisk(one.disk, one.log, end, of) for one, end, of in each_disk), at, stack)
+    raise MachineError(f"{host.path}: it wrote to its disks all the time, so they were not copied as they are")
 
 
 def refuse_unlike(below: HostDisks) -> None:
