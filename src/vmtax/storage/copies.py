@@ -21,9 +21,6 @@ SILENCE_SECONDS = 120.0  # of a line; zeros are compressed, and little comes of 
 CHUNK = 2**20
 # Constant text: a device has no name that gzip takes.
 COMPRESSED = ("sh", "-c", 'exec gzip -1 -c < "$1"', "sh")
-# Has the kernel forget what it has of a file. Where QEMU writes parts of a page past the page cache, an old page may
-# stay there: with Linux 6.18 and ext4, a copy that was read through it lacked what had been flushed. Constant text.
-FORGET = ("dd", "iflag=nocache", "count=0", "status=none")
 LEAKS = 3  # exit code of qemu-img check: clusters that nobody uses, which loses room and no data
 
 
@@ -125,7 +122,6 @@ class Copies:
 
 def fetch(machine: Machine, local: LocalMachine, source: PurePosixPath, target: Path) -> None:
     """Copy a file or device of a machine to a new file here, without its zeros. Raises MachineError."""
-    machine.try_run(*FORGET, f"if={source}")  # where it cannot be read, the copy says so
     if machine is local:
         machine.run("cp", "--sparse=always", str(source), str(target), timeout=COPY_SECONDS)
         return

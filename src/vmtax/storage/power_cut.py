@@ -165,7 +165,6 @@ def is_rebuilt(history: History, place: int, before: Path, scratch: Path, disk: 
             _carry_out(history.log, entry, file)
         other = os.open(disk, os.O_RDONLY)
         try:
-            os.posix_fadvise(other, 0, 0, os.POSIX_FADV_DONTNEED)  # why: copies.FORGET
             return _are_same(file, other)
         finally:
             os.close(other)
