@@ -175,11 +175,12 @@ def test_each_session_cuts_the_power_by_the_command_that_was_agreed_to(
     """Also where the run began with another, which is what the store has."""
     old, new = PowerCut(("/bin/old",)), PowerCut(("/bin/new", "1"), 60.0)
     begun = work()
-    options = dataclasses.replace(begun.options.testbed, power_cut=old).to_json()
+    options = dataclasses.replace(begun.options.testbed, power_cut=old, emulate=True).to_json()
     store.begin(dataclasses.replace(SAMPLE, boots=(), trials=(), state="running", finished=None, options=options))
     used: list[object] = []
 
     def carry_out(_: Store, work: Work, *__: Any, **___: Any) -> str:
+        assert work.options.testbed.emulate or not used, "as was found out in the first session"
         used.append(work.options.testbed.power_cut)
         if len(used) < 3:
             raise PowerWasCut(SAMPLE.id)

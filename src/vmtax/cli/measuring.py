@@ -197,9 +197,10 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
             except PowerWasCut as cut:
                 run = cut.run
             again = replace(going_on(replace(store.load(run), state="interrupted"), rebooted=True), agreed=True)
-            # What was agreed to is what this command line says, also where the run began with another.
-            now = work.options.testbed
-            work = again.on(replace(again.options.testbed, power_cut=now.power_cut, emulate=now.emulate))
+            # What was agreed to is what this command line says, also where the run began with another. Whether guests
+            # are emulated may have been found out since.
+            now, stored = work.options.testbed, again.options.testbed
+            work = again.on(replace(stored, power_cut=now.power_cut, emulate=now.emulate or stored.emulate))
     except BaseException:
         with contextlib.suppress(StoreError):  # the store itself may be what failed, which must not hide it
             if run and (left := store.load(run)).state == "running":
