@@ -18,13 +18,13 @@ from vmtax.experiment.durability import _written
 from vmtax.hypervisor import Credentials, Drive, Guest, GuestSpec
 from vmtax.image.packs import Pack
 from vmtax.lab.write_logs import SpareLog
-from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
 from vmtax.storage.power_cut import opened
-from vmtax.storage.power_cuts import State, States, at_rest
-from vmtax.testbed.base import Cut, HostDisk, HostDisks
+from vmtax.storage.power_cuts import State, States
+from vmtax.testbed import host_disk
+from vmtax.testbed.base import Cut
 from vmtax.testbed.cutting import CHECKED_ID, HOST_ID
 from vmtax.workload.durability import Counts, Durability, DurabilityParameters
 from vmtax.workload.durability.records import issued
@@ -51,20 +51,6 @@ def make_pool(host: Guest) -> str:
     return machine.run("losetup", "--find", "--show", "/pool/disk.raw").strip()
 
 
-def keep_pool(machine: Machine, spares: Sequence[SpareLog], local: LocalMachine, directory: Path) -> HostDisks:
-    """As `host_disk.keep` does."""
-    machine.run("zpool", "sync", "pool")
-    found = []
-    for spare in spares:
-        (directory / spare.serial).mkdir()
-        copies = Copies(local, directory / spare.serial, (), DiskSettings(), SIZE)
-        found.append(HostDisk(spare.disk, spare.log, spare.log.stat().st_size, copies))
-        copies.begin_with(spare.disk)
-    whole = at_rest([spare.log for spare in spares], 60)
-    assert whole is not None
-    return HostDisks(tuple(found), whole, STACK)
-
-
 def test_a_raidz_keeps_everything_without_one_disk_and_nothing_without_two(
     shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, zfs_pack: Pack, tmp_path: Path
 ) -> None:
@@ -87,8 +73,13 @@ def test_a_raidz_keeps_everything_without_one_disk_and_nothing_without_two(
     with contextlib.ExitStack() as ends:
         with booted(shared_local, replace(spec, name="host", disks=tuple(drives)), credentials, shared_local) as host:
             device = make_pool(host)
-            below = keep_pool(host.machine, spares, shared_local, tmp_path)
-            disk = Backing(PurePosixPath("/pool/disk.raw"), size=64 * MIB)
+            settings = DiskSettings.of({"disk.volume": "raidz1-dataset"})
+            disk = Backing(PurePosixPath("/pool/disk.raw"), settings, 64 * MIB, lies_on="pool/disk")
+            for name in NAMES:
+                (tmp_path / name).mkdir()
+            each = [Copies(shared_local, tmp_path / name, (), DiskSettings(), SIZE) for name in NAMES]
+            below = host_disk.keep(host.machine, spares, disk, each)
+            assert below.stack == STACK
             (tmp_path / "guest").mkdir()
             guests = Copies(shared_local, tmp_path / "guest", (), DiskSettings(), disk.size)
             guests.keep_before(shared_local, disk)

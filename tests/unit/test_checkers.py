@@ -15,7 +15,7 @@ import pytest
 from tests.unit.test_power_cut import FLUSH, SIZE, WRITE, Request, block, log_of
 from vmtax.design.disk import DiskSettings
 from vmtax.experiment import checkers
-from vmtax.experiment.checkers import WORTH, Checks, Found
+from vmtax.experiment.checkers import WORTH, Checks, StateResult
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineError
 from vmtax.storage import Backing
@@ -35,9 +35,9 @@ class FakeVerifier:
     def __init__(self, guest: Any, *rest: object) -> None:
         self._guest = guest
 
-    def verify(self, acknowledged: object, image: str) -> Found:
+    def verify(self, acknowledged: object, image: str) -> StateResult:
         lost = int(self._guest.look(self._guest.number, self._guest.file))
-        return Found({"file_system": "", "writers": {"append-fsync-4k": {"lost": lost, "torn": 0}}}, image)
+        return StateResult({"file_system": "", "writers": {"append-fsync-4k": {"lost": lost, "torn": 0}}}, image)
 
     def end(self) -> None:
         self._guest.is_over = True

@@ -357,7 +357,7 @@ def test_what_was_made_is_on_the_disk_before_it_is_copied_while_nobody_writes(
         disk = Backing(PurePosixPath(lies_on), settings, 2**26, True, lies_on)
         each = [copies(log) for log in logs[:number]]
         kept = host_disk.keep(host, spares[:number], disk, each)
-        assert [one.since for one in kept.disks] == [7] * number and kept.whole == (7,) * number
+        assert [one.since for one in kept.disks] == [7] * number
         assert kept.logs == logs[:number]
         for one, spare in zip(each, spares, strict=False):
             assert one.begin_with.call_args_list == [call(spare.disk)] * 2, "the first time something was written"
@@ -397,7 +397,7 @@ def test_a_disk_that_is_not_what_its_log_says_is_an_error(tmp_path: Path) -> Non
     (tmp_path / "copies").mkdir()
     copies = Copies(local, tmp_path / "copies", (), DiskSettings(), SIZE)
     copies.begin_with(disk)
-    below = HostDisks((HostDisk(disk, log, log.stat().st_size, copies),), (log.stat().st_size,), XFS)
+    below = HostDisks((HostDisk(disk, log, log.stat().st_size, copies),), XFS)
     log.write_bytes(log_of([*first, (WRITE, 8, block("b"))]))
     disk.write_bytes(block("a") + block("b") + bytes(SIZE - 8192))
     try:

@@ -41,6 +41,11 @@ def instants(of: Sequence[History]) -> list[Lengths]:
     ]
 
 
+def all_written(of: Sequence[History], at: Lengths) -> State:
+    """All that was written until then."""
+    return State(tuple(Moment(each.place(end), None) for each, end in zip(of, at, strict=True)))
+
+
 def nothing(data: memoryview) -> dict[str, int]:
     return {}
 
@@ -96,7 +101,7 @@ def test_what_was_acknowledged_is_of_the_instant_and_of_all_disks(tmp_path: Path
         third = of[1].entries[2].end
         heard = [((first, second, 0), {"w": 1}), ((first, second, 0), {"w": 2}), ((first, third, 0), {"w": 7})]
         states = States(of, heard, written)
-        early, late = states.whole((first, second, 0)), states.whole((first, third, 0))
+        early, late = all_written(of, (first, second, 0)), all_written(of, (first, third, 0))
         assert states.acknowledged(early) == {"w": 2}, "the latest of the same instant"
         assert states.acknowledged(late) == {"w": 7, "seen": 8}
         assert states.words(early) == "after 3, 2, 0 of 12, 12, 12 requests"
@@ -112,10 +117,9 @@ def test_a_disk_that_is_gone_is_empty_and_the_others_are_as_at_that_moment(tmp_p
     for target in targets:
         target.write_bytes(b"x" * SIZE)
     with histories(tmp_path) as of:
-        states = States(of, [], nothing)
         disks = Disks([Disk(each, before, tmp_path / f"{n}.kept") for n, each in enumerate(of)], targets)
-        early = states.whole(tuple(each.entries[2].end for each in of))
-        late = states.whole(tuple(each.entries[3].end for each in of))
+        early = all_written(of, tuple(each.entries[2].end for each in of))
+        late = all_written(of, tuple(each.entries[3].end for each in of))
         disks.write(State(early.moments, (1,)))
         found = [target.read_bytes() for target in targets]
         assert found == [block("A") + bytes(SIZE - 8 * SECTOR), bytes(SIZE), block("C") + bytes(SIZE - 8 * SECTOR)]

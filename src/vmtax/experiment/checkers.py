@@ -37,8 +37,8 @@ WORTH = 20  # states that one more guest must spare the others: it takes seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What is in one state of a disk."""
+class StateResult:
+    """What a guest finds in one state of a disk."""
 
     answer: Json  # of the program in the guest
     image: str  # what qemu-img finds wrong with the image; "" where that is nothing
@@ -76,16 +76,16 @@ class Verifier:
         self._process = guest.machine.start(*workload.checking(device, MOUNT, inside, stack, beside))
 
     def refuse_unread(self) -> None:
-        """Raises MachineError where a disk is not read that has all that was written to it."""
+        """Raises MachineError where the guest's disk is not there in a state in which it must be."""
         state = self._asked({"state": 0, "acknowledged": {}, "whole": True})
         if wrong := state["file_system"] or state["image"]:
             raise MachineError(f"the host's disk cannot be read here as it was before anything was tried: {wrong}")
 
-    def verify(self, acknowledged: Mapping[str, int], image: str) -> Found:
+    def verify(self, acknowledged: Mapping[str, int], image: str) -> StateResult:
         """Of the state that the disks now have. `image`: what qemu-img has found. Raises MachineError."""
         self._number += 1
         answer = self._asked({"state": self._number, "acknowledged": dict(acknowledged)})
-        return Found(answer, image or str(answer.get("image", "")))
+        return StateResult(answer, image or str(answer.get("image", "")))
 
     def _asked(self, wanted: Json) -> Json:
         self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
@@ -118,32 +118,32 @@ class Checker:
         names = [HOST_ID.format(place) for place in range(1, len(host.disks) + 1)] if host else []
         self._of_host = Verifier(guest, names, workload, "", host.stack) if host else None
 
-    def check_ended(self, acknowledged: Mapping[str, int]) -> Found:
+    def check_ended(self, acknowledged: Mapping[str, int]) -> StateResult:
         """What the disk has that the ended guest left, of which a copy is in its files. Raises MachineError."""
         assert self._of_guest is not None
         return self._of_guest.verify(acknowledged, self._guests.check_and_convert())
 
-    def refuse_unread(self, state: State) -> None:
-        """Raises MachineError where the host's disks, of which that is a state with everything, cannot be read."""
+    def refuse_unread(self) -> None:
+        """Raises MachineError where the host's disks cannot be read as they were before the guest wrote."""
         if self._of_host is not None:
-            self._disks.write(state)
+            self._disks.write(self._checks.states.before)
             self._of_host.refuse_unread()
 
-    def check(self, state: State) -> Found:
+    def check(self, state: State) -> StateResult:
         """Raises MachineError; also where another guest finds something else."""
-        found = self._found(state)
-        if not self._is_confirmed and found.is_loss(self._checks.states.acknowledged(state)):
+        result = self._result(state)
+        if not self._is_confirmed and result.is_loss(self._checks.states.acknowledged(state)):
             with self._checks.confirming, self._checks.opened() as other:
-                again = other._found(state)
-            if again.verdict != found.verdict:
+                again = other._result(state)
+            if again.verdict != result.verdict:
                 raise MachineError(
                     "two guests checked the same state and do not agree, so nothing counts:"
-                    f" {self._checks.states.words(state)}: {found.words()}, then {again.words()}"
+                    f" {self._checks.states.words(state)}: {result.words()}, then {again.words()}"
                 )
             self._is_confirmed = True
-        return found
+        return result
 
-    def _found(self, state: State) -> Found:
+    def _result(self, state: State) -> StateResult:
         self._disks.write(state)
         then = self._checks.states.acknowledged(state)
         if self._of_host is not None:
@@ -190,12 +190,12 @@ class Checks:
             ends.callback(checker.end)
             yield checker
 
-    def checked(self, first: Checker, drawn: Sequence[State]) -> Generator[tuple[State, Found], None, None]:
-        """Each state with what was found in it, as they become known; in several guests where that is worth it.
+    def checked(self, first: Checker, drawn: Sequence[State]) -> Generator[tuple[State, StateResult], None, None]:
+        """Each state with what is in it, as that becomes known; in several guests where that is worth it.
 
         Raises what the first guest that failed said.
         """
-        todo, results = iter(drawn), queue.SimpleQueue[tuple[State, Found] | Exception | None]()
+        todo, results = iter(drawn), queue.SimpleQueue[tuple[State, StateResult] | Exception | None]()
 
         def following() -> State | None:
             with self._lock:

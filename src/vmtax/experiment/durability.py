@@ -16,7 +16,7 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event, Step
 from vmtax.core.machines import first_line
 from vmtax.core.records import Trial
-from vmtax.experiment.checkers import MOUNT, Checks, Found, read_answer
+from vmtax.experiment.checkers import MOUNT, Checks, StateResult, read_answer
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, Process
@@ -24,7 +24,7 @@ from vmtax.storage.copies import fetch
 from vmtax.storage.power_cut import opened
 from vmtax.storage.power_cuts import Lengths, States, lengths
 from vmtax.testbed import host_disk
-from vmtax.testbed.base import Cut, RunningSubject, RunningTreatment
+from vmtax.testbed.base import Cut, RunningTreatment
 from vmtax.testbed.cutting import MAKE_FILE_SYSTEM, MAKE_SECONDS
 from vmtax.workload import Workload
 from vmtax.workload.durability import HOST_CUT, KILLED, POWER_CUT, STACK_CUT, Counts, Durability
@@ -38,6 +38,23 @@ MOST_BAD = 20  # states that are described in what is kept of a trial
 Acknowledged = dict[str, int]  # writer -> its records
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A guest that is to end while it writes."""
+
+    key: TrialKey
+    running: RunningTreatment
+    guest: Guest
+    cut: Cut
+    workload: Durability
+    raw: list[str]  # gets what is kept of the trial
+    emit: Callable[[Event], None]
+
+    def say(self, step: str, detail: str, share: float | None = None) -> None:
+        """What is done now."""
+        self.emit(Step(f"{self.key.treatment}: {step}", detail, share))
+
+
 class EndWhileWriting:
     """Each guest is killed at a moment that is drawn for it, and its disk checked in the states that it may be in."""
 
@@ -48,21 +65,59 @@ class EndWhileWriting:
     ) -> Sequence[Trial]:
         if not isinstance(workload, Durability):
             return ()
-        cuts = [(one, one.cut) for one in running.subjects if one.cut is not None]
-        return [_trial(key, running, one, cut, workload, emit, self.ended) for one, cut in cuts]
+        return [
+            self._trial(Ending(key, running, one.guest, one.cut, workload, [], emit))
+            for one in running.subjects
+            if one.cut is not None and one.guest is not None
+        ]
 
-    def ended(
-        self,
-        key: TrialKey,
-        running: RunningTreatment,
-        guest: Guest,
-        cut: Cut,
-        workload: Durability,
-        raw: list[str],
-        emit: Callable[[Event], None],
-    ) -> Mapping[str, Counts]:
-        """What was found after each end. `raw` gets what is kept of it. Raises CannotDo."""
-        return _ended(key, running, guest, cut, workload, raw, emit)
+    def _trial(self, ending: Ending) -> Trial:
+        started, before = time.time(), time.monotonic()
+        rest: dict[str, Any]
+        try:
+            rest = {"measurements": tuple(ending.workload.measured(self.ended(ending)))}
+        except (CannotDo, OSError) as failure:  # the latter: no room here, or the checking guest is gone
+            rest = {"status": "failed", "error": first_line(str(failure))}
+            ending.raw.append(f"{failure}\n{ending.guest.console.text()}")
+        took = time.monotonic() - before
+        return new_trial(ending.key, WHAT, ending.guest.path, started, took, raw="\n".join(ending.raw), **rest)
+
+    def ended(self, ending: Ending) -> Mapping[str, Counts]:
+        """What was found after each end. Raises CannotDo."""
+        guest, cut, workload, host = ending.guest, ending.cut, ending.workload, ending.running.host
+        seed = random.SystemRandom().getrandbits(64)
+        draw = random.Random(seed)
+        ending.say("writing", ", ".join(workload.writers))
+        witness = _written(host, guest, cut, workload, draw)
+        copies, below = cut.copies, cut.host_disks
+        if below is None:
+            fetch(host, copies.local, cut.log, copies.log)
+        fetch(host, copies.local, cut.disk.path, copies.image)
+        now, rebuilt = HOST_CUT if cut.inside else KILLED, POWER_CUT if below is None else STACK_CUT
+        seen = {end: Counts(image_damaged=None if copies.is_raw else 0) for end in (now, rebuilt)}
+        logs = [(copies.log, 0)] if below is None else [(disk.log, disk.since) for disk in below.disks]
+        with contextlib.ExitStack() as ends:
+            histories = [ends.enter_context(opened(log, since)) for log, since in logs]
+            states = States(histories, witness.heard, lambda data: issued(data, workload.writers))
+            checks = Checks(cut, workload, histories, states)
+            checker = ends.enter_context(checks.opened())
+            kept = Kept(ending.raw)
+            kept.add(seen[now], now, witness.acknowledged, checker.check_ended(witness.acknowledged))
+            checker.refuse_unread()
+            drawn = states.draw(workload.parameters.states, draw.getrandbits(32))
+            if not drawn:
+                raise CannotDo(f"{guest.path}: the host's disks were never at rest together while it wrote")
+            checked = ends.enter_context(contextlib.closing(checks.checked(checker, drawn)))
+            for number, (state, result) in enumerate(checked, 1):
+                ending.say("checking states", f"{number} of {len(drawn)}", number / len(drawn))
+                then, what = states.acknowledged(state), f"{rebuilt} {states.words(state)}"
+                kept.add(seen[rebuilt], what, then, result, without_disk=bool(state.gone))
+            entries = sum(len(history.entries) for history in histories)
+        if below is not None:
+            host_disk.refuse_unlike(below)
+        facts = {"seed": seed, "acknowledged": witness.acknowledged, "log_entries": entries}
+        ending.raw.insert(0, json.dumps(facts))
+        return seen
 
 
 @dataclass
@@ -87,75 +142,6 @@ class Witness:
             self.heard.pop()
         if now is not None:
             self.heard.append((now, dict(self.acknowledged)))
-
-
-def _trial(
-    key: TrialKey,
-    running: RunningTreatment,
-    subject: RunningSubject,
-    cut: Cut,
-    workload: Durability,
-    emit: Callable[[Event], None],
-    ended: Callable[..., Mapping[str, Counts]],
-) -> Trial:
-    started, before = time.time(), time.monotonic()
-    assert subject.guest is not None
-    raw: list[str] = []
-    rest: dict[str, Any]
-    try:
-        seen = ended(key, running, subject.guest, cut, workload, raw, emit)
-        rest = {"measurements": tuple(workload.measured(seen))}
-    except (CannotDo, OSError) as failure:  # the latter: no room here, or the checking guest is gone
-        rest = {"status": "failed", "error": first_line(str(failure))}
-        raw.append(f"{failure}\n{subject.guest.console.text()}")
-    path = subject.guest.path
-    return new_trial(key, WHAT, path, started, time.monotonic() - before, raw="\n".join(raw), **rest)
-
-
-def _ended(
-    key: TrialKey,
-    running: RunningTreatment,
-    guest: Guest,
-    cut: Cut,
-    workload: Durability,
-    raw: list[str],
-    emit: Callable[[Event], None],
-) -> Mapping[str, Counts]:
-    """What was found after each end. `raw` gets what is kept of it. Raises CannotDo."""
-    seed = random.SystemRandom().getrandbits(64)
-    draw = random.Random(seed)
-    emit(Step(f"{key.treatment}: writing", ", ".join(workload.writers)))
-    witness = _written(running.host, guest, cut, workload, draw)
-    copies, host = cut.copies, cut.host_disks
-    if host is None:
-        fetch(running.host, copies.local, cut.log, copies.log)
-    fetch(running.host, copies.local, cut.disk.path, copies.image)
-    now, rebuilt = HOST_CUT if cut.inside else KILLED, POWER_CUT if host is None else STACK_CUT
-    seen = {end: Counts(image_damaged=None if copies.is_raw else 0) for end in (now, rebuilt)}
-    logs = [(copies.log, 0)] if host is None else [(disk.log, disk.since) for disk in host.disks]
-    with contextlib.ExitStack() as ends:
-        histories = [ends.enter_context(opened(log, since)) for log, since in logs]
-        states = States(histories, witness.heard, lambda data: issued(data, workload.writers))
-        checks = Checks(cut, workload, histories, states)
-        checker = ends.enter_context(checks.opened())
-        kept = Kept(raw)
-        kept.add(seen[now], now, witness.acknowledged, checker.check_ended(witness.acknowledged))
-        if host is not None:
-            checker.refuse_unread(states.whole(host.whole))
-        drawn = states.draw(workload.parameters.states, draw.getrandbits(32))
-        if not drawn:
-            raise CannotDo(f"{guest.path}: the host's disks were never at rest together while it wrote")
-        checked = ends.enter_context(contextlib.closing(checks.checked(checker, drawn)))
-        for number, (state, found) in enumerate(checked, 1):
-            emit(Step(f"{key.treatment}: checking states", f"{number} of {len(drawn)}", number / len(drawn)))
-            then, what = states.acknowledged(state), f"{rebuilt} {states.words(state)}"
-            kept.add(seen[rebuilt], what, then, found, without_disk=bool(state.gone))
-    if host is not None:
-        host_disk.refuse_unlike(host)
-    entries = sum(len(history.entries) for history in histories)
-    facts = {"seed": seed, "acknowledged": witness.acknowledged, "log_entries": entries}
-    raw.insert(0, json.dumps(facts))
-    return seen
 
 
 def _written(host: Machine, guest: Guest, cut: Cut, workload: Durability, draw: random.Random) -> Witness:
@@ -246,12 +232,18 @@ class Kept:
         self._raw, self._bad = raw, 0
 
     def add(
-        self, seen: Counts, what: str, acknowledged: Mapping[str, int], found: Found, *, without_disk: bool = False
+        self,
+        seen: Counts,
+        what: str,
+        acknowledged: Mapping[str, int],
+        result: StateResult,
+        *,
+        without_disk: bool = False,
     ) -> None:
         """Add what one state is to `seen`."""
         before = seen.lost
-        seen.add(found.answer, acknowledged, found.image, without_disk=without_disk)
+        seen.add(result.answer, acknowledged, result.image, without_disk=without_disk)
         if seen.lost > before and self._bad < MOST_BAD:
             self._bad += 1
-            told = {**found.answer, "image": found.image}
+            told = {**result.answer, "image": result.image}
             self._raw.append(json.dumps({"what": what, "acknowledged": dict(acknowledged), **told}))

@@ -11,22 +11,19 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from vmtax.core.errors import CannotDo
-from vmtax.core.events import Event, Step
 from vmtax.experiment.checkers import Verifier
-from vmtax.experiment.durability import LISTEN_SECONDS, EndWhileWriting, Kept, Witness, lines_of, listen
-from vmtax.experiment.trial import TrialKey
+from vmtax.experiment.durability import LISTEN_SECONDS, Ending, EndWhileWriting, Kept, Witness, lines_of, listen
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, Process
 from vmtax.machine.ssh import SshMachine
 from vmtax.meter.facts import read_boot
 from vmtax.storage.copies import fetch
-from vmtax.testbed.base import Cut, RunningTreatment
 from vmtax.testbed.cutting import CHECKED_ID
 from vmtax.testbed.power import Cutting, Power
-from vmtax.workload.durability import REAL_CUT, Counts, Durability
+from vmtax.workload.durability import REAL_CUT, Counts
 
 SLICE_SECONDS = 0.5  # of listening, between two looks at the command
 ANSWER_SECONDS = 5.0
@@ -55,48 +52,39 @@ def session_of(power: Power | None, run: str) -> Iterator[None]:
 class EndOrCut(EndWhileWriting):
     """Where the host is to lose its power, it does, in place of a guest."""
 
-    def ended(
-        self,
-        key: TrialKey,
-        running: RunningTreatment,
-        guest: Guest,
-        cut: Cut,
-        workload: Durability,
-        raw: list[str],
-        emit: Callable[[Event], None],
-    ) -> Mapping[str, Counts]:
+    def ended(self, ending: Ending) -> Mapping[str, Counts]:
+        guest, cut, workload, running = ending.guest, ending.cut, ending.workload, ending.running
         if cut.power is None:
-            return super().ended(key, running, guest, cut, workload, raw, emit)
+            return super().ended(ending)
         seed, copies, local = random.SystemRandom().getrandbits(64), cut.copies, cut.copies.local
-        emit(Step(f"{key.treatment}: writing", ", ".join(workload.writers)))
+        ending.say("writing", ", ".join(workload.writers))
         boot_id = str(read_boot(running.host)["boot_id"])
         witness = Witness()
         with contextlib.ExitStack() as ends:
             process = listen(running.host, guest, cut, workload, random.Random(seed), witness, ends)
             _refuse_idle(guest, witness)
             with cut.power.ends_session(), cut.power.cutting(local) as cutting:
-                emit(Step(f"{key.treatment}: cutting the power of {cut.power.host}", cut.power.order.words))
+                ending.say(f"cutting the power of {cut.power.host}", cut.power.order.words)
                 try:
                     _hear_the_last(process, witness, cutting)
-                    host = cutting.wait(boot_id, cut.disk.path, emit)
+                    host = cutting.wait(boot_id, cut.disk.path, ending.emit)
                 finally:
                     _hang_up(running.host)
+        off = round(time.monotonic() - cutting.started, 1)
         facts = {"seed": seed, "acknowledged": witness.acknowledged, "command": cut.power.order.words}
-        raw.append(
-            json.dumps({**facts, "boot_id": boot_id, "seconds_off": round(time.monotonic() - cutting.started, 1)})
-        )
+        ending.raw.append(json.dumps({**facts, "boot_id": boot_id, "seconds_off": off}))
         try:
-            emit(Step(f"{key.treatment}: copying its disk", str(cut.disk.path)))
+            ending.say("copying its disk", str(cut.disk.path))
             fetch(host, local, cut.disk.path, copies.image)
         finally:
             host.close()
         seen = Counts(image_damaged=None if copies.is_raw else 0)
-        emit(Step(f"{key.treatment}: checking its disk", "in a guest of this machine"))
+        ending.say("checking its disk", "in a guest of this machine")
         with cut.boot_checker(copies, ()) as checker, contextlib.ExitStack() as ends:
             verifier = Verifier(checker, [CHECKED_ID], workload, "")
             ends.callback(verifier.end)
-            found = verifier.verify(witness.acknowledged, copies.check_and_convert())
-        Kept(raw).add(seen, REAL_CUT, witness.acknowledged, found)
+            result = verifier.verify(witness.acknowledged, copies.check_and_convert())
+        Kept(ending.raw).add(seen, REAL_CUT, witness.acknowledged, result)
         return {REAL_CUT: seen}
 
 
@@ -123,10 +111,10 @@ def _hang_up(host: Machine) -> None:
 
 def _hear_the_last(process: Process, witness: Witness, cutting: Cutting) -> None:
     """Acknowledgements until the line is cut, the writers are done, or the power should be gone. Raises NotCut."""
-    goes_on = True
-    while goes_on:
-        # Before what it has still said is heard.
-        goes_on = not cutting.is_late and not cutting.is_over and process.poll() is None
+    is_last = False
+    while not is_last:
+        # Asked before the lines are read: what it said until then is among them.
+        is_last = cutting.is_late or cutting.is_over or process.poll() is not None
         for line in lines_of(process, time.monotonic() + SLICE_SECONDS, LISTEN_SECONDS):
             if line is not None:
                 witness.hear(line)

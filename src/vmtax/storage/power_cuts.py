@@ -75,9 +75,10 @@ class States:
     def _places(self, at: Lengths) -> tuple[int, ...]:
         return tuple(history.place(each) for history, each in zip(self._histories, at, strict=True))
 
-    def whole(self, at: Lengths) -> State:
-        """All that was written until then."""
-        return State(tuple(Moment(place, None) for place in self._places(at)))
+    @property
+    def before(self) -> State:
+        """The disks as they were before all this was written."""
+        return State(tuple(Moment(0, None) for _ in self._histories))
 
     def draw(self, count: int, seed: int) -> list[State]:
         """At most `count` different ones in their order, the last instant among them.

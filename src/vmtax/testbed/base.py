@@ -16,7 +16,6 @@ from vmtax.meter import GuestMeter, Meter, new_guest_meters, new_meters
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
-from vmtax.storage.power_cuts import Lengths
 from vmtax.testbed.power import Power
 from vmtax.workload import Site, Workload
 from vmtax.workload.durability.stacks import Stack
@@ -55,7 +54,7 @@ class HostDisk:
 
     disk: Path
     log: Path
-    since: int  # bytes that the log had before `copies.before` was copied
+    since: int  # bytes that the log had when `copies.before` was copied
     copies: Copies  # of that disk
 
 
@@ -64,7 +63,6 @@ class HostDisks:
     """All on which a guest's disk lies."""
 
     disks: tuple[HostDisk, ...]
-    whole: Lengths  # of their logs after they were copied: with what came up to here, the copies are what they were
     stack: Stack  # how the guest's disk lies on them
 
     @property

@@ -174,7 +174,7 @@ def keep(host: Machine, spares: Sequence[SpareLog], disk: Backing, copies: Seque
             each.begin_with(spare.disk)
         if lengths(logs) == at:
             each_disk = zip(spares, at, copies, strict=True)
-            return HostDisks(tuple(HostDisk(one.disk, one.log, end, of) for one, end, of in each_disk), at, stack)
+            return HostDisks(tuple(HostDisk(one.disk, one.log, end, of) for one, end, of in each_disk), stack)
     raise MachineError(f"{host.path}: it wrote to its disks all the time, so they were not copied as they are")
 
 
