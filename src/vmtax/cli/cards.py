@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 from vmtax.cli.app import BadUse
 
 if TYPE_CHECKING:
+    from vmtax.cli.measuring import Work
     from vmtax.testbed.session import Destination, Wire
+
+
+def with_cards(work: Work, given: Mapping[str, str | None], interleave_with: str | None) -> Work:
+    """With the wire or the second host that the command line names. `given`: what it says, by option without dashes."""
+    card, peer, peer_card = given["card"], given["peer"], given["peer-card"]
+    clash = {"peer": peer, "peer-card": peer_card, "interleave-with": interleave_with}
+    contrary = [f"--{name}" for name, value in clash.items() if value]
+    to = destination_of(work.plan.host, given["destination"], card, given["destination-card"], contrary)
+    return work.to(to) if to else work.over(wire(card, peer, peer_card, interleave_with))
 
 
 def wire(card: str | None, peer: str | None, peer_card: str | None, interleave_with: str | None) -> Wire | None:

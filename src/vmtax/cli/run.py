@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
-from vmtax.cli.cards import destination_of, wire
+from vmtax.cli.cards import with_cards
 from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program
 from vmtax.cli.options import (
@@ -117,18 +117,10 @@ def run(
     disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
     cards = {"card": card, "peer": peer, "peer-card": peer_card}
     to = {"destination": destination, "destination-card": destination_card}
-    others = {
-        "qemu": qemu,
-        **disks,
-        **cards,
-        **to,
-        "interleave-with": interleave_with,
-        "or-demo": or_demo,
-        "label": label,
-    }
+    rest = {"qemu": qemu, "interleave-with": interleave_with, "or-demo": or_demo, "label": label}
     if after_reboot:
-        others |= {"power-cut": power_cut, "back-within": back_within}
-    again = _again(resume, after_reboot, {**overrides, **others})
+        rest |= {"power-cut": power_cut, "back-within": back_within}
+    again = _again(resume, after_reboot, {**overrides, **disks, **cards, **to, **rest})
     order = power_order(power_cut, back_within)
     target = (disk_dir, disk_device or (), disk_group, disk_pool, erase or ())
     with Store() as store:
@@ -137,10 +129,7 @@ def run(
         else:
             work = _new(plan or "quick", overrides, qemu, lambda on: disk_target(on, *target), interleave_with)
             work = with_cuts(work, order)
-            clash = {"peer": peer, "peer-card": peer_card, "interleave-with": interleave_with}
-            contrary = [f"--{name}" for name, value in clash.items() if value]
-            moves = destination_of(work.plan.host, destination, card, destination_card, contrary)
-            work = work.to(moves) if moves else work.over(wire(card, peer, peer_card, interleave_with))
+            work = with_cards(work, {**cards, **to}, interleave_with)
             work = replace(work, options=replace(work.options, label=label or ""), or_demo=or_demo)
         if emulate:
             work = work.emulating()

@@ -19,15 +19,13 @@ def reboot(one: Lab, arguments: Sequence[str], emit: Callable[[Event], None]) ->
     """Shut it down if it is up, and start it with these arguments beside its own. Raises as `start` does.
 
     Where it is killed on the way, the lab is off or up, and the next call does the rest: whether the lab logs its
-    writes is kept beside its disks meanwhile.
+    writes is kept beside its disks until it has started.
     """
     one.must_exist()
     up = one.up()
     if up is not None:
         if up.logs_writes:
             one.logs_again.touch(0o600)
-        else:
-            one.logs_again.unlink(missing_ok=True)  # of a reboot that was killed, before somebody else started it
         emit(Step("rebooting the lab", " ".join(arguments)))
         try:
             stop(one)
@@ -36,9 +34,7 @@ def reboot(one: Lab, arguments: Sequence[str], emit: Callable[[Event], None]) ->
                 raise
     link = up.link if up is not None else ""
     wish = Wish(kernel_arguments=tuple(arguments), log_writes=one.logs_again.exists(), link=link)
-    started = start(one, wish, emit)
-    one.logs_again.unlink(missing_ok=True)
-    return started
+    return start(one, wish, emit)
 
 
 def is_off(one: Lab) -> bool:

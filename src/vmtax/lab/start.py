@@ -158,6 +158,7 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
                 raise trouble(error, one.directory) from error
             local.leave_to(up.pid, (str(one.log), str(one.directory / CONSOLE)))
             stack.pop_all()
+        one.logs_again.unlink(missing_ok=True)  # of a reboot, perhaps one that was killed
     return up
 
 

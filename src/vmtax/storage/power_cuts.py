@@ -35,7 +35,7 @@ def lengths(logs: Sequence[Path]) -> Lengths | None:
 
 
 def at_rest(logs: Sequence[Path], seconds: float) -> Lengths | None:
-    """How long they are, once none has grown for a while; None where there is no such while in so many seconds."""
+    """How long they are, once none has grown for STILL_SECONDS; None where one grows again and again for `seconds`."""
     end = time.monotonic() + seconds
     latest, since = lengths(logs), time.monotonic()
     while (now := time.monotonic()) < end:
@@ -83,8 +83,8 @@ class States:
     def draw(self, count: int, seed: int) -> list[State]:
         """At most `count` different ones in their order, the last instant among them.
 
-        In one half all writes arrived; fewer where there are not so many instants. In the others some are missing that
-        were not flushed. Of several disks one, drawn, is gone in half of all states: what lies on several does without.
+        In half of them all writes have arrived, or in fewer where there are not so many instants. In the others some
+        writes are missing that were not flushed. Of several disks, one that is drawn is gone in half of all states.
         """
         if self._is_one:
             first = self._histories[0].place(self._heard[0][0][0])

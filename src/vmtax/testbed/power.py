@@ -1,8 +1,8 @@
 """The power of the host under test, which a command of the user's takes away and gives back.
 
 The command runs on the machine that runs vmtax. It may end before the power is gone (a power strip that waits) or
-after the host is back. Whether the power was gone is told by the host itself: by the id of its boot, and how long it
-has been up.
+after the host is back. The host itself shows whether its power was gone: it has another boot id, and has not been up
+for longer than since the command began.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ BUSY_SECONDS = 5.0  # for a file system that is still in use
 RETRY_SECONDS = 0.05
 KERNEL_LOG = "/dev/kmsg"
 RECORD_BYTES = 8192  # of that log
-MOST_RECORDS = 3  # that are told
+MOST_RECORDS = 3  # of that log that are quoted, the last
 E2FSCK = ("e2fsck", "-f", "-n")
 
 
