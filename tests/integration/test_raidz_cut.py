@@ -80,6 +80,9 @@ def test_a_raidz_keeps_everything_without_one_disk_and_nothing_without_two(
             each = [Copies(shared_local, tmp_path / name, (), DiskSettings(), SIZE) for name in NAMES]
             below = host_disk.keep(host.machine, spares, disk, each)
             assert below.stack == STACK
+            for one in below.disks:
+                with opened(one.log) as history:
+                    assert history.entries[history.place(one.since) - 1].end == one.since, "its size is no whole blocks"
             (tmp_path / "guest").mkdir()
             guests = Copies(shared_local, tmp_path / "guest", (), DiskSettings(), disk.size)
             guests.keep_before(shared_local, disk)

@@ -158,8 +158,7 @@ def refuse(one: Lab | None, machine: Machine | Reader, treatments: Sequence[Trea
 def keep(host: Machine, spares: Sequence[SpareLog], disk: Backing, copies: Sequence[Copies]) -> HostDisks:
     """Copy the disks as they are before the guest writes, each to one of `copies`. Raises MachineError.
 
-    While nothing is written to them: of a page that QEMU was just writing, past the page cache, a copy had what was
-    there before, though the log said that it had been flushed.
+    While nothing is written to them: QEMU logs a write after it has carried it out.
     """
     stack = stack_of(host, disk)
     host.run("sync", timeout=SYNC_SECONDS)  # what an earlier guest left would be written amid what is tried

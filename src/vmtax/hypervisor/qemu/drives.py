@@ -11,6 +11,10 @@ from vmtax.hypervisor.spec import DATA_ID, Drive
 THREAD_ID = "thread"
 CONTROLLER_ID = "scsi"
 LOGGED = "blklogwrites"  # the driver that keeps a log of writes, in the format of the kernel's dm-log-writes
+# How its log is written: into the page cache, where it outlives QEMU. Past it QEMU writes whole blocks of the file
+# system, and the log's size would not say which entries were in it then.
+LOG_CACHE = {"direct": False, "no-flush": True}
+LOG_AIO = "threads"  # Linux's native AIO takes direct=on
 MOST_DISKS = {"ide": 2, "sata": 6}  # channels of the controller that the machine has, a disk each
 MODULES = {  # of the guest's kernel, by the bus
     "virtio": (),
@@ -57,7 +61,8 @@ def block_node(disk: Drive) -> dict[str, Any]:
     node = {**options, "cache": {"direct": mode.is_direct, "no-flush": mode.ignores_flushes}}
     file = {"driver": _driver(disk), "filename": disk.path, "aio": disk.settings.aio, **node}
     if disk.log:
-        file = {"driver": LOGGED, "file": file, "log": {**file, "driver": "file", "filename": disk.log}, **node}
+        log = {**file, "driver": "file", "filename": disk.log, "aio": LOG_AIO, "cache": LOG_CACHE}
+        file = {"driver": LOGGED, "file": file, "log": log, **node}
     return {"node-name": DATA_ID, "driver": disk.settings.format, **node, "file": file}
 
 
@@ -73,11 +78,13 @@ def _drive(disk: Drive) -> str:
 
 
 def _file(disk: Drive) -> str:
-    """The cache mode and the like of the disk are those of its parts, too."""
+    """The cache mode and the like of the disk are those of its parts, too, but for the log."""
     if not disk.log:
         return f"file={escaped(disk.path)}"
     below = f"file.file.driver={_driver(disk)},file.file.filename={escaped(disk.path)}"
-    return f"file.driver={LOGGED},{below},file.log.driver=file,file.log.filename={escaped(disk.log)}"
+    cache = ",".join(f"file.log.cache.{name}={'on' if value else 'off'}" for name, value in LOG_CACHE.items())
+    log = f"file.log.driver=file,{cache},file.log.aio={LOG_AIO},file.log.filename={escaped(disk.log)}"
+    return f"file.driver={LOGGED},{below},{log}"
 
 
 def _driver(disk: Drive) -> str:
