@@ -359,9 +359,10 @@ def test_a_reboot_that_was_killed_on_the_way_is_done_with_the_log_that_the_lab_h
     monkeypatch.setattr("vmtax.lab.reboot.start", lambda lab, wish, emit: asked.append(wish))
     with patch.object(Lab, "up", return_value=None):
         reboot(one, (), quiet)
-        Attempts(monkeypatch)
+        attempts = Attempts(monkeypatch)
         start(one, Wish(), quiet)
         reboot(one, (), quiet)
+    attempts.end()
     assert [wish.log_writes for wish in asked] == [True, False], "whoever started it since did so without a log"
 
 
