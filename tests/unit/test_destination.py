@@ -93,7 +93,6 @@ def test_a_host_that_cannot_take_a_guest_is_refused_beforehand(there: FakeMachin
 @pytest.mark.parametrize(
     ("factors", "why"),
     [
-        ("net.path: [sriov-standby]", "a guest with a virtual function is migrated within one host only"),
         ("memory.backing: [2MiB]", "memory.backing=2MiB: is set on the host under test, and not at the destination"),
         ("cpu.halt_polling: [50us]", "is set on the host under test, and not at the destination"),
         ("migration.mode: [postcopy]", "ssh://b: migration.mode=postcopy takes userfaultfd"),
@@ -163,13 +162,13 @@ class Far(SshMachine):
         return ""
 
 
-def leading(source: Any, there: Any, said: list[str]) -> list[str]:
+def leading(source: Any, there: Any, said: list[str], *, keeps_user: bool = False) -> list[str]:
     local = SimpleNamespace(scratch=PurePosixPath("/s"), fresh_name=lambda what: what)
     session = SimpleNamespace(local=local)
     qemu = SimpleNamespace(qemu=SimpleNamespace(user=7))
     on: Any = SimpleNamespace(host=source, session=session, guests=qemu, destination=SimpleNamespace(machine=there))
     near, far = (cast(Any, SimpleNamespace(meeting=each)) for each in ("/near", "/far"))
-    with destination.lead(on, near, far):
+    with destination.lead(on, near, far, keeps_user=keeps_user):
         said.append("moves")
     return said
 
@@ -187,6 +186,8 @@ def test_a_guest_s_memory_goes_over_the_connections_of_vmtax() -> None:
     assert leading(local, Far("b", again := list[str]()), again) == [
         *("/near/migration -> b: /far/migration", "moves", "end b")
     ]
+    leading(Far("a", kept := list[str]()), Far("b", kept), kept, keeps_user=True)
+    assert "moves" in kept and not [line for line in kept if "chown" in line]
     with pytest.raises(MachineError, match="refused"):
         leading(Far("a", failed := list[str](), fails=True), Far("b", failed), failed)
     assert failed == ["/s/moves -> b: /far/migration", "end b"]

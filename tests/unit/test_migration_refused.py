@@ -25,7 +25,7 @@ def why_not(plan: str, answers: Mapping[tuple[str, ...], Any] | None = None) -> 
 def test_a_guest_is_not_migrated_over_a_card_that_takes_its_packets_for_one_tap() -> None:
     plan = parse("{name: x, layers: [vm], workloads: [migration]}", "x")
     every, host = plan.treatments()[0], FakeMachine("host", {})
-    (why,) = migration.not_here(host, plan, every, "eth2").values()
+    (why,) = migration.not_here(host, plan, every, is_wired=True).values()
     assert (
         why.startswith("a guest is migrated on a bridge of its host alone")
         and migration.not_here(host, plan, every) == {}

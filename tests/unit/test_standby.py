@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from contextlib import ExitStack
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -217,16 +218,20 @@ def test_it_is_migrated_where_a_function_alone_is_not() -> None:
 def moving(**answers: Any) -> tuple[Any, FakeMachine, Any]:
     """A guest with a function that moves, its host, and what the move does to its address."""
     host = FakeMachine("host", {SHOW: tap(2, 4), lambda argv: argv[0] in ("ip", "bridge"): ""})
-    segment = Segment(host, "x")
-    segment.add_uplink("eth2")
-    settings = NetSettings(path=answers.get("path", Path.SRIOV_STANDBY))
-    plugged = cards.Plug(segment, MAC, settings, "0000:01:10.4", number=2)
+    card = plugged(host, "0000:01:10.4", answers.get("path", Path.SRIOV_STANDBY))
     running = guest(lower=answers.get("lower", lower(0, 0)))
     running.plugged = []
     running.plug = running.plugged.append
+    return running, host, cards.handover(running, (host, card), (host, replace(card, awaits=True)))
+
+
+def plugged(host: FakeMachine, function: str, path: Path) -> cards.Plug:
+    """A card that the second guest of a host has."""
+    segment = Segment(host, "x")
+    segment.add_uplink("eth2")
     host.calls.clear()
     host.inputs.clear()
-    return running, host, cards.handover(host, plugged, running)
+    return cards.Plug(segment, MAC, NetSettings(path=path), function, number=2)
 
 
 FDB = ("bridge", "-n", "vmtax-x", "fdb")
@@ -287,7 +292,43 @@ def test_a_guest_on_a_tap_alone_only_moves_to_another_tap() -> None:
     assert admitted(host) == [f"fdb replace {MAC} dev vt2 master static"]
     handover.regain(running)
     assert len(host.calls) == 1 and running.plugged == []
-    assert type(cards.handover(host, None, running)) is Handover
+    assert type(cards.handover(running, (host, None), (host, None))) is Handover
+
+
+def test_between_two_hosts_the_address_leaves_one_and_the_function_is_the_other_s() -> None:
+    running, here, _ = moving(lower=[lower(0, 0), lower(5, 5), lower(9, 9)])
+    there = FakeMachine("b", {SHOW: tap(2, 4), lambda argv: argv[0] in ("ip", "bridge"): ""})
+    near, far = (
+        plugged(host, pci, Path.SRIOV_STANDBY) for host, pci in ((here, "0000:01:10.4"), (there, "0000:02:10.4"))
+    )
+    handover = cards.handover(running, (here, near), (there, replace(far, awaits=True)))
+    handover.fell_back()
+    assert there.calls == [(*FUNCTION, "00:00:00:00:00:00")], "it may have the address of the guest before"
+    assert admitted(here) == [f"fdb replace {MAC} dev vt1 master static"] and admitted(there) == []
+    here.calls.clear()
+    handover.arrived(running)
+    assert here.calls == [
+        (*FDB, "del", MAC, "dev", "eth2", "self"),
+        (*FDB, "replace", MAC, "dev", "eth2", "master", "static"),
+    ]
+    assert admitted(there) == [f"fdb replace {MAC} dev vt1 master static"]
+    here.calls.clear()
+    handover.regain(running)
+    assert running.plugged == [Passed("0000:02:10.4")] and here.calls == []
+    assert (*FUNCTION, MAC) in there.calls and there.calls[-3][-4:] == ("dev", "eth2", "master", "static")
+
+
+def test_two_bridges_without_functions_learn_by_themselves() -> None:
+    hosts = [FakeMachine(path, {lambda argv: argv[0] in ("ip", "bridge"): ""}) for path in ("host", "b")]
+    here, there = [(host, cards.Plug(Segment(host, "x"), MAC, NetSettings(path=Path.VHOST))) for host in hosts]
+    for host in hosts:
+        host.calls.clear()
+    running = guest(lower="")
+    handover = cards.handover(running, here, there)
+    handover.fell_back()
+    handover.arrived(running)
+    handover.regain(running)
+    assert [host.calls for host in hosts] == [[], []]
 
 
 @pytest.mark.parametrize("path", [Path.SRIOV_STANDBY, Path.VHOST])

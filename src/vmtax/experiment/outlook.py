@@ -87,7 +87,7 @@ def outlook(
         possible = [one for one in place.treatments if (one.repeats or one.name) not in place.impossible]
         taken = (
             *pages.announced(place.plan, possible),
-            *net_paths.announced(place.machine, place.plan, possible, options.wire),
+            *net_paths.announced(place.machine, place.plan, possible, options.wire, options.card),
         )
         lines += [Line("takes", text) for text in taken]
         lines.append(_rights(place))

@@ -120,10 +120,10 @@ def _guests_not_here(
 
     qemus: those that guests are to run on; their CPUs are not known before it was tried whether KVM works
     """
-    treatments, card = plan.treatments()[0], options.wire.card if options.wire else None
+    treatments = plan.treatments()[0]
     impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
-    impossible |= net_paths.not_here(machine, plan, treatments, card)
-    impossible |= migration.not_here(machine, plan, treatments, card)
+    impossible |= net_paths.not_here(machine, plan, treatments, options.card)
+    impossible |= migration.not_here(machine, plan, treatments, is_wired=options.wire is not None)
     impossible |= not_ended(plan, treatments) | (not_there_again(treatments) if options.power_cut else {})
     for qemu, accelerator in qemus:
         if accelerator is None:

@@ -161,12 +161,14 @@ class Segment:
             self._machine.run("bridge", "-n", self.switch, "-batch", "-", input=commands)
 
     def leave_outside(self, mac: str) -> None:
-        """Have the bridge send packets for this MAC to the uplink alone: a function of that card has it.
+        """Have the bridge send packets for this MAC to the uplink alone.
 
+        A function of that card has it, or a guest of another host.
         Else they would go to all ports, and those that arrive by the uplink to a tap of the same guest, too.
         """
-        assert self._uplink is not None
-        self._machine.run("bridge", "-n", self.switch, "fdb", "replace", mac, "dev", self._uplink, "master", "static")
+        if self._uplink is not None:
+            words = ("replace", mac, "dev", self._uplink, "master", "static")
+            self._machine.run("bridge", "-n", self.switch, "fdb", *words)
 
     def dismiss(self, mac: str) -> None:
         """Have the uplink's own port no longer take packets for this MAC: a function of the card does."""

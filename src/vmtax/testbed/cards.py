@@ -59,12 +59,21 @@ class Plug:
         return card, None if path is Path.SRIOV else attach
 
 
-def handover(host: Machine, plugged: Plug | None, guest: Guest) -> Handover:
-    """What the move of this guest of the host, which has that card, does to its address."""
-    if plugged is None or plugged.segment is None or plugged.settings.path is Path.USER:
+def handover(guest: Guest, here: tuple[Machine, Plug | None], there: tuple[Machine, Plug | None]) -> Handover:
+    """What the move of this guest does to its address. `here`, `there`: the hosts, and the guest's card on each."""
+    source, destination = _outlet(*here), _outlet(*there)
+    if source is None or destination is None:
         return Handover()
-    function = plugged.function if plugged.settings.path.has_function else None
-    return standby.AddressMove(host, plugged.segment, plugged.mac, guest, function, plugged.number - 1)
+    _, card = here
+    assert card is not None
+    return standby.AddressMove(guest, card.mac, card.number - 1, source, destination)
+
+
+def _outlet(host: Machine, card: Plug | None) -> standby.Outlet | None:
+    """None where the guest has no card on a bridge of that host."""
+    if card is None or card.segment is None or card.settings.path is Path.USER:
+        return None
+    return standby.Outlet(host, card.segment, card.function if card.settings.path.has_function else None)
 
 
 def plug(on: Provisioned, treatment: Treatment, number: int) -> Plug | None:

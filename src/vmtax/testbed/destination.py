@@ -11,7 +11,6 @@ from vmtax.core.records import Treatment
 from vmtax.core.units import format_room
 from vmtax.design import guest as guest_settings
 from vmtax.design.guest import GuestSettings
-from vmtax.design.net import PATH, settings_of
 from vmtax.hypervisor import GuestSpec
 from vmtax.image.place import place
 from vmtax.machine import Machine
@@ -71,9 +70,7 @@ def not_there(machine: Machine, plan: Plan, treatments: Sequence[Treatment], car
 
 
 def _why_not(treatment: Treatment) -> str | None:
-    settings, path = GuestSettings.of(treatment.levels), settings_of(treatment).path
-    if path.has_function:
-        return f"{PATH}={path}: a guest with a virtual function is migrated within one host only"
+    settings = GuestSettings.of(treatment.levels)
     for what in ("backing", "halt_polling"):
         factor = GuestSettings.factors()[what].name
         if settings.levels[factor] != guest_settings.DEFAULT.levels[factor]:
@@ -122,8 +119,8 @@ def _refuse_other_cpu(own: Examined, machine: Machine) -> None:
         )
 
 
-def spec_there(there: There, spec: GuestSpec) -> GuestSpec:
-    """The same guest, as that host has what runs it."""
+def spec_there(there: There, spec: GuestSpec, *, keeps_user: bool) -> GuestSpec:
+    """The same guest, as that host has what runs it. `keeps_user`: as in migration.meeting."""
     placed = there.placed
     return replace(
         spec,
@@ -131,15 +128,16 @@ def spec_there(there: There, spec: GuestSpec) -> GuestSpec:
         kernel=placed.kernel,
         initrd=placed.initrd,
         root=placed.root,
-        meeting=migration.meeting(there.machine, there.qemu),
+        meeting=migration.meeting(there.machine, there.qemu, keeps_user=keeps_user),
     )
 
 
 @contextlib.contextmanager
-def lead(on: Examined, near: GuestSpec, far: GuestSpec) -> Iterator[None]:
+def lead(on: Examined, near: GuestSpec, far: GuestSpec, *, keeps_user: bool) -> Iterator[None]:
     """Have the source's QEMU reach that of the destination under the name by which two of one host meet.
 
-    What it sends goes through the connections over which vmtax commands both hosts. Raises MachineError.
+    What it sends goes through the connections over which vmtax commands both hosts. `keeps_user`: as in
+    migration.meeting. Raises MachineError.
     """
     assert on.destination is not None and near.meeting is not None and far.meeting is not None
     source, machine, local = on.host, on.destination.machine, on.session.local
@@ -151,6 +149,6 @@ def lead(on: Examined, near: GuestSpec, far: GuestSpec) -> Iterator[None]:
             beyond = between
         if isinstance(source, SshMachine):
             stack.callback(source.forward(beyond, here, back=True))
-        if (user := on.guests.qemu.user) is not None:
+        if (user := on.guests.qemu.user) is not None and not keeps_user:
             source.run("chown", str(user), str(here))
         yield

@@ -68,6 +68,13 @@ class Examined:
         """The lab that it is; None where it is none."""
         return lab_of(self.plan.host if self.host.path == "host" else self.host.path)
 
+    @property
+    def card(self) -> str | None:
+        """The network card of the host under test that the user names."""
+        if self.session.wired:
+            return self.session.wired.wire.card
+        return self.destination.wanted.card if self.destination else None
+
     def cpus_of(self, sets: int) -> str:
         """The CPUs of that many sets of processes on the host layer together: as many as that many guests get."""
         if sets == 1:

@@ -38,7 +38,7 @@ from vmtax.network import Segment, guest_address
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
 from vmtax.testbed import cards, cutting, destination, disks, migration, needs, net_paths, pinning, polling, proof
-from vmtax.testbed.base import Handover, Route, RunningSubject, RunningTreatment
+from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.testbed.carrier import CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK, CarrierDisk
 from vmtax.testbed.footprint import Footprint
 from vmtax.testbed.provision import Provisioned
@@ -209,13 +209,15 @@ def _route(on: Provisioned, treatment: Treatment, here: _Order, guest: Guest, st
     """To another QEMU of its host, or to another host."""
     plug = here.plug and replace(here.plug, awaits=True)
     order = replace(here, spec=replace(here.spec, incoming=AWAITED), plug=plug)
-    handover = cards.handover(on.host, plug, guest)
     if (there := on.destination) is not None:
-        assert on.network is not None and plug is not None
-        far = destination.spec_there(there, order.spec)
-        stack.enter_context(destination.lead(on, here.spec, far))
-        order = _Order(there.machine, far, replace(plug, segment=on.network.far))
-        handover = Handover()  # the bridges of both hosts learn where it is
+        assert on.network is not None and on.network.far is not None and plug is not None
+        keeps_user = settings_of(treatment).path.has_function
+        spec = destination.spec_there(there, order.spec, keeps_user=keeps_user)
+        stack.enter_context(destination.lead(on, here.spec, spec, keeps_user=keeps_user))
+        far = on.network.far
+        function = far.functions[plug.number - 1] if far.functions else None
+        order = _Order(there.machine, spec, replace(plug, segment=far.segment, function=function))
+    handover = cards.handover(guest, (on.host, here.plug), (order.parent, order.plug))
     mode = MigrationSettings.of(treatment.levels).mode
     return Route(mode, guest_address(1), lambda: _boot(on, order, stack), on.watch, handover)
 

@@ -19,17 +19,19 @@ USERFAULTFD = "/proc/sys/vm/unprivileged_userfaultfd"
 _numbers = itertools.count(1)
 
 
-def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: str | None = None) -> dict[str, str]:
+def not_here(
+    machine: Machine, plan: Plan, treatments: Sequence[Treatment], *, is_wired: bool = False
+) -> dict[str, str]:
     """Treatments whose guests cannot be migrated there as the plan says -> why.
 
-    `wire`: the card of one that the user names
+    `is_wired`: the network goes over a wire to a peer that the user names
     """
     guests = [each for each in treatments if each.layer == "vm"]
     if not needs.migrates(plan):
         named = plan.space.first(MODE) is not None
         return {each.name: f"{MODE} means nothing without the workload migration" for each in guests if named}
     reasons = {each.name: _why_not(plan, each) for each in guests}
-    if wire is not None:
+    if is_wired:
         over = "a guest is migrated on a bridge of its host alone: the card of a wire takes its packets for one tap"
         reasons = {name: found or over for name, found in reasons.items()}
     late = [each.name for each in guests if MigrationSettings.of(each.levels).mode is Mode.POSTCOPY]

@@ -51,7 +51,7 @@ IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
 
 
 def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: str | None = None) -> dict[str, str]:
-    """Treatments whose path a guest there cannot have -> why. `wire`: the card of one that the user names."""
+    """Treatments whose path a guest there cannot have -> why. `wire`: the card that the user names."""
     named = next((name for name in NAMES if plan.space.first(name) is not None), None)
     if named is None:
         return {}
@@ -100,11 +100,16 @@ def largest_mtu(treatments: Sequence[Treatment]) -> int:
     return max((settings_of(each).mtu for each in treatments if each.layer == "vm"), default=DEFAULT.mtu)
 
 
-def announced(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: Wire | None = None) -> list[str]:
-    """What is taken of network cards, for those treatments, and given back. Raises CannotDo."""
+def announced(
+    machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: Wire | None = None, named: str | None = None
+) -> list[str]:
+    """What is taken of network cards, for those treatments, and given back. Raises CannotDo.
+
+    `named`: the card that the user names, also where it is no wire's
+    """
     far = [] if wire is None else [f"the network card {wire.peer_card} of the peer, {wire.peer}"]
     if take_functions(treatments):
-        card = sriov.free_card(machine, needs.guests_at_once(plan), wire.card if wire else None)
+        card = sriov.free_card(machine, needs.guests_at_once(plan), named)
         return [f"the network card {card}: a virtual function for each guest, its port for all others", *far]
     return [f"the network card {wire.card}, for host and guests", *far] if wire else []
 

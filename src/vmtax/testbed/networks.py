@@ -15,13 +15,23 @@ from vmtax.testbed import needs, net_paths
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure, There
 
-END_MAC = "52:54:00:76:76:01"  # of the host layer's own end, where a card must know it
+# Of what is on a bridge beside guests, where the card of an uplink must know it: the host layer's own end, the peer,
+# and the end on a second host.
+END_MAC, PEER_MAC, FAR_MAC = "52:54:00:76:76:01", "52:54:00:76:76:02", "52:54:00:76:76:03"
 # Constant text: the namespace, and what is the address of one of its cards, stay arguments.
 DELETE_ADDRESS = (
     *("sh", "-c"),
     '! test -e "/run/netns/$1" || { space=$1; shift; ip -n "$space" address del "$@" 2> /dev/null; true; }',
     "sh",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class FarNetwork:
+    """Its part on the host to which guests are migrated."""
+
+    segment: Segment
+    functions: tuple[str, ...] = ()  # as on the host under test
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +44,19 @@ class Network:
     peer: str  # namespace of the other end
     end: str  # namespace of the host layer's own end
     functions: tuple[str, ...] = ()  # PCI addresses, one for each guest; none where no guest is given one
-    far: Segment | None = None  # its part on the host to which guests are migrated
+    far: FarNetwork | None = None  # None: guests stay on their host
 
 
 def open_network(on: Examined, possible: Sequence[Treatment]) -> Network:
     """On the host alone; over a wire where the user names one, or a guest is given a function of a card.
 
-    `possible`: what is to be measured there
+    Where guests are migrated to a second host, its bridge goes on there. `possible`: what is to be measured there
     """
     token = on.session.local.token[:6]
     net_paths.load(on.host, possible)
     takes_function, wired = take_functions(possible), on.session.wired
+    if on.destination is not None:
+        return _between_hosts(on, on.destination, token, possible)
     if wired is None and not takes_function:
         return _on_bridge(on, token, possible)
     if wired:  # once more: the question may have been open for long
@@ -67,32 +79,54 @@ def open_network(on: Examined, possible: Sequence[Treatment]) -> Network:
 
 
 def _on_bridge(on: Examined, token: str, possible: Sequence[Treatment]) -> Network:
-    """With the peer on the host's own bridge, which goes on on a second host where guests are migrated to one."""
-    there = on.destination
-    if there is not None:  # once more: the question may have been open for long
-        there.refuse_cards(on.host)
-        net_paths.load(there.machine, possible)
+    """With the peer on the host's own bridge."""
     segment = Segment(on.host, token)
     mtu = net_paths.largest_mtu(possible)
     peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
     if takes(Path.MACVTAP, possible):
         segment.add_direct(peer)
-    far = _go_on(segment, there, token) if there is not None else None
-    return Network(segment, on.host, on.tree, peer, end, far=far)
+    return Network(segment, on.host, on.tree, peer, end)
 
 
-def _go_on(segment: Segment, there: There, token: str) -> Segment:
-    """The segment's part on a second host. Its bridges learn from the guest itself where it is."""
-    segment.add_port(there.wanted.card)
-    far = Segment(there.machine, token)
-    far.add_port(there.wanted.far_card)
+def _between_hosts(on: Examined, there: There, token: str, possible: Sequence[Treatment]) -> Network:
+    """With a bridge on both hosts, and the peer on that of the host under test.
+
+    The bridges learn from the guest itself where it is, but where guests are given functions: their cards must be told.
+    """
+    there.refuse_cards(on.host)  # once more: the question may have been open for long
+    net_paths.load(there.machine, possible)
     assert there.placed.tree is not None, "an image on a host has its tree"
-    if not _answers(there.machine, far.add_end("end", FAR_ADDRESS), there.placed.tree):
+    takes_function = take_functions(possible)
+    segment, functions = _on_card(on, on.host, there.wanted.card, token, takes_function=takes_function)
+    peer = _end_on_card(segment, "peer", PEER_ADDRESS, PEER_MAC)
+    end = _end_on_card(segment, "end", END_ADDRESS, END_MAC)
+    far, far_functions = _on_card(on, there.machine, there.wanted.far_card, token, takes_function=takes_function)
+    if not _answers(there.machine, _end_on_card(far, "end", FAR_ADDRESS, FAR_MAC), there.placed.tree):
         raise CannotMeasure(
             f"{there.machine.path}: no answer over the card {there.wanted.far_card} from the card {there.wanted.card}"
             f" of the host under test within {wire.WAIT_SECONDS} s: are they on one wire, or on one VLAN of a switch?"
         )
-    return far
+    return Network(segment, on.host, on.tree, peer, end, functions, FarNetwork(far, far_functions))
+
+
+def _on_card(
+    on: Examined, machine: Machine, card: str, token: str, *, takes_function: bool
+) -> tuple[Segment, tuple[str, ...]]:
+    """A bridge of one of two hosts with its card as a port, and the functions of that card."""
+    functions = net_paths.functions(machine, on.plan, card) if takes_function else ()
+    segment = Segment(machine, token)
+    if takes_function:
+        segment.add_uplink(card)
+    else:
+        segment.add_port(card)
+    return segment, functions
+
+
+def _end_on_card(segment: Segment, name: str, address: str, mac: str) -> str:
+    """An end of a bridge whose card may have to know it; its namespace."""
+    namespace = segment.add_end(name, address, mac=mac)
+    segment.admit(mac, name)
+    return namespace
 
 
 def _answers(machine: Machine, end: str, tree: str) -> bool:

@@ -193,10 +193,8 @@ def _with_guests(on: Provisioned) -> Provisioned:
     """With huge pages for the guests that are to have some, and the treatments whose guests cannot be there."""
     treatments = on.plan.treatments()[0]
     impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
-    wired = on.session.wired
-    card = wired.wire.card if wired else None
-    impossible |= net_paths.not_here(on.host, on.plan, treatments, card)
-    impossible |= migration.not_here(on.host, on.plan, treatments, card)
+    impossible |= net_paths.not_here(on.host, on.plan, treatments, on.card)
+    impossible |= migration.not_here(on.host, on.plan, treatments, is_wired=on.session.wired is not None)
     impossible |= not_ended(on.plan, treatments)
     impossible |= not_there_again(treatments) if on.session.power else {}
     if (there := on.destination) is not None:

@@ -62,6 +62,12 @@ class TestbedOptions:
     power_cut: PowerCut | None = None  # None: the host under test keeps its power
     destination: Destination | None = None  # of guests that are migrated; None: another QEMU of their host
 
+    @property
+    def card(self) -> str | None:
+        """The network card of the host under test that the user names."""
+        named = self.wire or self.destination
+        return named.card if named else None
+
     def to_json(self) -> Json:
         target = self.target
         return {

@@ -190,53 +190,64 @@ def prove(guest: Guest, tapped: Tapped) -> None:
         raise BootFailed(_not_obtained(guest, f"{why}, and the virtio card {seen.by_standby}"))
 
 
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """What a guest's packets take on one host."""
+
+    host: Machine
+    segment: Segment
+    function: str | None  # the PCI address of the function that the guest is given there; None: it is given none
+
+
 class AddressMove(Handover):
-    """Moves a guest's MAC address between its virtual function and its tap on a bridge.
+    """Moves a guest's MAC address between virtual functions and taps on bridges, of one host or of two.
 
     The card of an uplink delivers packets by their address, so each move changes its table. A guest with a function
-    gives it up before the migration and gets it back afterwards: by then the source's QEMU, which held the function,
-    has ended.
+    gives it up before the migration and gets one afterwards. On one host it is the same function: by then the source's
+    QEMU, which held it, has ended.
     """
 
-    def __init__(
-        self, host: Machine, segment: Segment, mac: str, guest: Guest, function: str | None, number: int
-    ) -> None:
-        """`function`: its PCI address; None: the guest has none. `number`: of the function in its card, from 0."""
-        self._host = host
-        self._segment, self._mac, self._function, self._number = segment, mac, function, number
-        self._source = guest.spec
+    def __init__(self, guest: Guest, mac: str, number: int, source: Outlet, destination: Outlet) -> None:
+        """`number`: of the guest's function in its card, from 0; `destination`: equal to `source` on the same host."""
+        self._mac, self._number, self._tap = mac, number, _tap(guest.spec)
+        self._source, self._destination = source, destination
         self._has_fallen_back = False
 
     def fell_back(self) -> None:
-        if self._function is None:
+        if self._source.function is None:
             return
         self._has_fallen_back = True
-        self._segment.set_function(self._number, NO_MAC)
-        self._segment.admit(self._mac, _tap(self._source))
+        self._source.segment.set_function(self._number, NO_MAC)
+        if self._destination != self._source:  # there it may still have the address, from the guest that moved before
+            self._destination.segment.set_function(self._number, NO_MAC)
+        self._source.segment.admit(self._mac, self._tap)
 
     def arrived(self, destination: Guest) -> None:
-        self._segment.admit(self._mac, _tap(destination.spec))
+        if self._destination != self._source:
+            self._source.segment.dismiss(self._mac)
+            self._source.segment.leave_outside(self._mac)
+        self._destination.segment.admit(self._mac, _tap(destination.spec))
 
     def regain(self, guest: Guest) -> None:
-        if self._function is None:
+        if self._destination.function is None:
             return
-        self._segment.set_function(self._number, self._mac)
-        guest.plug(Passed(self._function))
-        self._settle(guest)
+        self._destination.segment.set_function(self._number, self._mac)
+        guest.plug(Passed(self._destination.function))
+        self._settle(guest, self._destination)
 
     def stayed(self, guest: Guest) -> None:
         # QEMU itself gives the function back to a guest that did not move.
         if self._has_fallen_back:
-            self._segment.set_function(self._number, self._mac)
-            self._settle(guest)
+            self._source.segment.set_function(self._number, self._mac)
+            self._settle(guest, self._source)
 
-    def _settle(self, guest: Guest) -> None:
+    def _settle(self, guest: Guest, outlet: Outlet) -> None:
         """Packets come by both cards until the guest drives the function: none is lost for that."""
         find(guest, self._mac)
-        self._segment.dismiss(self._mac)
-        self._segment.leave_outside(self._mac)
+        outlet.segment.dismiss(self._mac)
+        outlet.segment.leave_outside(self._mac)
         self._has_fallen_back = False
-        tapped = Tapped.of(guest, self._host, self._segment)
+        tapped = Tapped.of(guest, outlet.host, outlet.segment)
         assert tapped is not None
         prove(guest, tapped)
 
