@@ -318,6 +318,13 @@ def test_between_two_hosts_the_address_leaves_one_and_the_function_is_the_other_
     assert (*FUNCTION, MAC) in there.calls and there.calls[-3][-4:] == ("dev", "eth2", "master", "static")
 
 
+def test_the_next_guest_s_function_has_its_address_again() -> None:
+    _, host, _ = moving()
+    card = plugged(host, "0000:01:10.4", Path.SRIOV_STANDBY)
+    card.insert(ExitStack())
+    assert host.calls == [(*FUNCTION, MAC)], "before QEMU starts: a guest's driver asks for it once"
+
+
 def test_two_bridges_without_functions_learn_by_themselves() -> None:
     hosts = [FakeMachine(path, {lambda argv: argv[0] in ("ip", "bridge"): ""}) for path in ("host", "b")]
     here, there = [(host, cards.Plug(Segment(host, "x"), MAC, NetSettings(path=Path.VHOST))) for host in hosts]

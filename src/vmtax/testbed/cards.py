@@ -43,6 +43,9 @@ class Plug:
             stack.callback(segment.remove_macvtap, tap, device)
             return card_of(self.settings, tap, self.mac, None, Tap(tap, device, vhost=True)), None
         tap = segment.tap_name()
+        if path.has_function and not self.awaits:
+            # Its function has no address if the guest before it moved to another host.
+            segment.set_function(self.number - 1, self.mac)
 
         def attach() -> None:
             segment.attach(tap, self.settings.mtu)
