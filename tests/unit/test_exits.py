@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,7 @@ Totals:
 """
 PATHS = {"host/vm": 1.0, "host/vm-2": 2.0, "host/vm/vm": 3.0, "host/vm-2/vm": 4.0}  # and by how much exits grow
 GOLDEN = Path(__file__).parent.parent / "golden"
+DOTTED = re.compile("(?<=^reason)_|(?<=^cycles)_")
 INSTANCE = "/sys/kernel/tracing/instances/mine"
 
 
@@ -187,7 +189,7 @@ def test_each_trial_has_the_exits_of_its_guest_and_of_the_outer_vm_that_carries_
 def run(accelerator: str, **rows: float) -> Experiment:
     """A VM whose figures come with these rows of the meter, and a host beside it."""
     sample = sample_experiment(rounds=2, emulated=accelerator == "tcg")
-    read = {"host/vm": {f"kvm.{name.replace('reason_', 'reason.')}": value for name, value in rows.items()}}
+    read = {"host/vm": {f"kvm.{DOTTED.sub('.', name)}": value for name, value in rows.items()}}
     boots = [Boot(n, "vm", "host/vm", accelerator, accelerator == "tcg", ("qemu",), 1.0, 0.5) for n in (1, 2)]
     treatments = [treatment for treatment in sample.treatments if treatment.layer in ("host", "vm")]
     trials = [

@@ -1,4 +1,4 @@
-"""How often guests left to KVM, for each operation or second, and why. Pure."""
+"""How often guests left to KVM, for each operation or second, and why; and their CPU cycles. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from vmtax.core.records import Experiment, Treatment, Trial
 
 METER = "kvm."  # in front of what the meter of exits kept
 REASON = "reason."
+CYCLES = ("cycles.guest", "cycles.host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Exits:
     per_second: float | None
     reasons: Mapping[str, float]  # share of the exits, the most frequent first; {} where reasons are not counted
     why_not: str | None  # why exits are not counted
+    # Of the CPU cycles of its QEMU's threads those outside of guest code, 0 to 1; None: cycles were not counted.
+    host_cycles: float | None = None
 
 
 def exits(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Exits, ...]:
@@ -78,6 +81,7 @@ def _of(
             if name.startswith(REASON) and count:
                 reasons[name.removeprefix(REASON)] += count
     traced = sum(reasons.values())
+    guest, host = (sum(rows.get(name, 0.0) for rows in counted) for name in CYCLES)
     return Exits(
         treatment,
         path,
@@ -86,4 +90,5 @@ def _of(
         per_second=total / sum(rows["seconds"] for rows in counted),
         reasons={name: count / traced for name, count in sorted(reasons.items(), key=lambda one: (-one[1], one[0]))},
         why_not=None,
+        host_cycles=host / (guest + host) if guest + host else None,
     )

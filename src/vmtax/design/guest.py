@@ -158,6 +158,15 @@ class GuestSettings(Settings):
         " little slower, so it is off unless reasons, or their price, are asked for",
         scope="guest",
     )
+    cycles: bool = setting(
+        "guest.cycles",
+        SWITCH,
+        is_on,
+        "whether the CPU itself counts the cycles of the guest's QEMU, in guest code and outside of it, as"
+        " `perf stat -e cycles:G,cycles:H` does; that takes a PMU and makes each exit a little slower, so it is off"
+        " unless it is asked for",
+        scope="guest",
+    )
 
 
 DEFAULT = GuestSettings()  # every factor at its default

@@ -34,12 +34,11 @@ from vmtax.testbed import (
     net_paths,
     pages,
     pinning,
-    polling,
 )
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.power import not_there_again, refuse_cuts
-from vmtax.testbed.provision import not_opened, refuse_none_left
+from vmtax.testbed.provision import kvm_not_here, not_opened, refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.workload.build import Build
 from vmtax.workload.durability import Durability
@@ -129,7 +128,7 @@ def _guests_not_here(
         if accelerator is None:
             continue
         has_kvm = accelerator.name == "kvm"
-        impossible |= polling.not_here(machine, treatments) if has_kvm else cpus.without_kvm(treatments)
+        impossible |= kvm_not_here(machine, treatments, has_kvm=has_kvm)
         refused = cpus.not_here(machine, qemu, accelerator.name, plan, treatments)
         # Guests that are emulated may be the image's QEMU's, a newer one, where none is named.
         if qemu.emulates_steadily or has_kvm or not qemu.is_default:

@@ -8,6 +8,7 @@ from vmtax.hypervisor.base import AWAITED, BootFailed, Guest, GuestSpec, Hypervi
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.move import MEETING_MODE, Move, MoveFailed
 from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, known, probe_spec, remembered
+from vmtax.hypervisor.qemu.cycles import why_no_cycles
 from vmtax.hypervisor.qemu.detect import Qemu, QemuError
 from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID, Card, Drive, Nic, Passed, Tap, UserNetwork, card_of
 
@@ -42,4 +43,5 @@ __all__ = [
     "known",
     "probe_spec",
     "remembered",
+    "why_no_cycles",
 ]

@@ -163,7 +163,8 @@ class Guest(Protocol):
     def counters(self) -> dict[str, float]:
         """What KVM has counted for it since its start, all vCPUs together, in base units; {} where it is emulated.
 
-        With the factor guest.exit_trace also `reason.cpuid` and the like: exits by their reason, since it was up.
+        With the factor guest.exit_trace also `reason.cpuid` and the like: exits by their reason, since it was up; with
+        guest.cycles `cycles.guest` and `cycles.host`: of its hypervisor's threads, in guest code and outside of it.
         """
         ...
 

@@ -31,6 +31,7 @@ from vmtax.storage import (
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
 from vmtax.testbed import (
+    counting,
     cpus,
     destination,
     disks,
@@ -206,12 +207,19 @@ def _with_guests(on: Provisioned) -> Provisioned:
     return replace(on, impossible=impossible)
 
 
+def kvm_not_here(host: Machine, treatments: Sequence[Treatment], *, has_kvm: bool) -> dict[str, str]:
+    """Treatments whose VM takes of KVM what that host cannot give it -> why."""
+    if has_kvm:
+        return polling.not_here(host, treatments) | counting.not_here(host, treatments)
+    return cpus.without_kvm(treatments) | counting.without_kvm(treatments)
+
+
 def guests_not_here(on: Examined) -> dict[str, str]:
     """Treatments whose guests cannot run on what runs guests there -> why. Raises QemuError."""
     if on.platform is None:
         return {}
     treatments, qemu, accelerator = on.plan.treatments()[0], on.platform.qemu, on.platform.accelerator.name
-    refused = polling.not_here(on.host, treatments) if accelerator == "kvm" else cpus.without_kvm(treatments)
+    refused = kvm_not_here(on.host, treatments, has_kvm=accelerator == "kvm")
     return refused | cpus.not_here(on.host, qemu, accelerator, on.plan, treatments)
 
 

@@ -21,6 +21,7 @@ from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.move import Move, MoveFailed
 from vmtax.hypervisor.qemu.cards import primary_options
+from vmtax.hypervisor.qemu.cycles import Cycles
 from vmtax.hypervisor.qemu.exit_trace import ExitTrace
 from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.memory import memory_readings
@@ -80,6 +81,7 @@ class QemuGuest:
     obtained: dict[str, float] = field(default_factory=dict)
     kvm: KvmCounters | None = None  # None: it is emulated
     trace: ExitTrace | None = None  # None: its exits are not traced
+    cycles: Cycles | None = None  # None: its cycles are not counted
 
     def cause_of_death(self) -> str | None:
         """QEMU's last word where it is gone, or why it has paused the guest; None while that runs."""
@@ -109,7 +111,12 @@ class QemuGuest:
     def counters(self) -> dict[str, float]:
         counted = self.kvm.read() if self.kvm else {}
         reasons = self.trace.read() if self.trace else {}
-        return {**counted, **{f"reason.{name}": count for name, count in reasons.items()}}
+        cycles = self.cycles.read() if self.cycles else {}
+        return {
+            **counted,
+            **{f"reason.{name}": count for name, count in reasons.items()},
+            **{f"cycles.{name}": count for name, count in cycles.items()},
+        }
 
     @property
     def unique(self) -> str:
@@ -131,7 +138,7 @@ class QemuGuest:
             raise MoveFailed(f"{self.path} was not migrated: {first_line(str(error))}{words}; {where}") from error
         self.machine.close()
         self._end()
-        for name in ("spec", "argv", "process", "qmp", "console", "ports", "machine", "kvm", "trace"):
+        for name in ("spec", "argv", "process", "qmp", "console", "ports", "machine", "kvm", "trace", "cycles"):
             setattr(self, name, getattr(destination, name))
         return moved
 
@@ -275,6 +282,7 @@ def boot(
         guest.ready_seconds = time.monotonic() - launched
         guest.kvm = KvmCounters(qmp) if spec.accelerator == "kvm" else None
         guest.trace = _traced(parent, guest, stack)
+        guest.cycles = _counted(parent, guest, stack)
         yield guest
 
 
@@ -293,6 +301,21 @@ def _traced(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> E
         raise BootFailed(f"{guest.path}: {level}: {error}") from error
     stack.callback(trace.end)
     return trace
+
+
+def _counted(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> Cycles | None:
+    """The cycles of its QEMU, if its settings ask for them. Raises BootFailed if they cannot be counted."""
+    if not guest.spec.settings.cycles:
+        return None
+    level = "guest.cycles=on was not obtained"
+    if guest.kvm is None:
+        raise BootFailed(f"{guest.path}: {level}: no KVM here, it is emulated")
+    try:
+        cycles = Cycles(parent, [thread.id for thread in guest.threads(parent)])
+    except CannotDo as error:
+        raise BootFailed(f"{guest.path}: {level}: {error}") from error
+    stack.callback(cycles.end)
+    return cycles
 
 
 def _followed(parent: Machine, path: PurePosixPath, stack: contextlib.ExitStack) -> Console:

@@ -174,6 +174,7 @@ class Exits(Part):
     per_second: float | None  # exits in a second of the trial; null: not counted
     reasons: Mapping[str, float]  # share of the exits, 0 to 1, by KVM's reason; empty without guest.exit_trace
     why_not: str | None  # why exits are not counted; null: they are
+    host_cycles: float | None  # share of its QEMU's CPU cycles outside of guest code, 0 to 1; null without guest.cycles
     emulated: bool  # a boot of the treatment, or its host, ran on an emulated CPU
 
     @classmethod

@@ -41,6 +41,10 @@ NO_REASONS = (
 )
 REASONS = "Reasons: the two most frequent, each with its share of the exits."
 MOST = 2  # reasons of a row
+CYCLES = (
+    "Cycles in the host: of the CPU cycles of a guest's QEMU, as the CPU itself counts them, the share outside of guest"
+    " code: exits, devices, and vhost since Linux 6.4."
+)
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -48,13 +52,19 @@ def section(analysis: Analysis) -> Section | None:
     found = analysis.exits
     counted = [one for one in found if one.why_not is None]
     has_reasons = any(one.reasons for one in counted)
+    has_cycles = any(one.host_cycles is not None for one in counted)
     rows: list[Row] = []
     for (name, path), members in groupby(counted, key=lambda one: (one.treatment.name, one.machine)):
         rows.append(Row((name_cell(f"{name}: {path}", emulated=name in analysis.emulated),)))
-        rows += (_row(one, has_reasons=has_reasons) for one in members)
-    columns = (Column("workload"), Column("per operation"), Column("per second"), Column("reasons", words=True))
-    table = Table(TITLE, columns if has_reasons else columns[:-1], tuple(rows), "settings")
-    notes = (Paragraph(READING, "note"), Paragraph(REASONS if has_reasons else NO_REASONS, "note"))
+        rows += (_row(one, has_reasons=has_reasons, has_cycles=has_cycles) for one in members)
+    columns = (
+        *(Column("workload"), Column("per operation"), Column("per second")),
+        *((Column("reasons", words=True),) if has_reasons else ()),
+        *((Column("cycles in the host"),) if has_cycles else ()),
+    )
+    table = Table(TITLE, columns, tuple(rows), "settings")
+    texts = (READING, REASONS if has_reasons else NO_REASONS, *((CYCLES,) if has_cycles else ()))
+    notes = [Paragraph(text, "note") for text in texts]
     missing = List(tuple(map(Item, _missing(found))))
     price = _price(analysis) if rows else ()
     blocks = (*price, *((table, *notes) if rows else ()), *((missing,) if missing.items else ()))
@@ -94,12 +104,15 @@ def _host_of(treatment: str, analysis: Analysis) -> float | None:
     return next((analysis.medians.get((INSTRUCTION, name)) for name in compared if name in hosts), None)
 
 
-def _row(one: Exits, *, has_reasons: bool) -> Row:
+def _row(one: Exits, *, has_reasons: bool, has_cycles: bool) -> Row:
     per_operation = "–" if one.per_operation is None else _rate(one.per_operation)
     figures = (value_cell(per_operation), value_cell(_rate(one.per_second or 0.0)))
     named = [f"{name} {100 * share:.0f} %" for name, share in [*one.reasons.items()][:MOST]]
     reasons = (value_cell(", ".join(named) or "–"),) if has_reasons else ()
-    return Row((name_cell(" ".join(filter(None, (words.title(one.workload), one.case)))), *figures, *reasons))
+    share = "–" if one.host_cycles is None else f"{100 * one.host_cycles:.1f} %"
+    cycles = (value_cell(share),) if has_cycles else ()
+    name = name_cell(" ".join(filter(None, (words.title(one.workload), one.case))))
+    return Row((name, *figures, *reasons, *cycles))
 
 
 def _rate(value: float) -> str:

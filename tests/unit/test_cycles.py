@@ -1,0 +1,96 @@
+"""CPU cycles in guest code and outside of it: the program that counts, what it answers, and where it cannot count.
+
+No machine of the tests has a PMU. So the program counts the kernel's own clock of tasks, an event of the same kind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.answers import experiment_data
+from tests.fake_machine import FakeMachine
+from tests.unit.test_exits import run, shown
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.errors import CannotDo
+from vmtax.core.records import Treatment
+from vmtax.hypervisor.qemu.cycles import CYCLES, ITSELF, PROGRAM, Cycles, parse, why_no_cycles
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
+from vmtax.testbed import counting
+
+TASK_CLOCK, NO_EVENT = "1:1", "1:999"  # software events: nanoseconds of a thread, and none
+ASK = (PYTHON, *ISOLATED, PROGRAM, CYCLES, ITSELF)
+ON = Treatment("vm guest.cycles=on", "vm", {"guest.cycles": "on"})
+TRACED = Treatment("vm guest.exit_trace=on", "vm", {"guest.exit_trace": "on"})
+
+
+@pytest.fixture
+def local() -> Iterator[LocalMachine]:
+    with contextlib.closing(LocalMachine()) as machine:
+        yield machine
+
+
+def spin() -> None:
+    began = time.thread_time()
+    while time.thread_time() < began + 0.2:
+        pass
+
+
+def test_the_program_counts_what_a_thread_does_and_what_it_starts(local: LocalMachine) -> None:
+    cycles = Cycles(local, [threading.get_native_id()], TASK_CLOCK)
+    before = cycles.read()
+    worker = threading.Thread(target=spin)
+    worker.start()
+    worker.join()
+    assert cycles.read()["host"] - before["host"] >= 0.2e9
+    local.run("kill", "-KILL", str(cycles._process.pid))
+    cycles._process.wait(10)
+    assert cycles.read() == {}
+    cycles.end()
+
+
+def test_what_cannot_be_counted_is_said_in_one_line(local: LocalMachine) -> None:
+    with pytest.raises(
+        CannotDo, match=r"^host cannot count CPU cycles: a PMU, and the right to use it .*: No such file"
+    ):
+        Cycles(local, [os.getpid()], NO_EVENT)
+
+
+def test_a_host_without_a_pmu_is_known_before_anything_is_booted() -> None:
+    without, having = FakeMachine("host", {ASK: "No such file or directory\n"}), FakeMachine("host", {ASK: "ready\n"})
+    assert why_no_cycles(having) is None and counting.not_here(having, [ON]) == {}
+    (why,) = counting.not_here(without, [ON]).values()
+    assert why.startswith("guest.cycles=on: a PMU, and the right to use it") and why.endswith(
+        "No such file or directory"
+    )
+    assert counting.not_here(FakeMachine("host", {}), [replace(ON, levels={}), TRACED]) == {}, "nothing is asked"
+
+
+def test_where_guests_are_emulated_nothing_is_counted() -> None:
+    assert counting.without_kvm([ON, TRACED, Treatment("vm", "vm")]) == {
+        ON.name: "guest.cycles=on takes KVM, and the guests here are emulated",
+        TRACED.name: "guest.exit_trace=on takes KVM, and the guests here are emulated",
+    }
+
+
+def test_a_report_says_which_share_of_the_cycles_was_the_host_s() -> None:
+    counted = run("kvm", exits=2000.0, seconds=4.0, cycles_guest=3e9, cycles_host=1e9)
+    text = " ".join(shown(counted).split())
+    assert "cycles in the host" in text and "| 25.0 % |" in text and "Cycles in the host:" in text
+    (first, *_) = experiment_data(Analysis(counted))["exits"]
+    assert first["host_cycles"] == 0.25
+    assert "cycles in the host" not in shown(run("kvm", exits=2000.0, seconds=4.0))
+
+
+@given(st.text() | st.lists(st.integers()).map(lambda numbers: " ".join(map(str, numbers))))
+def test_garbage_is_no_count(text: str) -> None:
+    found = parse(text)
+    assert found == {} or (set(found) == {"guest", "host"} and min(found.values()) >= 0)
