@@ -12,7 +12,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 # Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
-.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots prove-network prove-postgresql prove-cuts torture hostile lock reference picture clean
+.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots prove-network prove-migration prove-postgresql prove-cuts torture hostile lock reference picture clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -78,6 +78,10 @@ prove-reboots: setup ## show that runs survive reboots of their host: a lab, reb
 prove-network: setup ## show that runs that are killed leave no trace of their networks: a lab, 20 kills
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m tools.prove_network
+
+prove-migration: setup ## show that guests move between two hosts, with and without a virtual function: ten times each
+	@$(BIN)/vmtax image build
+	@$(BIN)/python -m tools.prove_migration
 
 prove-postgresql: setup ## show that committed transactions survive power cuts, and do not where flushes are ignored
 	@$(BIN)/vmtax image build

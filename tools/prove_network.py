@@ -25,7 +25,7 @@ from typing import Any
 
 from vmtax.core.errors import CannotDo
 from vmtax.lab.end import cut, remove
-from vmtax.lab.home import lab
+from vmtax.lab.home import Lab, lab
 from vmtax.lab.reach import reach
 from vmtax.lab.start import Wish, start
 from vmtax.machine.local import LocalMachine
@@ -63,6 +63,17 @@ def links(text: str) -> list[str]:
     return [repr({name: value for name, value in link.items() if "stats" not in name}) for link in found]
 
 
+def network_of(local: LocalMachine, one: Lab) -> list[str]:
+    """What a run may change of the lab's own network, a line for each fact. Raises CannotDo where the lab is lost."""
+    machine = reach(local, one)
+    try:
+        lines = links(machine.run("ip", "-d", "-j", "link"))
+        lines += map(repr, json.loads(machine.run("bridge", "-j", "fdb")))
+        return lines + machine.run(*STATE).splitlines()
+    finally:
+        machine.close()
+
+
 class Proof:
     """A lab, what its network was like before the first run, and what was seen."""
 
@@ -83,13 +94,7 @@ class Proof:
         local, peer = LocalMachine(), self.lab.running().peer_namespace
         assert peer is not None, "a lab that root started has a peer"
         try:
-            machine = reach(local, self.lab)
-            try:
-                lines = links(machine.run("ip", "-d", "-j", "link"))
-                lines += map(repr, json.loads(machine.run("bridge", "-j", "fdb")))
-                lines += machine.run(*STATE).splitlines()
-            finally:
-                machine.close()
+            lines = network_of(local, self.lab)
             lines += links(local.run("ip", "-n", peer, "-d", "-j", "link"))
             addresses = json.loads(local.run("ip", "-n", peer, "-j", "address"))
             lines += [f"peer {entry}" for link in addresses for entry in link["addr_info"]]

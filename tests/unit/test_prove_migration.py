@@ -1,0 +1,38 @@
+"""What `make prove-migration` counts as a failure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tools.prove_migration import CONFIGURATIONS, DOWNTIME, LOST, PLAN, TOTAL, counted, wrong
+from vmtax.plan.schema import parse
+
+
+def answer(*rows: tuple[str, int, str], failures: Any = ()) -> dict[str, Any]:
+    measured = [{"treatment": name, "round": round, "metric": metric, "value": 1.5} for name, round, metric in rows]
+    return {"failures": list(failures), "measurements": measured}
+
+
+WHOLE = [(name, 1, metric) for name in CONFIGURATIONS for metric in (DOWNTIME, LOST, TOTAL)]
+
+
+def test_each_move_must_have_all_figures() -> None:
+    assert list(wrong(answer(*WHOLE), 1)) == []
+    assert list(wrong(answer(*WHOLE[:-1]), 1)) == ["vm net.path=sriov-standby: 0 moves of 1 have a result"]
+    assert list(wrong(answer(*WHOLE), 2)) == [f"{name}: 1 moves of 2 have a result" for name in CONFIGURATIONS]
+
+
+def test_a_failure_is_wrong_and_says_its_reason() -> None:
+    failure = {"treatment": "vm", "round": 2, "error": "no end within 300 s"}
+    assert list(wrong(answer(*WHOLE, failures=[failure]), 1)) == ["vm, round 2: no end within 300 s"]
+
+
+def test_a_line_has_every_move() -> None:
+    first, second = counted(answer(*WHOLE))
+    assert first == "vm: 1 moves; downtime at the peer 1.5 s; packets lost 1.5; in all 1.5 s"
+    assert second.startswith("vm net.path=sriov-standby: 1 moves")
+
+
+def test_the_plan_has_both_guests() -> None:
+    plan = parse(PLAN.format(moves=10), "moves")
+    assert tuple(each.name for each in plan.treatments()[0]) == CONFIGURATIONS and plan.rounds.max == 10

@@ -1,0 +1,129 @@
+"""Moves guests between two labs on one network: each must arrive, or the run must say why it did not.
+
+    python -m tools.prove_migration [--moves 10]
+
+That many moves of a guest with a virtio card, and as many of one whose virtual function has a virtio card that stands
+by. Prints downtime and lost packets of each, as the peer saw them. Exit code 1 if a move has no result, or if the
+network of one of the labs is not what it was before. Its own labs and store; nothing of them is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tools.prove_network import network_of
+from vmtax.core.errors import CannotDo
+from vmtax.lab.end import cut, remove
+from vmtax.lab.home import lab
+from vmtax.lab.start import Wish, start
+from vmtax.machine.local import LocalMachine
+
+PLAN = """\
+name: moves
+layers: [vm]
+guest: {{vcpus: 1, memory: 256MiB}}
+factors: {{net.path: [vhost, sriov-standby]}}
+workloads:
+  - migration: {{seconds: 2, load: 0, rate: 20}}
+primary: [migration.downtime_seconds]
+precision: none
+rounds: {{min: {moves}, max: {moves}}}
+budget: 8h
+"""
+CONFIGURATIONS = ("vm", "vm net.path=sriov-standby")
+LABS = ("prove-1", "prove-2")
+SIZE = Wish(spares=0, memory_bytes=2 * 2**30)
+CARD = "eth2"  # of both labs, with virtual functions
+DOWNTIME, LOST, TOTAL = (f"migration.{name}" for name in ("downtime_seconds", "lost_packets", "total_seconds"))
+
+
+def moves_of(data: dict[str, Any]) -> dict[str, list[dict[str, float]]]:
+    """Configuration -> the figures of each of its moves; of a run's answer as JSON."""
+    found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    for row in data["measurements"]:
+        found[row["treatment"], row["round"]][row["metric"]] = row["value"]
+    return {name: [rows for (treatment, _), rows in found.items() if treatment == name] for name in CONFIGURATIONS}
+
+
+def wrong(data: dict[str, Any], moves: int) -> Iterator[str]:
+    """What the run shows that it must not."""
+    for failure in data["failures"]:
+        yield f"{failure['treatment']}, round {failure['round']}: {failure['error']}"
+    for name, each in moves_of(data).items():
+        whole = [rows for rows in each if {DOWNTIME, LOST, TOTAL} <= rows.keys()]
+        if len(whole) != moves:
+            yield f"{name}: {len(whole)} moves of {moves} have a result"
+
+
+def counted(data: dict[str, Any]) -> Iterator[str]:
+    """A line for each configuration."""
+    for name, each in moves_of(data).items():
+        figures = {
+            metric: " ".join(f"{rows[metric]:.3g}" for rows in each if metric in rows)
+            for metric in (DOWNTIME, LOST, TOTAL)
+        }
+        yield (
+            f"{name}: {len(each)} moves; downtime at the peer {figures[DOWNTIME]} s; packets lost {figures[LOST]};"
+            f" in all {figures[TOTAL]} s"
+        )
+
+
+def _networks() -> set[str]:
+    """What a run may change of both labs' networks, a line for each fact."""
+    with contextlib.closing(LocalMachine()) as local:
+        return {f"{name}: {line}" for name in LABS for line in network_of(local, lab(name))}
+
+
+def prove(directory: Path, moves: int) -> int:
+    """How much was wrong."""
+    plan, (first, second) = directory / "plan.yaml", map(lab, LABS)
+    plan.write_text(PLAN.format(moves=moves))
+    start(first, SIZE, lambda event: None)
+    start(second, replace(SIZE, link=first.name), lambda event: None)
+    before = _networks()
+    where = ("--host", f"lab:{first.name}", "--card", CARD, "--destination", f"lab:{second.name}")
+    argv = (sys.executable, "-m", "vmtax", "run", str(plan), *where, "--destination-card", CARD)
+    done = subprocess.run((*argv, "--emulate", "--yes", "--json"), cwd=directory, stdout=subprocess.PIPE)
+    try:
+        data = json.loads(done.stdout)["data"]
+        failures = list(wrong(data, moves))
+    except (ValueError, KeyError):
+        sys.exit(f"the run has no answer: exit code {done.returncode}")
+    failures += [f"after the run its network differs: {line}" for line in sorted(before ^ _networks())]
+    print(*counted(data), *(f"WRONG: {line}" for line in failures), sep="\n", flush=True)
+    return len(failures)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--moves", type=int, default=10, help="of each of the two guests")
+    asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryDirectory(prefix="vmtax-prove-") as directory:
+        os.environ |= {"XDG_DATA_HOME": f"{directory}/data", "XDG_STATE_HOME": f"{directory}/state"}
+        try:
+            failures = prove(Path(directory), asked.moves)
+        finally:
+            for name in reversed(LABS):
+                for end in (cut, remove):
+                    try:
+                        end(lab(name))
+                    except CannotDo as error:
+                        print(error, file=sys.stderr)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
