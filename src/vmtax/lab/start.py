@@ -224,7 +224,7 @@ def _prepared(
             "start without --from, and save again"
         )
     if record is not None and saved is None and (other := state.software.differences(record.software)):
-        state.warnings.append(f"its disks were last used with other software: {'; '.join(other)}")
+        state.warnings.append(f"its software has changed since its disks were last used: {'; '.join(other)}")
     make_disks(local, one, size, saved)
     return state
 
