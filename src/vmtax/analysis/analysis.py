@@ -76,7 +76,7 @@ class Analysis:
 
     @cached_property
     def sides(self) -> Sides | None:
-        """None where nothing is interleaved."""
+        """None if nothing is interleaved."""
         return sides_of(self.experiment)
 
     @cached_property
@@ -105,7 +105,7 @@ class Analysis:
 
     @cached_property
     def schedules(self) -> Mapping[Case, Schedule]:
-        """How many iterations the pilot planned for each case; empty where the plan says it."""
+        """How many iterations the pilot planned for each case; empty if the plan says it."""
         return iterations.of(self.experiment)
 
     @cached_property

@@ -162,7 +162,7 @@ def as_times(
 def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:
     """The treatment of a lower layer with the same levels. A host has its disk's only; or the plain one serves.
 
-    None where the number of machines differs, for four guests at once do other work than one; or where the host is
+    None if the number of machines differs, for four guests at once do other work than one; or if the host is
     booted in another way.
     """
     candidates = [each for each in candidates if machines_at_once(each) == machines_at_once(treatment)]
@@ -225,7 +225,7 @@ def _compare(
     records: _Records,
     alpha: float,
 ) -> Comparison | None:
-    """One comparison; None where a side has neither a value of this metric nor a failure that explains it."""
+    """One comparison; None if a side has neither a value of this metric nor a failure that explains it."""
     names = (baseline, treatment)
     failed = {name: records.failures.get((name, *records.source[metric]), {}) for name in names}
     reduced = {name: sides.get((metric, name)) for name in names}

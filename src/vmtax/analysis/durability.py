@@ -49,7 +49,7 @@ class Evidence:
     options: str = ""  # with which the guest mounted its file system, beside the usual ones
 
     def end(self, name: str) -> End | None:
-        """One kind of end; None where it was not tried."""
+        """One kind of end; None if it was not tried."""
         return next((end for end in self.ends if end.end == name), None)
 
     @property
@@ -94,7 +94,7 @@ class Evidence:
 
     @property
     def disagreement(self) -> str:
-        """How trial and documentation contradict each other, as a sentence; "" where they do not.
+        """How trial and documentation contradict each other, as a sentence; "" if they do not.
 
         Documentation says nothing of a file system that is mounted otherwise than usual.
         """
@@ -125,7 +125,7 @@ class Survival:
     evidence: tuple[Evidence, ...]  # in the order of the run's treatments
 
     def named(self, treatment: str) -> Evidence | None:
-        """Of one configuration; None where it was not tried."""
+        """Of one configuration; None if it was not tried."""
         return next((one for one in self.evidence if one.treatment == treatment), None)
 
     def of(self, state: State) -> tuple[Evidence, ...]:

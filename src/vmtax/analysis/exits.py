@@ -22,7 +22,7 @@ class Exits:
     case: str
     per_operation: float | None  # all exits by all operations; None also where the workload counts no operations
     per_second: float | None
-    reasons: Mapping[str, float]  # share of the exits, the most frequent first; {} where reasons are not counted
+    reasons: Mapping[str, float]  # share of the exits, the most frequent first; {} if reasons are not counted
     why_not: str | None  # why exits are not counted
 
 

@@ -19,7 +19,7 @@ def host_name(experiment: Experiment) -> str:
 
 
 def cpu_model(experiment: Experiment) -> str:
-    """Of the host under test, without what every one of its kind says: "Xeon Gold 6338"; "" where it is not known."""
+    """Of the host under test, without what every one of its kind says: "Xeon Gold 6338"; "" if it is not known."""
     words = _fact(experiment, "cpu_model").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
     return " ".join(word for word in words if word not in ("Intel", "AMD", "CPU", "Processor"))
 
@@ -37,7 +37,7 @@ def is_bare_metal(experiment: Experiment) -> bool:
 
 
 def hypervisor_below(experiment: Experiment) -> str | None:
-    """What the host under test is itself a VM of; None where it is bare metal, or that is not known."""
+    """What the host under test is itself a VM of; None if it is bare metal, or that is not known."""
     host = experiment.facts.get("host")
     if not isinstance(host, dict) or host.get("virtualized") is not True:
         return None

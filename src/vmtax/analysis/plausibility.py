@@ -36,7 +36,7 @@ def notices(
 ) -> Iterator[Notice]:
     """At most one: a disk that is faster through one more layer, or than memory, was answered by something above it.
 
-    `sides`: baseline and treatment. `memory`: the host's memory.stream in B/s in the same run; None where it was not
+    `sides`: baseline and treatment. `memory`: the host's memory.stream in B/s in the same run; None if it was not
     measured. A byte read from a disk is written to memory, and stream counts the reads and writes of all CPUs: no
     device's rate can be above it.
     """

@@ -42,7 +42,7 @@ def written(results: Results) -> str:
 
 
 def read(text: str, run: Experiment) -> Results | None:
-    """What `written` wrote of this run; None where another version wrote it, or where it is not about this run."""
+    """What `written` wrote of this run; None if another version wrote it, or if it is not about this run."""
     from pydantic import TypeAdapter, ValidationError
 
     head, _, body = text.partition("\n")

@@ -212,7 +212,7 @@ def noise_floor(metric: Metric, analysis: Analysis) -> float | None:
 def contrast(
     analysis: Analysis, metric: Metric, baseline: str, treatment: str, floor: float | None = None
 ) -> Contrast | None:
-    """What `treatment` costs against `baseline`; None where these two were not compared."""
+    """What `treatment` costs against `baseline`; None if these two were not compared."""
     comparison = analysis.contrasts.get((metric, baseline, treatment))
     if comparison is None:
         return None

@@ -30,7 +30,7 @@ class Weight:
 
     metric: str  # its name
     weight: float  # above 0; only its share of the sum matters
-    reason: str = ""  # why the work asks for it; "" where a user gave it
+    reason: str = ""  # why the work asks for it; "" if a user gave it
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ PROFILES = {profile.name: profile for profile in _ALL}
 
 
 def asked(experiment: Experiment, name: str, weights: str) -> WeightProfile | None:
-    """The profile that `--for` names or `--weights` writes out, None where neither does. Raises BadWeights.
+    """The profile that `--for` names or `--weights` writes out, None if neither does. Raises BadWeights.
 
     Of a built-in profile some metric must have been measured, of a user's weights every one: he asked for just these.
     """

@@ -167,7 +167,7 @@ class Machine(ABC):
         return self.try_run(*argv, timeout=timeout).ok
 
     def read_text(self, path: PurePosixPath | str) -> str:
-        """The text of a file; raises CommandFailed where it cannot be read."""
+        """The text of a file; raises CommandFailed if it cannot be read."""
         return self.run("cat", str(path))
 
     def write_text(self, path: PurePosixPath, text: str) -> None:

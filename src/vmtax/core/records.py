@@ -49,7 +49,7 @@ LIKE_AN_ID = re.compile(r"\d{8}(-|$)")  # how ids of runs begin
 
 
 def label_problem(text: str) -> str | None:
-    """Why a run cannot be called so; None where it can."""
+    """Why a run cannot be called so; None if it can."""
     if not 0 < len(text) <= LONGEST_LABEL:
         return f"must have from 1 to {LONGEST_LABEL} characters"
     if not text.isprintable() or text.strip() != text:
@@ -95,7 +95,7 @@ class Metric:
 
     @property
     def case(self) -> str:
-        """What stands between workload and measure; "" where nothing does."""
+        """What stands between workload and measure; "" if nothing does."""
         return self.name.partition(".")[2].rpartition(".")[0]
 
     @property
@@ -170,7 +170,7 @@ class Trial:
     position: Count  # of the treatment within its round's shuffled order, from 1
     treatment: Name  # Treatment.name
     workload: Name  # Workload.name
-    case: Text  # the part of the workload: "randread-4k-qd1"; "" where there is only one
+    case: Text  # the part of the workload: "randread-4k-qd1"; "" if there is only one
     iteration: Count  # within the boot, from 1
     status: Status  # "failed": the command did not work; "refused": it worked but must not be compared
     started: Time  # seconds since the epoch, clock of the machine that runs vmtax

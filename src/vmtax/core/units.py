@@ -61,7 +61,7 @@ def format_value(value: float, unit: str) -> str:
 def format_row(values: Sequence[float | None], unit: str) -> tuple[str, list[str]]:
     """Values of one row of a table with the unit that they share: ("GB/s", ["15.9", "0.650", ""]).
 
-    Three significant digits each; "" where there is none. The prefix suits the largest, or a smaller one where the
+    Three significant digits each; "" if there is none. The prefix suits the largest, or a smaller one where the
     smallest would have no digit within four places.
     """
     name, prefixes = UNITS[unit]

@@ -37,7 +37,7 @@ class Backing(StrEnum):
 
     @property
     def page_bytes(self) -> int | None:
-        """Of the huge pages that must be there for it; None where there need be none."""
+        """Of the huge pages that must be there for it; None if there need be none."""
         return {Backing.HUGE: 2 * MIB, Backing.GIGANTIC: 1024 * MIB}.get(self)
 
     @property

@@ -60,7 +60,7 @@ class Sides:
 
 
 def sides_of(experiment: Experiment) -> Sides | None:
-    """None where nothing is interleaved."""
+    """None if nothing is interleaved."""
     other = next((treatment.side for treatment in experiment.treatments if treatment.side), None)
     if other is None:
         return None

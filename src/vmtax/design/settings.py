@@ -35,7 +35,7 @@ class Option:
     values: Mapping[str, str] | None = None  # level -> value; other levels are not written. None: the level itself
 
     def of(self, level: str) -> str | None:
-        """The value for a level; None where it is not written."""
+        """The value for a level; None if it is not written."""
         return level if self.values is None else self.values.get(level)
 
 
@@ -82,7 +82,7 @@ class Factor:
         raise ValueError(f"{self.name}: no level is read as {value!r}")
 
     def why_idle(self, levels: Mapping[str, str]) -> str | None:
-        """The level beside which it means nothing; None where it means something. `levels`: of every factor."""
+        """The level beside which it means nothing; None if it means something. `levels`: of every factor."""
         for name, legal in self.only_with.items():
             if levels[name] not in legal:
                 return f"{name}={levels[name]}"

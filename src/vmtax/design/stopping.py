@@ -56,7 +56,7 @@ class Stopping:
 
     @property
     def first_look(self) -> int | None:
-        """The first round after which results may end the run; None where they never do."""
+        """The first round after which results may end the run; None if they never do."""
         if self.fixed or (self.worse_than is None and self.precision is None):
             return None
         if self.worse_than is not None:

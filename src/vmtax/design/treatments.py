@@ -47,7 +47,7 @@ class Space:
         return self.combinations or (Combination({}),)
 
     def first(self, name: str) -> str | None:
-        """The baseline level of a factor, None where the plan does not name it."""
+        """The baseline level of a factor, None if the plan does not name it."""
         for source in (self.factors, *(part.levels for part in self.combinations)):
             if name in source:
                 return source[name][0]
@@ -166,7 +166,7 @@ def _expand(
 
 
 def repeat(treatments: Sequence[Treatment]) -> Treatment | None:
-    """The first guest treatment once more, for the A/A of each round; None where there is no guest.
+    """The first guest treatment once more, for the A/A of each round; None if there is no guest.
 
     A guest, so that the differences between boots are in it (METHOD.md, guards).
     """
@@ -291,7 +291,7 @@ def _of_layer(layer: str, levels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pointless(layer: str, candidate: _Candidate, without: Mapping[str, str], space: Space) -> str | None:
-    """Why this combination does not differ from another one; None where it does."""
+    """Why this combination does not differ from another one; None if it does."""
     if layer == "host":
         return None  # levels that mean nothing to it make no difference in it
     for name, because in without.items():

@@ -161,7 +161,7 @@ def _smt(readings: Readings, wanted: Wanted) -> Check:
 
 
 def siblings(readings: Readings, cpu: int) -> set[int]:
-    """The CPUs of the same core, itself included; empty where it is not known."""
+    """The CPUs of the same core, itself included; empty if it is not known."""
     return set(cpu_numbers(readings.files.get(f"{CPU}/cpu{cpu}/topology/thread_siblings_list")))
 
 

@@ -55,7 +55,7 @@ class Parts:
     host: Machine
     local: LocalMachine
     directory: PurePosixPath  # ours, on the host
-    guest: GuestSpec | None  # that boots there on KVM; None where none does
+    guest: GuestSpec | None  # that boots there on KVM; None if none does
     credentials: Credentials  # for guests
 
     @property

@@ -27,7 +27,7 @@ class Activity(Protocol):
     ) -> Sequence[Trial]:
         """Do it to all subjects; a trial for each guest that is one.
 
-        `workload`: None where its trials are not kept
+        `workload`: None if its trials are not kept
         `emit`: gets what goes on, where it takes long
         """
 
@@ -44,7 +44,7 @@ class StartAndStop:
         return [self._trial(key, guest, guest.shut_down()) for guest in guests]
 
     def _trial(self, key: TrialKey, guest: Guest, shutdown_seconds: float | None) -> Trial:
-        """`shutdown_seconds`: None where the guest did not shut down well."""
+        """`shutdown_seconds`: None if the guest did not shut down well."""
         seconds = guest.ready_seconds + (shutdown_seconds or 0.0)
         measurements = measured(guest.ready_seconds, guest.kernel_seconds, shutdown_seconds)
         started, warnings, raw = time.time() - seconds, tuple(guest.warnings), guest.console.text()

@@ -118,7 +118,7 @@ def export(store: Store, run: str, target: Path | None) -> Exported:
 def import_(store: Store, source: Path) -> Imported:
     """Add the run in `source` to the store.
 
-    Raises NoRunFile where none is in it, ShareError where it cannot be read, StoreError where it is there already.
+    Raises NoRunFile if none is in it, ShareError if it cannot be read, StoreError if it is there already.
     """
     try:
         if not source.is_file():

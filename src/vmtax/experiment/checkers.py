@@ -41,7 +41,7 @@ class StateResult:
     """What a guest finds in one state of a disk."""
 
     answer: Json  # of the program in the guest
-    image: str  # what qemu-img finds wrong with the image; "" where that is nothing
+    image: str  # what qemu-img finds wrong with the image; "" if that is nothing
 
     def is_loss(self, acknowledged: Mapping[str, int]) -> bool:
         counts = Counts()
@@ -76,7 +76,7 @@ class Verifier:
         self._process = guest.machine.start(*workload.checking(device, MOUNT, inside, stack, beside))
 
     def refuse_unread(self) -> None:
-        """Raises MachineError where the guest's disk is not there in a state in which it must be."""
+        """Raises MachineError if the guest's disk is not there in a state in which it must be."""
         state = self._asked({"state": 0, "acknowledged": {}, "whole": True})
         if wrong := state["file_system"] or state["image"]:
             raise MachineError(f"the host's disk cannot be read here as it was before anything was tried: {wrong}")
@@ -124,7 +124,7 @@ class Checker:
         return self._of_guest.verify(acknowledged, self._guests.check_and_convert())
 
     def refuse_unread(self) -> None:
-        """Raises MachineError where the host's disks cannot be read as they were before the guest wrote."""
+        """Raises MachineError if the host's disks cannot be read as they were before the guest wrote."""
         if self._of_host is not None:
             self._disks.write(self._checks.states.before)
             self._of_host.refuse_unread()
@@ -258,7 +258,7 @@ def _of_checker(copies: Copies, number: int, ends: contextlib.ExitStack) -> Copi
 
 
 def read_answer(process: Process, seconds: float) -> str:
-    """The next line. Raises MachineError where none comes."""
+    """The next line. Raises MachineError if none comes."""
     try:
         return read_line(process.stdout, time.monotonic() + seconds).decode(errors="replace").strip()
     except TimeoutError:

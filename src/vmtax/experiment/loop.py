@@ -58,7 +58,7 @@ class Loop:
     seed: int  # of the order within rounds
     since: float = field(default_factory=time.monotonic)  # when it began, on a clock that stood still during pauses
     before: Before = field(default_factory=Before)  # what an earlier session has done
-    reboots: Reboots | None = None  # None where nothing asks for a reboot of the host
+    reboots: Reboots | None = None  # None if nothing asks for a reboot of the host
     signatures: Signatures = field(default_factory=Signatures)
     trials: list[Trial] = field(default_factory=list)
     boots: list[Boot] = field(default_factory=list)
@@ -201,7 +201,7 @@ class Loop:
         return names & set(self.plan.primary)
 
     def _why_over(self, primary: tuple[Comparison, ...], number: int) -> str | None:
-        """Why the run may end now; None where it goes on."""
+        """Why the run may end now; None if it goes on."""
         wanted = self._comparable()
         # A metric without a single result is neither precise nor decided.
         missing = not wanted or not wanted <= {comparison.metric.name for comparison in primary}
@@ -286,7 +286,7 @@ class Loop:
         return not came_up and len(self.down & layer) >= min(HOPELESS, len(layer))
 
     def _check_host(self, treatment: Treatment, failure: Exception) -> None:
-        """Raises MachineLost where the host itself or a guard is gone: nothing will work, and that is the reason."""
+        """Raises MachineLost if the host itself or a guard is gone: nothing will work, and that is the reason."""
         try:
             self.testbed.check_host(treatment)
         except MachineLost as lost:

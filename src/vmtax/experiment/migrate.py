@@ -130,7 +130,7 @@ def _load_report(guest: Guest) -> str:
 
 
 def _say(peer: Process, mark: str) -> None:
-    """Raises MachineError where its program has ended."""
+    """Raises MachineError if its program has ended."""
     try:
         peer.stdin.write(f"{mark}\n".encode())
         peer.stdin.flush()

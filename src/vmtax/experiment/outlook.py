@@ -60,7 +60,7 @@ def outlook(
 ) -> list[Line]:
     """Lines for a person.
 
-    emulated: why guests are; "" where they run on KVM, or none is booted
+    emulated: why guests are; "" if they run on KVM, or none is booted
     """
     compared = both(plan.treatments()[0], options.interleave_with)
     # A calibration compares a guest with itself, and what only counts compares nothing.

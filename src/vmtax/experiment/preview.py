@@ -139,9 +139,9 @@ def _guests_not_here(
 
 
 def _qemus(machine: Machine, plan: Plan, options: TestbedOptions) -> list[tuple[Qemu, Accelerator | None]]:
-    """With what its guests run on, None where that was not tried yet.
+    """With what its guests run on, None if that was not tried yet.
 
-    Raises BadInput where a QEMU that was named cannot be used, and QemuError where the host's own cannot.
+    Raises BadInput if a QEMU that was named cannot be used, and QemuError if the host's own cannot.
     """
     has_guests = not set(plan.layers) <= {"host"}
     other = options.interleave_with
@@ -198,7 +198,7 @@ def with_disks_tried(places: Sequence[Place], sides: Sequence[Examined]) -> list
     """The hosts with the treatments whose disk QEMU does not open there, as far as that can be tried beforehand.
 
     sides: the same hosts, examined; a host has two where two of its QEMUs are compared
-    Raises CannotMeasure where nothing of a layer is left, StorageError, CommandFailed and QemuError.
+    Raises CannotMeasure if nothing of a layer is left, StorageError, CommandFailed and QemuError.
     """
     found = []
     for place in places:

@@ -39,7 +39,7 @@ class PowerWasCut(CannotDo):
 
 @contextlib.contextmanager
 def session_of(power: Power | None, run: str) -> Iterator[None]:
-    """For what is done to one treatment. Raises PowerWasCut where its host was cut, or why the run cannot go on."""
+    """For what is done to one treatment. Raises PowerWasCut if its host was cut, or why the run cannot go on."""
     try:
         yield
     except (CannotDo, OSError):  # whatever could not be undone on a host that is off
@@ -89,7 +89,7 @@ class EndOrCut(EndWhileWriting):
 
 
 def _refuse_idle(guest: Guest, witness: Witness) -> None:
-    """Raises CannotDo where a cut would show nothing."""
+    """Raises CannotDo if a cut would show nothing."""
     if why := guest.cause_of_death():
         raise CannotDo(f"no power was cut: {why}")
     if witness.errors:

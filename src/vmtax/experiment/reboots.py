@@ -73,14 +73,14 @@ def fits(block: Block, levels: tuple[str, ...], boots: list[Json], facts: Mappin
 
 
 def refuse_off(experiment: Experiment) -> None:
-    """Raises RebootNeeded where the host is a lab that is off, as after a reboot of it that was killed."""
+    """Raises RebootNeeded if the host is a lab that is off, as after a reboot of it that was killed."""
     levels, one = boots_asked(experiment.treatments), lab_of(experiment.host)
     if levels and one is not None and is_off(one):
         raise RebootNeeded(experiment.id, next_block(experiment), levels)
 
 
 def refuse_boot(experiment: Experiment, booted: Mapping[str, Any], *, rebooted: bool | None) -> None:
-    """Raises RebootNeeded or CannotResume where the host is not booted as the experiment goes on.
+    """Raises RebootNeeded or CannotResume if the host is not booted as the experiment goes on.
 
     booted: its "boot_id" and "kernel_command_line"
     rebooted: whether the user says that it was rebooted since; None: it is a lab, for which that need not be said

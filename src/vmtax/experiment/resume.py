@@ -95,7 +95,7 @@ def _case_of(trial: Trial) -> tuple[int, str, str, str]:
 
 
 def resumable(experiment: Experiment) -> tuple[Plan, TestbedOptions]:
-    """How the experiment was started; raises CannotResume where it goes on, or is complete."""
+    """How the experiment was started; raises CannotResume if it goes on, or is complete."""
     if experiment.options.get("imported"):
         raise CannotResume(f"{experiment.id} was imported: it can be resumed only where it was measured")
     if experiment.state == "running":
@@ -106,7 +106,7 @@ def resumable(experiment: Experiment) -> tuple[Plan, TestbedOptions]:
 
 
 def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> None:
-    """Raises CannotResume where a host under test, or its QEMU, is no longer what it was."""
+    """Raises CannotResume if a host under test, or its QEMU, is no longer what it was."""
     changing = OF_BOOT if boots_asked(experiment.treatments) else ()
     differing = [
         f"{name} was {fact(then, name)}, is {fact(facts, name)}{'' if path == 'host' else f' ({path})'}"
@@ -140,7 +140,7 @@ def _log_cure(experiment: Experiment) -> str:
 
 
 def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> None:
-    """Raises CannotResume where a treatment of the experiment cannot be here any more; `impossible`: name -> why."""
+    """Raises CannotResume if a treatment of the experiment cannot be here any more; `impossible`: name -> why."""
     for treatment in experiment.treatments:
         why = impossible.get(treatment.repeats or treatment.name)
         if why is not None:
@@ -150,7 +150,7 @@ def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> 
 
 
 def image_of(experiment: Experiment) -> str | None:
-    """The identity of the image that it used; None where it was stopped before that was written down."""
+    """The identity of the image that it used; None if it was stopped before that was written down."""
     found = fact(experiment.facts, "host.image.identity")
     return found if isinstance(found, str) else None
 
@@ -191,7 +191,7 @@ def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool
 
 
 def fact(facts: Json, dotted: str) -> Any:
-    """A fact by its dotted name; None where there is none."""
+    """A fact by its dotted name; None if there is none."""
     found: Any = facts
     for part in dotted.split("."):
         found = found.get(part) if isinstance(found, dict) else None

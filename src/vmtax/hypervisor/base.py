@@ -161,16 +161,16 @@ class Guest(Protocol):
         ...
 
     def counters(self) -> dict[str, float]:
-        """What KVM has counted for it since its start, all vCPUs together, in base units; {} where it is emulated.
+        """What KVM has counted for it since its start, all vCPUs together, in base units; {} if it is emulated.
 
         With the factor guest.exit_trace also `reason.cpuid` and the like: exits by their reason, since it was up.
         """
         ...
 
     def threads(self, parent: Machine) -> tuple[Thread, ...]:
-        """Those of its hypervisor, by `parent`, the machine that it runs on; () where they cannot be read.
+        """Those of its hypervisor, by `parent`, the machine that it runs on; () if they cannot be read.
 
-        Raises CannotDo where the hypervisor does not answer.
+        Raises CannotDo if the hypervisor does not answer.
         """
         ...
 
@@ -179,7 +179,7 @@ class Guest(Protocol):
 
         `destination`: booted like it, with `incoming` AWAITED
         `arrived`: called when the guest runs there, before what ran it is ended
-        Raises MoveFailed, after which it runs on where it was, unless the text says that it is lost.
+        Raises MoveFailed, after which it runs on if it was, unless the text says that it is lost.
         """
         ...
 
@@ -194,12 +194,12 @@ class Guest(Protocol):
     def kill(self, parent: Machine) -> None:
         """End its hypervisor at once, which writes nothing more. `parent`: the machine that it runs on.
 
-        Raises CannotDo where it goes on.
+        Raises CannotDo if it goes on.
         """
         ...
 
     def shut_down(self) -> float | None:
-        """Orderly end; the seconds until it was gone. None where it had to be forced, as a warning says."""
+        """Orderly end; the seconds until it was gone. None if it had to be forced, as a warning says."""
         ...
 
 
@@ -225,11 +225,11 @@ class Hypervisor(Protocol):
 
     @classmethod
     def probe(cls, machine: Reader, program: str | None = None) -> Self:
-        """The machine's own, or `program`; raises CannotDo where there is none, or one too old."""
+        """The machine's own, or `program`; raises CannotDo if there is none, or one too old."""
         ...
 
     def can(self, spec: GuestSpec) -> str | None:
-        """Why it cannot have such a guest, in one line; None where it can."""
+        """Why it cannot have such a guest, in one line; None if it can."""
         ...
 
     def describe(self, spec: GuestSpec) -> str:

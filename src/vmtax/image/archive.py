@@ -116,7 +116,7 @@ class Archive:
 
 @contextlib.contextmanager
 def opened(source: Path) -> Iterator[Archive]:
-    """The archive in that file; raises BadInput where it is no file or no image is in it.
+    """The archive in that file; raises BadInput if it is no file or no image is in it.
 
     So does whatever is done with it: what ContentsError says becomes a BadInput that names the file.
     """
@@ -155,7 +155,7 @@ def _zstd(file: IO[bytes], words: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _last_words(process: subprocess.Popen[bytes], words: IO[bytes]) -> str:
-    """Why zstd stopped; empty where it came to the end of the file."""
+    """Why zstd stopped; empty if it came to the end of the file."""
     if process.wait() == 0:
         return ""
     words.seek(0)

@@ -60,12 +60,12 @@ def ensure(emit: Emit, identity: str | None = None) -> Image:
 
 
 def here(identity: str | None = None) -> Image | None:
-    """The image of that identity, else the current one; None where one would have to be built."""
+    """The image of that identity, else the current one; None if one would have to be built."""
     return next((image for image in cache.images() if image.identity == identity), None) or cache.current()
 
 
 def refuse() -> None:
-    """Raises ImageError where no image can be built here, as far as that is known beforehand."""
+    """Raises ImageError if no image can be built here, as far as that is known beforehand."""
     if os.geteuid() != 0:
         # In a user namespace mmdebstrap leaves files and processes of other users, which our guard could not remove.
         raise ImageError(f"building the root image needs root; {CARRY}")
@@ -93,7 +93,7 @@ def build(emit: Emit, *, again: bool = False) -> Image:
 
 
 def need_tools(tools: Mapping[str, str]) -> None:
-    """Raises ImageError where one of `tools`, command -> Debian package, is not on this host."""
+    """Raises ImageError if one of `tools`, command -> Debian package, is not on this host."""
     missing = [f"{package} (for {tool})" for tool, package in tools.items() if shutil.which(tool) is None]
     if missing:
         packages = " ".join(entry.partition(" ")[0] for entry in missing)

@@ -64,7 +64,7 @@ class Image:
         return self.directory / "initrd"
 
     def manifest(self) -> list[str]:
-        """Lines "package version", sorted. Raises ImageError where it cannot be read."""
+        """Lines "package version", sorted. Raises ImageError if it cannot be read."""
         with _trouble(self):
             return contents.read(str(self.directory / "manifest"), contents.LARGEST_LIST).decode("ascii").splitlines()
 
@@ -100,7 +100,7 @@ class Shelf:
     def remove(self, directory: Path) -> None:
         """Whole or not. Moved first, so that an interrupted removal leaves nothing that looks whole; the next sweeps.
 
-        Raises ImageError where it cannot be removed.
+        Raises ImageError if it cannot be removed.
         """
         with self.locked():
             work = directory.with_name(f"{REMOVING}{directory.name.removeprefix(REMOVING)}")
@@ -162,7 +162,7 @@ class Shelf:
 
 
 def remove_tree(directory: Path) -> None:
-    """However deep it is. Raises ImageError where something cannot be removed."""
+    """However deep it is. Raises ImageError if something cannot be removed."""
     with _removing(directory):
         tree.remove(str(directory))
 
@@ -187,7 +187,7 @@ def _is_whole(directory: Path) -> bool:
 
 
 def read(directory: Path) -> Image:
-    """The image in `directory`, by its list; raises ImageError where it has none. Its files are not looked at."""
+    """The image in `directory`, by its list; raises ImageError if it has none. Its files are not looked at."""
     path = directory / contents.NAME
     try:
         text = contents.read(str(path), contents.LARGEST_LIST)
@@ -224,7 +224,7 @@ def current() -> Image | None:
 
 
 def find(identity: str) -> Image:
-    """The image whose digest starts so; raises BadInput where there is none or more than one."""
+    """The image whose digest starts so; raises BadInput if there is none or more than one."""
     matching = [image for image in images() if identity and image.digest.startswith(identity)]
     if len(matching) != 1:
         have = ", ".join(image.identity for image in images()) or "none"
@@ -279,5 +279,5 @@ def install(directory: Path) -> Image:
 
 
 def remove(image: Image) -> None:
-    """Raises ImageError where it cannot be."""
+    """Raises ImageError if it cannot be."""
     shelf().remove(image.directory)

@@ -78,7 +78,7 @@ class Contents(NamedTuple):
         return sum(member.size for member in self.members)
 
     def digest_of(self, path: str) -> str:
-        """The sha256 of that file; empty where there is none."""
+        """The sha256 of that file; empty if there is none."""
         return next((m.what for m in self.members if m.path == path and m.kind in "fx"), "")
 
 
@@ -197,7 +197,7 @@ def digest(path: str) -> str:
 
 
 def read(path: str, limit: int) -> bytes:
-    """A small regular file; raises OSError, and ContentsError where it has more than `limit` bytes."""
+    """A small regular file; raises OSError, and ContentsError if it has more than `limit` bytes."""
     with open(_open(path), "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -254,7 +254,7 @@ def _compare(directory: str, wanted: str) -> None:
 
 
 def _state(directory: str, wanted: str) -> tuple[str, float]:
-    """(digest of everything that changes when a file does, the newest ctime in seconds). Raises ContentsError where
+    """(digest of everything that changes when a file does, the newest ctime in seconds). Raises ContentsError if
     somebody else could change one."""
     boot = ""
     try:
@@ -276,7 +276,7 @@ def _state(directory: str, wanted: str) -> tuple[str, float]:
 
 
 def check_owner(path: str, status: os.stat_result) -> None:
-    """Raises ContentsError where somebody else can write what is at `path`."""
+    """Raises ContentsError if somebody else can write what is at `path`."""
     if status.st_uid not in (0, os.geteuid()):
         raise ContentsError(f"{path}: belongs to user {status.st_uid}, who could change what runs here")
     if status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode):
@@ -284,7 +284,7 @@ def check_owner(path: str, status: os.stat_result) -> None:
 
 
 def _stamped(path: str) -> str:
-    """The state in a stamp of ours; empty where there is none."""
+    """The state in a stamp of ours; empty if there is none."""
     try:
         status = os.lstat(path)
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o600:

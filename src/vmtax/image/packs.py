@@ -96,7 +96,7 @@ class Kind:
         return sorted(found, key=lambda pack: (pack.kernel, pack.key))
 
     def find(self, key: str, kernel: str) -> Pack | None:
-        """The pack of that key for that kernel, verified; None where there is none.
+        """The pack of that key for that kernel, verified; None if there is none.
 
         A damaged one raises ImageError: never silently used, nor silently built again in minutes.
         """
@@ -117,11 +117,11 @@ class Kind:
         return pack
 
     def remove(self, pack: Pack) -> None:
-        """Raises ImageError where it cannot be."""
+        """Raises ImageError if it cannot be."""
         self.shelf().remove(pack.path.parent)
 
     def refuse(self) -> None:
-        """Raises ImageError where none can be built here, as far as that is known beforehand."""
+        """Raises ImageError if none can be built here, as far as that is known beforehand."""
         if os.geteuid() != 0:
             raise ImageError(f"{self.building} needs root: sudo {self.command}")
         root_image.need_tools(TOOLS)
@@ -130,7 +130,7 @@ class Kind:
             raise ImageError(f"{self.building}: {self.home}: {format_room(free)} free; {self.no_room}")
 
     def refuse_offline(self) -> None:
-        """Raises ImageError where the package archive cannot be reached, which is asked by apt, as a build does."""
+        """Raises ImageError if the package archive cannot be reached, which is asked by apt, as a build does."""
         with tempfile.TemporaryDirectory() as directory:
             argv = (*REACH, f"{ARCHIVE}/dists/{recipe.SUITE}/InRelease", f"{directory}/InRelease")
             try:
@@ -256,7 +256,7 @@ class Userland:
     make: Callable[[LocalMachine, Path, Emit], Pack]  # in a new directory
 
     def current(self) -> Pack | None:
-        """The pack of the present recipe, verified; None where there is none. A damaged one raises ImageError."""
+        """The pack of the present recipe, verified; None if there is none. A damaged one raises ImageError."""
         return self.kind.find(self.key(), ANY)
 
     def useless(self) -> list[Pack]:
@@ -303,7 +303,7 @@ def package_version(keeper: LocalMachine, tree: Path, package: str) -> str:
 
 
 def read(directory: Path) -> Pack:
-    """The pack in `directory`; raises ImageError where it is not a whole one."""
+    """The pack in `directory`; raises ImageError if it is not a whole one."""
     try:
         info = json.loads(contents.read(str(directory / INFO), LARGEST_INFO))
         pack = TypeAdapter(Pack).validate_python({**info, "path": directory / EROFS})

@@ -75,7 +75,7 @@ def export(image: Image, target: Path) -> None:
 def import_(source: Path, accept: Callable[[str], None]) -> Image:
     """Install the image in `source`. `accept` is given its digest before anything is unpacked, and raises to refuse.
 
-    Raises BadInput where `source` is no image, and ImageError where it cannot be installed.
+    Raises BadInput if `source` is no image, and ImageError if it cannot be installed.
     """
     with archive.opened(source) as opened:
         accept(opened.digest)
@@ -90,13 +90,13 @@ def import_(source: Path, accept: Callable[[str], None]) -> Image:
 
 
 def _check_room(directory: Path, size: int) -> None:
-    """Raises OSError where `size` bytes do not fit, before they fill the disk."""
+    """Raises OSError if `size` bytes do not fit, before they fill the disk."""
     if shutil.disk_usage(directory).free < size:
         raise OSError(errno.ENOSPC, f"{format_room(size)} are needed; set XDG_CACHE_HOME", str(directory))
 
 
 def place(machine: Machine, local: LocalMachine, image: Image, emit: Callable[[Event], None]) -> Placed:
-    """The image on `machine`, copied there where it is not yet. Raises ImageError where it is not what was built."""
+    """The image on `machine`, copied there where it is not yet. Raises ImageError if it is not what was built."""
     if isinstance(machine, LocalMachine):
         placed = Placed(str(image.root), str(image.vmlinux), str(image.initrd), str(image.tree))
     elif _booted(machine, image):
@@ -121,7 +121,7 @@ def check(machine: Machine, image: Image, placed: Placed) -> None:
 
 
 def place_pack(machine: Machine, local: LocalMachine, pack: Pack, emit: Callable[[Event], None]) -> str:
-    """The pack's file on `machine`, copied there where it is not yet. Raises ImageError where it is another."""
+    """The pack's file on `machine`, copied there where it is not yet. Raises ImageError if it is another."""
     if isinstance(machine, LocalMachine):
         return str(pack.path)
     base = PurePosixPath(machine.run("sh", "-c", MAKE_REMOTE_CACHE).strip()).parent
@@ -148,7 +148,7 @@ def _check_there(machine: Machine, image: Image, directory: PurePosixPath) -> No
 
 
 def find_placed(reader: Reader, image: Image) -> Placed | None:
-    """The image on another host, where an earlier run copied it; None where it is not."""
+    """The image on another host, where an earlier run copied it; None if it is not."""
     if _booted(reader, image):
         return IN_GUEST
     listing = reader.try_run("sh", "-c", FIND_IMAGE, "sh", image.identity, contents.NAME)

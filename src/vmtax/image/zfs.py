@@ -86,7 +86,7 @@ def _module_script() -> bytes:
 
 
 def current(image: Image) -> Pack | None:
-    """The pack for exactly this image's kernel, verified; None where there is none. A damaged one raises ImageError."""
+    """The pack for exactly this image's kernel, verified; None if there is none. A damaged one raises ImageError."""
     return KIND.find(key(image), image.kernel)
 
 

@@ -59,7 +59,7 @@ GO_ON = (
 def stop(one: Lab) -> None:
     """Shut it down in order, its disks kept.
 
-    Raises LabError where it is off, where it cannot be asked, which leaves it as it is, and where it had to be cut.
+    Raises LabError if it is off, where it cannot be asked, which leaves it as it is, and where it had to be cut.
     """
     with held(one):
         up = one.running()
@@ -94,7 +94,7 @@ def _ask_to_end(local: LocalMachine, one: Lab, up: Up) -> None:
 
 
 def cut(one: Lab) -> None:
-    """A power cut: what was not durable is lost. Raises LabError where it is off."""
+    """A power cut: what was not durable is lost. Raises LabError if it is off."""
     with held(one):
         up = one.running()
         _kill(up)

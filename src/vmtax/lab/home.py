@@ -121,7 +121,7 @@ class Lab:
         return self.directory / LOG
 
     def last_words(self) -> str:
-        """The last line of that; empty where it said nothing."""
+        """The last line of that; empty if it said nothing."""
         try:
             lines = self.log.read_text(errors="replace").strip().splitlines()
         except OSError:
@@ -130,7 +130,7 @@ class Lab:
         return lines[-1] if lines else ""
 
     def why_ended(self) -> str:
-        """What its kernel or its QEMU said of its end; empty where they said nothing."""
+        """What its kernel or its QEMU said of its end; empty if they said nothing."""
         with contextlib.suppress(OSError):
             if panic := PANIC.search((self.directory / CONSOLE).read_text(errors="replace")):
                 return f"its kernel said: {panic[0].strip()}"
@@ -151,16 +151,16 @@ class Lab:
         return (self.saved / RECORD).is_file()
 
     def must_exist(self) -> None:
-        """Raises NoSuchLab where there is none; one whose record is damaged is there."""
+        """Raises NoSuchLab if there is none; one whose record is damaged is there."""
         if not self.exists:
             self.record()
 
     def record(self) -> Record:
-        """Raises NoSuchLab where there is none, LabError where it is damaged."""
+        """Raises NoSuchLab if there is none, LabError if it is damaged."""
         return read_record(self.directory, self.name)
 
     def up(self) -> Up | None:
-        """None where it is off; raises LabError where its record is damaged."""
+        """None if it is off; raises LabError if its record is damaged."""
         try:
             from pydantic import TypeAdapter
 
@@ -174,7 +174,7 @@ class Lab:
         return up if is_marked(up.pid, up.token) else None
 
     def running(self) -> Up:
-        """As `up`; raises LabError where it is off, NoSuchLab where it does not exist."""
+        """As `up`; raises LabError if it is off, NoSuchLab if it does not exist."""
         self.record()
         up = self.up()
         if up is None:
@@ -187,7 +187,7 @@ class Lab:
 
 
 def lab(name: str = "") -> Lab:
-    """The lab of that name, there or not; raises NoSuchLab where no lab can be called so."""
+    """The lab of that name, there or not; raises NoSuchLab if no lab can be called so."""
     name = name or DEFAULT_NAME
     if not names.LAB.fullmatch(name):
         raise NoSuchLab(f"{name!r} cannot be a lab's name: up to 20 of a-z, 0-9 and -, a letter or digit first")
@@ -195,7 +195,7 @@ def lab(name: str = "") -> Lab:
 
 
 def labs() -> list[Lab]:
-    """All that there are, by name. Raises LabError where they may not be read."""
+    """All that there are, by name. Raises LabError if they may not be read."""
     try:
         return [Lab(name) for name in lab_names()]
     except OSError as error:
@@ -232,7 +232,7 @@ def write(path: Path, record: Any) -> None:
 
 @contextlib.contextmanager
 def held(one: Lab, *, shared: bool = False) -> Iterator[None]:
-    """Nobody else starts, ends or saves it meanwhile; raises LabError where somebody does just now.
+    """Nobody else starts, ends or saves it meanwhile; raises LabError if somebody does just now.
 
     `shared`: it is only read; others may do so too.
     """
@@ -276,7 +276,7 @@ def trouble(error: OSError, where: Path) -> LabError:
 
 
 def check_unused(one: Lab) -> None:
-    """Raises LabError where a process holds a disk of a lab that should be off: QEMU locks the files it has open."""
+    """Raises LabError if a process holds a disk of a lab that should be off: QEMU locks the files it has open."""
     locked = {line.split()[5] for line in Path("/proc/locks").read_text().splitlines() if "->" not in line}
     for disk in one.directory.glob("*.raw"):
         status = disk.stat()

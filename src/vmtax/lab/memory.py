@@ -21,7 +21,7 @@ PROMISE = ".memory-"  # and the token of a lab's start: a file that holds what i
 
 
 def promise_memory(local: LocalMachine, size: Size) -> None:
-    """Until what `local` set up is undone, others count with it. Raises LabError where there is too little."""
+    """Until what `local` set up is undone, others count with it. Raises LabError if there is too little."""
     takes = size.memory_bytes + QEMU_BYTES
     with _alone():
         available, others = available_memory(local), promised()

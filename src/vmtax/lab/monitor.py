@@ -46,7 +46,7 @@ def _why_still(one: Lab, qmp: Qmp) -> str:
 def go_on(one: Lab, up: Up) -> bool:
     """Let a lab go on that QEMU paused, as it does on a full disk of this machine; whether it had stood still.
 
-    Raises LabError where it stands still again at once.
+    Raises LabError if it stands still again at once.
     """
     with contextlib.suppress(QmpError), monitor(up) as qmp:
         if qmp.execute("query-status")["running"]:

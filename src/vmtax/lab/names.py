@@ -16,7 +16,7 @@ def labs_directory() -> Path:
 
 
 def lab_names() -> list[str]:
-    """Sorted; none where there is no directory yet. Raises NoPlace, and OSError where they may not be read."""
+    """Sorted; none where there is no directory yet. Raises NoPlace, and OSError if they may not be read."""
     try:
         found = [path.name for path in labs_directory().iterdir() if (path / RECORD).exists()]
     except FileNotFoundError:

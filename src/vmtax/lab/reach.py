@@ -12,7 +12,7 @@ from vmtax.machine.ssh import Route, SshMachine, connect_host
 
 
 def route(one: Lab) -> Route:
-    """How ssh reaches it; raises LabError where it is off."""
+    """How ssh reaches it; raises LabError if it is off."""
     return _route(one.running())
 
 
@@ -29,7 +29,7 @@ def reach(local: LocalMachine, one: Lab, path: str = "host", *, guarded: bool = 
 
 
 def why_gone(one: Lab) -> str:
-    """Why a lab that was reached no longer answers: it stands still, or is off; empty where neither."""
+    """Why a lab that was reached no longer answers: it stands still, or is off; empty if neither."""
     try:
         up = one.up()
         still = why_still(one, up) if up else ""

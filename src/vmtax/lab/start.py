@@ -163,7 +163,7 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
 
 
 def _size(one: Lab, wish: Wish, record: Record | None, source: Lab | None) -> Size:
-    """As large as it is to be; raises LabError where that cannot be had with the disks or the memory that are there."""
+    """As large as it is to be; raises LabError if that cannot be had with the disks or the memory that are there."""
     size = wish.on(record.size if record else Size())
     if source and wish.kernel_arguments:
         raise LabError(f"a saved lab has booted already: leave out --kernel-arguments with --from {source.name}")
@@ -271,7 +271,7 @@ def _make_peer(state: _Start) -> None:
 
 
 def _linked(one: Lab, name: str) -> Up:
-    """The lab whose network another is to share. Raises LabError where it has none."""
+    """The lab whose network another is to share. Raises LabError if it has none."""
     if name == one.name:
         raise LabError(f"--link {name}: is the lab itself; name another")
     there = lab(name).running()

@@ -6,7 +6,7 @@ only. It reads one JSON object a line, of which the first names the run, and ans
 understand with an error:
 
     {"token": TOKEN, "nonce": WORD}   whose guard it is; {"hello": WORD} tells its answer from a login's banner
-    {"add": ID, "argv": [...]}    remember how to undo ID: run argv; "lasting": true where a reboot does not
+    {"add": ID, "argv": [...]}    remember how to undo ID: run argv; "lasting": true if a reboot does not
     {"add": ID, "remove": PATH}   remember how to undo ID: remove that file or directory
     {"undo": ID}                  undo ID now and forget it
     {"ping": true}                we are still there
@@ -112,7 +112,7 @@ class Busy:
 
 
 def parsed(line: str | bytes) -> dict[str, object]:
-    """The object of a line; empty where it is none."""
+    """The object of a line; empty if it is none."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -161,7 +161,7 @@ def is_outlived(text: str, token: str) -> bool:
 
 
 def open_lists(path: str) -> int:
-    """The directory of the lists, open. Raises OSError where somebody else could put a list there, or it is none."""
+    """The directory of the lists, open. Raises OSError if somebody else could put a list there, or it is none."""
     descriptor = os.open(path, DIRECTORY)
     status = os.fstat(descriptor)
     wrong = ""
@@ -176,7 +176,7 @@ def open_lists(path: str) -> int:
 
 
 def lock(name: str, directory: int, flags: int = 0) -> int | None:
-    """A list, open and locked; None where another guard has it, or where it may be somebody else's work.
+    """A list, open and locked; None if another guard has it, or if it may be somebody else's work.
 
     That is so where others can write it, and where it is no regular file or has a second name. One without any was
     removed by its own guard just now.
@@ -202,7 +202,7 @@ def lock(name: str, directory: int, flags: int = 0) -> int | None:
 
 
 def why_unsafe(name: str, directory: int) -> str:
-    """Why no guard undoes a list of ours; empty where its guard lives, or where it is no list of ours."""
+    """Why no guard undoes a list of ours; empty if its guard lives, or if it is no list of ours."""
     try:
         status = os.lstat(name, dir_fd=directory)
     except OSError:
@@ -299,7 +299,7 @@ def lines(silence: float) -> Iterator[bytes]:
 
 
 def serve(source: Iterator[bytes], descriptor: int, entries: dict[int, dict[str, object]]) -> tuple[int, object] | None:
-    """Answer every line; the pidfd of the process to be outlived and its logs, None where there is none."""
+    """Answer every line; the pidfd of the process to be outlived and its logs, None if there is none."""
     outlived = None
     for line in source:
         record = parsed(line)
@@ -371,7 +371,7 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGHUP, leave)
-    # Not empty where a guard of the same run was killed and left something that could not be undone just now.
+    # Not empty if a guard of the same run was killed and left something that could not be undone just now.
     entries = read_list(text_of(descriptor))
     try:
         last = max(entries, default=0)

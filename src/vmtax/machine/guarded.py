@@ -53,7 +53,7 @@ class Entry:
     argv: tuple[str, ...]
 
     def undo(self) -> None:
-        """Undo it now; raises CommandFailed where the guard could not."""
+        """Undo it now; raises CommandFailed if the guard could not."""
         error = self.guard.ask({"undo": self.number})
         if error:
             raise CommandFailed(Outcome(self.guard.path, self.argv, 1, "", error, 0.0))
@@ -196,7 +196,7 @@ class Guard:
                 return
 
     def close(self) -> bool:
-        """End its input and wait until it has undone everything; False where it was killed before it had."""
+        """End its input and wait until it has undone everything; False if it was killed before it had."""
         self._stopped.set()
         with self._lock:
             assert self._process.stdin
@@ -247,7 +247,7 @@ class Guard:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line; empty where it is none."""
+    """The JSON object of a line; empty if it is none."""
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):
@@ -297,7 +297,7 @@ class GuardedMachine(Machine):
             return self._scratch
 
     def check_guard(self, *, ask: bool = True) -> None:
-        """Raises MachineLost where the guard is gone: nothing more may be set up then.
+        """Raises MachineLost if the guard is gone: nothing more may be set up then.
 
         `ask=False`: only where that is seen from here, which costs nothing.
         """

@@ -75,7 +75,7 @@ def _write(selector: selectors.BaseSelector, pipe: Pipe, data: memoryview) -> No
 def read_line(pipe: Pipe, deadline: float, most: int = MOST_LINE) -> bytes:
     """A line with its end, or what came before the pipe ended; whoever reads on misses nothing.
 
-    Raises TimeoutError at the deadline (monotonic clock), TooMuch where `most` bytes have no line's end.
+    Raises TimeoutError at the deadline (monotonic clock), TooMuch if `most` bytes have no line's end.
     """
     line = bytearray()
     descriptor = pipe.fileno()

@@ -58,7 +58,7 @@ class SshReader:
             raise MachineError(f"{self.path}: ssh: {error.strerror}; {CLIENT_MISSING}") from error
 
     def log_in(self) -> None:
-        """Raises MachineLost with ssh's own words where that fails."""
+        """Raises MachineLost with ssh's own words if that fails."""
         # Its answer swallows what a login script prints.
         self._ask(f"{ANYWHERE}export LC_ALL=C.UTF-8", LOGIN_SECONDS, BANNER_BYTES)
 

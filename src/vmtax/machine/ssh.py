@@ -67,7 +67,7 @@ class Begin:
         self.input = f"{token}\n".encode()  # and the command's own
 
     def wait(self, pipe: IO[bytes]) -> int:
-        """Its process id, after what the login printed; raises MachineLost where it does not come."""
+        """Its process id, after what the login printed; raises MachineLost if it does not come."""
         deadline, before = time.monotonic() + BEGIN_SECONDS, b""
         try:
             while line := read_line(pipe, deadline, BANNER_BYTES):
@@ -83,7 +83,7 @@ class Begin:
         raise MachineLost(f"it was to begin, instead came {excerpt(before)}")
 
     def after(self, text: str) -> str | None:
-        """What the command printed, of all that came; None where it did not begin."""
+        """What the command printed, of all that came; None if it did not begin."""
         match = self._said.search(text)
         return text[match.end() :] if match else None
 

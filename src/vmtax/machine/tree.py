@@ -95,7 +95,7 @@ class Walk:
         self.above: list[tuple[str, tuple[int, int]]] = []  # the directories that we are in, and what each lies in
 
     def enter(self, name: str, errors: list[str]) -> bool:
-        """Go down; False where that is not to be entered."""
+        """Go down; False if that is not to be entered."""
         try:
             inner = open_below(name, self.here)
         except FileNotFoundError:
@@ -113,7 +113,7 @@ class Walk:
         return True
 
     def leave(self, errors: list[str]) -> None:
-        """Go up, and remove what was left. Raises OSError where that leads elsewhere than down did."""
+        """Go up, and remove what was left. Raises OSError if that leads elsewhere than down did."""
         name, outside = self.above.pop()
         outer = os.open("..", DIRECTORY, dir_fd=self.here)
         os.close(self.here)

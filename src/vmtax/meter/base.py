@@ -61,7 +61,7 @@ class Counted(Protocol):
     path: str
 
     def counters(self) -> Mapping[str, float]:
-        """What its hypervisor has counted for it since its start, in base units; {} where nothing is counted."""
+        """What its hypervisor has counted for it since its start, in base units; {} if nothing is counted."""
         ...
 
 

@@ -25,7 +25,7 @@ def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
     directory: as given
     mount_point, device (or "tmpfs", "pool/dataset"), file_system, mount_options: text      findmnt
     free_bytes: for us, without what is reserved for root                                   findmnt
-    stack: list of kinds from the device down, ["lvm", "crypt", "part", "disk"]; [] where it is no block device
+    stack: list of kinds from the device down, ["lvm", "crypt", "part", "disk"]; [] if it is no block device
     disks: list of what is at the bottom, each with
       name (kernel's), model, transport ("nvme", "sata", ...), scheduler: text              lsblk
       rotational: bool, as the device says, which a virtual one often does wrongly          lsblk

@@ -116,7 +116,7 @@ def _look(machine: Reader) -> Reading | None:
 
 
 def parse(text: str) -> Reading | None:
-    """What PROGRAM printed; None where its end is missing or not understood."""
+    """What PROGRAM printed; None if its end is missing or not understood."""
     clock = re.search(r"^clock (\d{1,12}\.\d{1,9})$", text, re.MULTILINE | re.ASCII)
     reader = re.search(r"^reader (\d{1,9})$", text, re.MULTILINE | re.ASCII)
     # user nice system idle iowait irq softirq steal

@@ -76,7 +76,7 @@ def read(machine: Reader) -> Reading:
 
 
 def parse(text: str) -> Reading | None:
-    """What COMMAND printed; None where the CPU counters or the clock are not in it."""
+    """What COMMAND printed; None if the CPU counters or the clock are not in it."""
     uptime = re.search(r"^/proc/uptime:(\d+\.?\d*)", text, re.MULTILINE | re.ASCII)
     total = re.search(r"^/proc/stat:cpu  ([\d ]+)$", text, re.MULTILINE | re.ASCII)
     cpus = len(re.findall(r"^/proc/stat:cpu\d", text, re.MULTILINE | re.ASCII))

@@ -78,7 +78,7 @@ def named(files: Files, name: str) -> list[str]:
 
 
 def joined(texts: list[str]) -> str | None:
-    """The different texts, sorted, as one; None where there are none."""
+    """The different texts, sorted, as one; None if there are none."""
     return ", ".join(sorted(set(texts))) or None
 
 

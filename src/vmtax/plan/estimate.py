@@ -93,7 +93,7 @@ def _every(having: set[str], layers: set[str]) -> str:
 
 
 def reboots(plan: Plan) -> str:
-    """How often the host is booted anew for this plan, in a sentence; empty where it is not."""
+    """How often the host is booted anew for this plan, in a sentence; empty if it is not."""
     levels = boots_asked(plan.treatments()[0])
     if not levels:
         return ""
@@ -197,7 +197,7 @@ def seconds_per_round(
 def pilot_seconds(
     plan: Plan, treatments: Sequence[Treatment] | None = None, emulation: Emulation = Emulation()
 ) -> float:
-    """About how much longer than others the rounds of the pilot are, together; 0 where the plan has none."""
+    """About how much longer than others the rounds of the pilot are, together; 0 if the plan has none."""
     if plan.iterations != "auto":
         return 0.0
     entries = plan.entries() if treatments is None else treatments

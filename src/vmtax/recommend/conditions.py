@@ -30,7 +30,7 @@ class Conditions:
 
     @property
     def note(self) -> str:
-        """Where the choice holds; "" where nothing is to be said."""
+        """Where the choice holds; "" if nothing is to be said."""
         if not self.levels:
             return ""
         at = " and ".join(_words(name, level) for name, level in self.levels.items())

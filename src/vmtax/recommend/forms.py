@@ -17,7 +17,7 @@ class Form:
 
     heading: str
     language: Literal["sh", "xml"]
-    text: tuple[str, ...]  # lines; () where this form cannot say it, and the notes say why
+    text: tuple[str, ...]  # lines; () if this form cannot say it, and the notes say why
     notes: tuple[str, ...]
 
 

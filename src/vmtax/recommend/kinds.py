@@ -22,7 +22,7 @@ class Figures:
     """What choices are ranked by, and what else they are compared by. The metrics of each have equal weight."""
 
     by: str  # what ranks them, for people
-    first: tuple[Metric, ...]  # what ranks them; () where it was not measured
+    first: tuple[Metric, ...]  # what ranks them; () if it was not measured
     second: tuple[Metric, ...]  # counts where every choice has it
     by_cpu: bool = False  # `first` is the host's CPU time, and `second` the speed; else the reverse
     is_mix: bool = False  # in the place of speed is a score, of which cost may be a part
@@ -76,7 +76,7 @@ class Kind(ABC):
 
     @abstractmethod
     def danger(self, features: Sequence[Feature], treatment: Treatment) -> str | None:
-        """Why this choice is dangerous whatever else it offers; None where it is not."""
+        """Why this choice is dangerous whatever else it offers; None if it is not."""
 
     def grounds(self, analysis: Analysis, treatment: Treatment) -> Iterator[str]:
         """On what rests that a choice can do what it is chosen for, in sentences, where more than one thing says it."""
@@ -112,7 +112,7 @@ class Kind(ABC):
 
     @abstractmethod
     def why_not(self, analysis: Analysis, members: Sequence[Treatment]) -> str:
-        """What a run with two choices or more lacks, as the end of a sentence about it; "" where it lacks nothing."""
+        """What a run with two choices or more lacks, as the end of a sentence about it; "" if it lacks nothing."""
 
 
 def measured_by_most(numbers: Numbers, members: Sequence[Treatment]) -> tuple[Metric, ...]:

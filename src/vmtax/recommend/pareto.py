@@ -62,7 +62,7 @@ def mean_costs(numbers: Numbers, metrics: Sequence[Metric], names: Sequence[str]
 
 
 def scale(costs: Costs, alpha: float) -> Scale | None:
-    """None where one shares no round with any other, or where there is nothing."""
+    """None if one shares no round with any other, or if there is nothing."""
     names = list(costs)
     if not names:
         return None

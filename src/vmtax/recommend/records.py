@@ -39,7 +39,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to choose, and why; `choice` is None where nothing can be recommended, and the notes say why."""
+    """What to choose, and why; `choice` is None if nothing can be recommended, and the notes say why."""
 
     layer: str
     by: str  # what ranks them: a metric's name, or "mean of 6 primary metrics"

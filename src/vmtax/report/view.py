@@ -98,7 +98,7 @@ class Setting:
 class Between:
     """One metric of one treatment on both sides."""
 
-    case: str  # part of the workload; "" where there is only one
+    case: str  # part of the workload; "" if there is only one
     metric: Metric
     treatment: str  # its name on the plan's own side
     own: Number | None
@@ -110,7 +110,7 @@ class Between:
 class Case:
     """One part of a workload."""
 
-    name: str  # "randread-4k-qd1"; "" where the metrics' names have none
+    name: str  # "randread-4k-qd1"; "" if the metrics' names have none
     rows: tuple[Row, ...]
     settings: tuple[Setting, ...]
 
@@ -123,7 +123,7 @@ class Workload:
     layers: tuple[str, ...]  # the first treatment of each layer that has any of these metrics
     contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment), among `layers`
     cases: tuple[Case, ...]
-    where: str = ""  # "on ssh://b": the side that layers and settings are of; "" where nothing is interleaved
+    where: str = ""  # "on ssh://b": the side that layers and settings are of; "" if nothing is interleaved
     between: tuple[Between, ...] = ()  # the sides; with the plan's own only
     note: str = ""  # what none of its figures means anything without
 
@@ -184,7 +184,7 @@ def view(analysis: Analysis) -> View:
 
 
 def effect(analysis: Analysis, metric: Metric, baseline: str, treatment: str) -> Effect | None:
-    """A comparison as an overhead; None where these two were not compared."""
+    """A comparison as an overhead; None if these two were not compared."""
     comparison = analysis.contrasts.get((metric, baseline, treatment))
     if comparison is None:
         return None
@@ -212,7 +212,7 @@ def cost(metric: Metric) -> str:
 
 
 def special_cost(metric: Metric) -> str:
-    """What a cost of this metric is where it is not time; "" where it is, or the label says it."""
+    """What a cost of this metric is where it is not time; "" if it is, or the label says it."""
     kind = cost(metric).removesuffix(f" {SAME_WORK}")
     return "" if kind == "time" or kind in label(metric) else kind
 

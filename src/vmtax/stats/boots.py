@@ -26,7 +26,7 @@ class VarianceComponents:
 
     @property
     def share_between(self) -> float:
-        """The part of one iteration's variance that is between boots, 0 to 1; 0 where nothing varies."""
+        """The part of one iteration's variance that is between boots, 0 to 1; 0 if nothing varies."""
         total = self.between + self.within
         return self.between / total if total else 0.0
 

@@ -43,7 +43,7 @@ def factor_effects(
     `by_round`: a whole round is one, where some of its treatments share a boot of the host. A factor with one level has
     no effect; one that the treatments cannot distinguish from those before it is left out, and so is an interaction
     that they cannot distinguish from the main effects. If only terms with a `term_p` of alpha or less are claimed, any
-    claim is false in at most about that share of calls. Raises ValueError where there is too little to fit.
+    claim is false in at most about that share of calls. Raises ValueError if there is too little to fit.
     """
     values = np.asarray(logs, dtype=np.float64)
     if values.ndim == 2:

@@ -26,7 +26,7 @@ def log_ratio_interval(differences: Floats, alpha: float = ALPHA) -> tuple[float
     """(estimate, low, high): Hodges-Lehmann with exact signed-rank limits, in units of the input; shape `(n,)`.
 
     The limits are the k-th smallest and k-th largest Walsh average, k by `signed_rank_rank`; they hold the true shift
-    in at least `1 - alpha` of all experiments whose differences are symmetric about it. Raises TooFewRounds where
+    in at least `1 - alpha` of all experiments whose differences are symmetric about it. Raises TooFewRounds if
     `2**(1 - n) > alpha`, ValueError when empty or not finite.
     """
     values = finite(differences)

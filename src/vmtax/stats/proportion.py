@@ -30,7 +30,7 @@ def upper_bound(count: int, of: int, confidence: float = CONFIDENCE) -> float:
 def lower_bound(count: int, of: int, confidence: float = CONFIDENCE) -> float:
     """The smallest proportion at which `count` or more of `of` independent tries have a chance of 1 - confidence.
 
-    A fraction; 0 where none of them happened. Raises ValueError as `upper_bound` does.
+    A fraction; 0 if none of them happened. Raises ValueError as `upper_bound` does.
     """
     _check(count, of, confidence)
     if count == 0:

@@ -57,7 +57,7 @@ class PairedRatio:
     mean_ratio: float  # exp(mean of the log ratios): moves with stalls that the median does not see
     p95_ratio: float  # of the slow tails: 95th percentiles of times, 5th percentiles of rates
     stalls: Stalls
-    carry_over: CarryOver | None  # None where the orders are not known or were all the same
+    carry_over: CarryOver | None  # None if the orders are not known or were all the same
     coarse: bool = False  # every ratio is the same to the last digit: the metric cannot show chance
 
 

@@ -76,7 +76,7 @@ def between_sessions(*groups: Sequence[float]) -> BetweenSessions:
 
     A group is sessions of one machine and metric between which nothing was changed. What each session's rounds scatter
     is left in: with 3 to 10 sessions the difference of two uncertain variances would often be 0, and then every
-    interval too narrow. Raises ValueError below FEWEST_SESSIONS in all, where no two are of a group, and where a level
+    interval too narrow. Raises ValueError below FEWEST_SESSIONS in all, if no two are of a group, and where a level
     is not finite or all are equal, which measured ones never are.
     """
     logs = [np.asarray(group, dtype=np.float64) for group in groups if len(group) > 1]
@@ -128,7 +128,7 @@ def compare_sessions(
 def _variance(
     sides: Sequence[Vector], before: Sequence[Level], after: Sequence[Level], stored: BetweenSessions | None
 ) -> tuple[Method, float | None, float]:
-    """(where from, variance of the difference of the sides' means, its degrees of freedom); None where unknown."""
+    """(where from, variance of the difference of the sides' means, its degrees of freedom); None if unknown."""
     if min(len(before), len(after)) > 1:
         parts = [_spread(side) / (side.size - 1) / side.size for side in sides]
         weights = sum(part**2 / (side.size - 1) for part, side in zip(parts, sides, strict=True))
@@ -143,7 +143,7 @@ def _variance(
 
 
 def _spread(values: Vector) -> float:
-    """Sum of squares around the mean; exactly 0 where all are equal."""
+    """Sum of squares around the mean; exactly 0 if all are equal."""
     shifted = values - values[0]
     return float(((shifted - shifted.mean()) ** 2).sum())
 

@@ -24,7 +24,7 @@ class Absent:
         self._known: dict[tuple[str, ...], bool] = {}
 
     def why(self, settings: DiskSettings) -> str | None:
-        """Why there can be no disk of these settings, with the cure; None where there can."""
+        """Why there can be no disk of these settings, with the cure; None if there can."""
         volume, system = settings.volume, settings.filesystem
         named = len(self._target.devices)
         if volume.is_raidz and 0 < named < RAIDZ_DISKS:

@@ -120,7 +120,7 @@ class Provisioner:
         """Volume group and pools for all of `wanted`, each of `size` bytes and with `spare` bytes more at times.
 
         `beside`: bytes that something else will take of the directory once the disks are filled
-        Raises StorageError where something is missing, too small, in use or named in vain, before anything is made.
+        Raises StorageError if something is missing, too small, in use or named in vain, before anything is made.
         """
         target = self.ground.target
         refuse(self.machine, wanted, target, size, spare)
@@ -157,7 +157,7 @@ class Provisioner:
         return self._file(mount, name, settings, size, device)
 
     def make_fresh(self, settings: DiskSettings, beside: Backing, size: int) -> Fresh | None:
-        """One more of `size` bytes, like `beside` and never written; None where that is a bare device."""
+        """One more of `size` bytes, like `beside` and never written; None if that is a bare device."""
         name = f"fresh{next(self._numbers)}"
         if not beside.is_device:
             path = beside.path.with_name(f"{name}.{beside.settings.format}")
@@ -251,7 +251,7 @@ class Provisioner:
         return Backing(path, settings, size, lies_on=lies_on)
 
     def create_file(self, path: PurePosixPath, settings: DiskSettings, size: int) -> None:
-        """An image file as the settings say. Raises StorageError where there is no room for it."""
+        """An image file as the settings say. Raises StorageError if there is no room for it."""
         self.machine.run(
             *create_image(settings, str(path), size, self.qemu_img),
             timeout=60 + size / 4e6,
@@ -260,7 +260,7 @@ class Provisioner:
 
 
 def refuse(machine: Machine, wanted: Sequence[DiskSettings], target: Target, size: int, spare: int) -> None:
-    """Only reads. Raises StorageError where a tool, a group, a pool or room in it is missing, or one is named in vain.
+    """Only reads. Raises StorageError if a tool, a group, a pool or room in it is missing, or one is named in vain.
 
     `size`, `spare`: bytes of each disk, and of one more beside it at times
     """
@@ -338,7 +338,7 @@ def directory_bytes(wanted: Sequence[DiskSettings], target: Target, size: int, s
 
 
 def source_bytes(wanted: Sequence[DiskSettings], size: int) -> int:
-    """Of the file of random data from which images are filled; 0 where there are none."""
+    """Of the file of random data from which images are filled; 0 if there are none."""
     return size if any(each.format != "raw" for each in wanted) else 0
 
 
@@ -355,7 +355,7 @@ def tools(wanted: Sequence[DiskSettings], *, cuts: bool) -> dict[str, str]:
 
 
 def refuse_unused(path: str, wanted: Sequence[DiskSettings], target: Target) -> None:
-    """Raises StorageError where the user named what nothing will lie on: the figures would be of something else."""
+    """Raises StorageError if the user named what nothing will lie on: the figures would be of something else."""
     volumes = {settings.volume for settings in wanted}
     used = max((area.devices for area in areas(wanted, target, 1, 0)), default=0)
     named = [("--disk-device", device) for device in target.devices[used:]]

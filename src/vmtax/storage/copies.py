@@ -74,7 +74,7 @@ class Copies:
     def keep_before(self, machine: Machine, disk: Backing) -> None:
         """Keep the disk of a guest that has not run yet; one that is no qcow2 is all zeros.
 
-        Raises MachineError also where qemu-img finds something wrong with it: then it would with every state.
+        Raises MachineError also if qemu-img finds something wrong with it: then it would with every state.
         """
         if self.is_raw:
             _empty(self.before, disk.size)
@@ -92,9 +92,9 @@ class Copies:
         _replace(self.before, self.disk)
 
     def check_and_convert(self) -> str:
-        """Have `disk` be what `image` is; what qemu-img finds wrong with it, "" where that is nothing.
+        """Have `disk` be what `image` is; what qemu-img finds wrong with it, "" if that is nothing.
 
-        Raises MachineError where there is no room for it, which says nothing of the image.
+        Raises MachineError if there is no room for it, which says nothing of the image.
         """
         if self.is_raw:
             return ""
@@ -142,7 +142,7 @@ def fetch(machine: Machine, local: LocalMachine, source: PurePosixPath, target: 
 
 
 def _next(process: Process, machine: Machine, source: PurePosixPath) -> bytes:
-    """What comes next; b"" at the end. Raises MachineError where the line is silent."""
+    """What comes next; b"" at the end. Raises MachineError if the line is silent."""
     if not select.select([process.stdout], [], [], SILENCE_SECONDS)[0]:
         raise MachineError(f"{machine.path}: {source} was not copied: nothing came for {SILENCE_SECONDS:.0f} s")
     return os.read(process.stdout.fileno(), CHUNK)

@@ -56,7 +56,7 @@ NUMBERS = tuple(map(str, (SAMPLES, WHOLE_BYTES, ENDS_BYTES, int(SECONDS))))
 
 
 def refuse_data(machine: Machine, device: str) -> None:
-    """Raises StorageError where the device holds data, or if that cannot be determined in time."""
+    """Raises StorageError if the device holds data, or if that cannot be determined in time."""
     allow = f"--erase {device} lets it be lost"
     answer, _, number = machine.run(*LOOK, device, *NUMBERS, timeout=SECONDS + 30).strip().partition(" ")
     if answer == "data":

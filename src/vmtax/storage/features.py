@@ -174,7 +174,7 @@ def _when_full(
 
 
 def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath) -> tuple[Feature, ...]:
-    """What a paused QEMU with that image answers; raises MachineError where it does not start."""
+    """What a paused QEMU with that image answers; raises MachineError if it does not start."""
     drive = replace(attachment, path=str(image), iops_limit=0)
     plain = ("-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg", "-m", "64", "-S", "-qmp", "stdio")
     reach = Reach(write=(str(image.parent),))
@@ -229,7 +229,7 @@ def _migration(qmp: Qmp) -> Feature:
 
 
 def _refused(name: str, how: str, error: QmpError) -> Feature:
-    """In QEMU's own words; raises the error where QEMU is gone."""
+    """In QEMU's own words; raises the error if QEMU is gone."""
     refusal, _, words = str(error).partition(": ")
     if not refusal.startswith("QEMU refused"):
         raise error

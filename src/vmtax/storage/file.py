@@ -33,7 +33,7 @@ class NoSuchPlace(StorageError):
 
 
 def refuse_unsafe(machine: Machine | Reader, directory: PurePosixPath) -> None:
-    """Raises StorageError where another user of that machine could put something else in the place of our files."""
+    """Raises StorageError if another user of that machine could put something else in the place of our files."""
     source = resources.files("vmtax.system").joinpath("ownership.py").read_text(encoding="utf-8")
     done = machine.try_run(PYTHON, *ISOLATED, source, str(directory))
     if not done.ok:
@@ -54,7 +54,7 @@ class RawFile:
 
     @staticmethod
     def allocate(machine: Machine, path: PurePosixPath, size: int) -> RawFile:
-        """Reserve the blocks; raises StorageError, before a byte is written, where they are not free."""
+        """Reserve the blocks; raises StorageError, before a byte is written, if they are not free."""
         check_free(machine, path.parent, size)
         machine.run("fallocate", "-l", str(size), str(path))
         return RawFile(machine, path, size)
@@ -68,7 +68,7 @@ def free_bytes(machine: Machine, directory: PurePosixPath) -> int:
 
 
 def check_free(machine: Machine, directory: PurePosixPath, size: int) -> None:
-    """Raises StorageError where `size` bytes do not fit into a directory's file system."""
+    """Raises StorageError if `size` bytes do not fit into a directory's file system."""
     free = free_bytes(machine, directory)
     if free < size * 1.05:
         raise StorageError(
@@ -97,7 +97,7 @@ def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, all
     """Write `target` (file or block device, as named inside the userland that `prefix` enters) once, with random data.
 
     Reading blocks that were never written measures nothing, and their first write is slower than any later one.
-    Raises StorageError where fio did not write all of it.
+    Raises StorageError if fio did not write all of it.
     """
     how = ("--rw=write", "--bs=1m", "--direct=1", *INCOMPRESSIBLE, "--end_fsync=1")
     argv = ("fio", "--name=fill", f"--filename={target}", f"--size={size}", "--ioengine=libaio", "--iodepth=4", *how)
@@ -113,7 +113,7 @@ def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, all
 
 
 def _fio(machine: Machine, argv: Sequence[str], timeout: float) -> str:
-    """Its standard output. Raises StorageError where the userland has none, CommandFailed where it fails."""
+    """Its standard output. Raises StorageError if the userland has none, CommandFailed if it fails."""
     outcome = machine.try_run(*argv, timeout=timeout)
     if not outcome.ok and re.search(r"fio'?: No such file", outcome.stderr):
         raise StorageError(f"{machine.path}: the image has no fio, which fills disks and measures them: use another")
@@ -137,7 +137,7 @@ def fill_image(
 
 
 def _written(output: str) -> int:
-    """Bytes that fio says it wrote; 0 where it says nothing that can be read."""
+    """Bytes that fio says it wrote; 0 if it says nothing that can be read."""
     try:
         return int(json.loads(output[output.index("{") :])["jobs"][0]["write"]["io_bytes"])
     except (ValueError, LookupError, TypeError):

@@ -92,7 +92,7 @@ class Ground:
     def lay_out(self, areas: Sequence[Area]) -> None:
         """Cut the areas from the devices, or where none are named, from files behind loop devices.
 
-        Raises StorageError where there is too little room on a device, or one is in use or holds something.
+        Raises StorageError if there is too little room on a device, or one is in use or holds something.
         """
         if not areas:
             return
@@ -140,7 +140,7 @@ def refuse_devices(
     """The devices of a target, each with the areas that it is to carry; those that carry none are left out. Only reads.
 
     `emit`: called with a device before it is read, which takes seconds
-    Raises StorageError where they are too few or too small, or one is in use or holds something.
+    Raises StorageError if they are too few or too small, or one is in use or holds something.
     """
     if not target.devices:
         return []
@@ -189,7 +189,7 @@ def table_bytes(areas: Sequence[Area]) -> int:
 
 
 def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
-    """Raises StorageError where a device is no whole device, is in use, is read-only, or holds something and `erase` is
+    """Raises StorageError if a device is no whole device, is in use, is read-only, or holds something and `erase` is
     false.
     """
     rows = _lsblk(machine, device)
@@ -240,7 +240,7 @@ def _is_member(signature: str) -> bool:
 
 
 def _lsblk(machine: Machine, device: str) -> list[Json]:
-    """The device and, behind it, everything that stands on it; [] where it is none."""
+    """The device and, behind it, everything that stands on it; [] if it is none."""
     # As a tree: in a list, what stands on a device may come before it.
     listing = machine.try_run("lsblk", "--json", "--paths", "--output", "NAME,TYPE,RO,MOUNTPOINTS", device)
     if not listing.ok:

@@ -29,7 +29,7 @@ REMOVE = (
 
 
 def why_not(machine: Machine) -> str | None:
-    """Why no page cache can be bounded there, with the cure; None where it can."""
+    """Why no page cache can be bounded there, with the cure; None if it can."""
     if machine.succeeds(*HIERARCHY):
         return None
     return (
@@ -49,7 +49,7 @@ class Bound:
 
     @staticmethod
     def make(machine: Machine, name: str) -> Bound:
-        """An empty one, without a limit yet. Raises StorageError where there are no memory cgroups for us."""
+        """An empty one, without a limit yet. Raises StorageError if there are no memory cgroups for us."""
         if (reason := why_not(machine)) is not None:
             raise StorageError(f"{machine.path}: {reason}")
         root, limit = machine.run(*HIERARCHY).split()

@@ -29,13 +29,13 @@ STILL_SECONDS = 0.5  # in which a log does not grow, when nobody writes
 
 
 def lengths(logs: Sequence[Path]) -> Lengths | None:
-    """How long they are, all at the same instant; None where one of them grew meanwhile."""
+    """How long they are, all at the same instant; None if one of them grew meanwhile."""
     found = tuple(log.stat().st_size for log in logs)
     return found if len(logs) == 1 or tuple(log.stat().st_size for log in logs) == found else None
 
 
 def at_rest(logs: Sequence[Path], seconds: float) -> Lengths | None:
-    """How long they are, once none has grown for STILL_SECONDS; None where one grows again and again for `seconds`."""
+    """How long they are, once none has grown for STILL_SECONDS; None if one grows again and again for `seconds`."""
     end = time.monotonic() + seconds
     latest, since = lengths(logs), time.monotonic()
     while (now := time.monotonic()) < end:

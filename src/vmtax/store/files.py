@@ -51,7 +51,7 @@ class RawFiles:
             ) from error
 
     def results(self, experiment: str) -> str | None:
-        """What was written as RESULTS; None where there is nothing that can be read."""
+        """What was written as RESULTS; None if there is nothing that can be read."""
         try:
             with gzip.open(self.root / experiment / RESULTS) as stream:
                 return stream.read(MOST_RESULTS).decode()

@@ -33,7 +33,7 @@ def check_id(id: str) -> None:
 def fitting_trial(trial: Trial) -> Trial:
     """As it can be recorded: a failed one that says why in place of one that no store could be read with.
 
-    Raises StoreError where even its identity is unfit.
+    Raises StoreError if even its identity is unfit.
     """
     trial = _with_fitting_texts(trial)
     wrong = _wrong(_trial(), _trial_fields(trial))
@@ -50,7 +50,7 @@ def fitting_trial(trial: Trial) -> Trial:
 
 
 def fitting_boot(boot: Boot) -> Boot:
-    """With texts cut to the limits. Raises StoreError where a number is not possible."""
+    """With texts cut to the limits. Raises StoreError if a number is not possible."""
     boot = _with_fitting_texts(boot)
     wrong = _wrong(_boot(), _fields(boot))
     if wrong is not None:
@@ -83,7 +83,7 @@ def fitting_text(text: str) -> str:
 
 
 def check_new(experiment: Experiment) -> None:
-    """Raises StoreError where a run that begins could not be read again."""
+    """Raises StoreError if a run that begins could not be read again."""
     treatments = tuple(_fields(treatment) for treatment in experiment.treatments)
     try:
         model.run_of({**_fields(experiment), "command": fitting_text(experiment.command), "treatments": treatments})

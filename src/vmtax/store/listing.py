@@ -46,7 +46,7 @@ def disk_metrics() -> list[str]:
 
 
 def _rows(query: str) -> list[dict[str, Any]]:
-    """None where there is no store, or where it cannot be read."""
+    """None if there is no store, or if it cannot be read."""
     try:
         path = default_path()
         with closing(

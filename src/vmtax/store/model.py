@@ -117,7 +117,7 @@ def fingerprint(run: Experiment, *more: str) -> str:
 
 
 def treatment_names(run: Experiment) -> frozenset[str]:
-    """Of its treatments. Raises Unfit where they do not fit together."""
+    """Of its treatments. Raises Unfit if they do not fit together."""
     names = [treatment.name for treatment in run.treatments]
     unknown = {t.repeats for t in run.treatments if t.repeats is not None} - set(names)
     if unknown or len(set(names)) < len(names):
@@ -133,13 +133,13 @@ def check_treatment(record: Boot | Trial, names: Collection[str]) -> None:
 
 
 def check_json(run: Experiment) -> None:
-    """Raises Unfit where its plan, facts or options hold what the reports cannot show."""
+    """Raises Unfit if its plan, facts or options hold what the reports cannot show."""
     for name in _JSON:
         _check_json(name, getattr(run, name))
 
 
 def check_facts(facts: Json) -> None:
-    """Raises Unfit where the facts of all machines of a run, by their paths, cannot be shown."""
+    """Raises Unfit if the facts of all machines of a run, by their paths, cannot be shown."""
     _check_json("facts", facts)
 
 

@@ -31,7 +31,7 @@ def name(id: object) -> str:
 
 
 def resolve(connection: Connection, wanted: str) -> str:
-    """The id of the run that is meant. Raises StoreError where there is no run, and NoSuchRun where it is not clear."""
+    """The id of the run that is meant. Raises StoreError if there is no run, and NoSuchRun if it is not clear."""
     known = [(name(id), label) for id, label in _labelled(connection)]
     if not known:
         raise StoreError("no runs yet: `vmtax run` makes one")

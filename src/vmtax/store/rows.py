@@ -87,9 +87,9 @@ def metric_ids(connection: Connection) -> dict[Metric, int]:
 
 
 def load_run(connection: Connection, head: sa.Row[Any], raw: Mapping[str, str]) -> Experiment:
-    """The whole run whose row of the experiments is `head`; `raw` maps file names to texts, "" where it lacks one.
+    """The whole run whose row of the experiments is `head`; `raw` maps file names to texts, "" if it lacks one.
 
-    Raises Unfit where a cell holds what no run has.
+    Raises Unfit if a cell holds what no run has.
     """
     id, note = head.id, schema.note.c
     return model.run_of(
@@ -138,7 +138,7 @@ def _load_trials(connection: Connection, experiment: str, raw: Mapping[str, str]
 
 
 def emulated(connection: Connection, experiment: str) -> bool | None:
-    """Whether a guest of it, or a machine below one, was; None where it booted none."""
+    """Whether a guest of it, or a machine below one, was; None if it booted none."""
     found: bool | None = connection.scalar(
         of(experiment, schema.boot.c.emulated).with_only_columns(sa.func.max(schema.boot.c.emulated))
     )
@@ -151,7 +151,7 @@ def work(plan: Json) -> Json:
 
 
 def seconds_per_round(connection: Connection, head: Experiment) -> float | None:
-    """How long a round of that run took; None where it has none, or where its trials are damaged."""
+    """How long a round of that run took; None if it has none, or if its trials are damaged."""
     trial = schema.trial.c
     iteration = (trial.round, trial.treatment, trial.workload, trial.case, trial.iteration)
     # Machines that work at the same time take their time once.

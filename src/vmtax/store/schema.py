@@ -88,7 +88,7 @@ experiment = sa.Table(
     _column("seconds", _Finite, nullable=True),
     _column(
         "result", _Text, server_default=""
-    ),  # its headline in few words, for a list of runs; "" where none was computed
+    ),  # its headline in few words, for a list of runs; "" if none was computed
 )
 treatment = sa.Table(
     "treatment",

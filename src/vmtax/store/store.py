@@ -49,7 +49,7 @@ class ExperimentSummary:
     label: str = ""  # what its user calls it
     seconds: float | None = None  # that it took, set-up included and pauses not; None: it goes on
     emulated: bool | None = None  # a guest, or a machine below one, was; None: it booted none
-    result: str = ""  # its headline in few words; "" where none was computed
+    result: str = ""  # its headline in few words; "" if none was computed
 
 
 class Store:
@@ -179,7 +179,7 @@ class Store:
             self._raw.write(run.id, RESULTS, f"{model.fingerprint(run, text)}\n{text}")
 
     def refuse_unwritable(self) -> None:
-        """Raises StoreError where nothing could be recorded."""
+        """Raises StoreError if nothing could be recorded."""
         with self._writing():
             pass
 
@@ -194,7 +194,7 @@ class Store:
     def seconds_per_round(
         self, plan: Json, host: str, interleaved_with: str | None = None, *, emulated: bool = False
     ) -> float | None:
-        """Of the newest complete run of the same work on the same host, or hosts; None where there is none.
+        """Of the newest complete run of the same work on the same host, or hosts; None if there is none.
 
         `emulated`: guests are now; a run whose guests were not the same says nothing
         """
@@ -227,7 +227,7 @@ class Store:
                 return dataclasses.replace(run, state=_state(row)) if run.state == "running" else run
 
     def results(self, run: Experiment) -> str | None:
-        """What was kept of just these records; None where nothing was, or where it was changed."""
+        """What was kept of just these records; None if nothing was, or if it was changed."""
         fingerprint, _, text = (self._raw.results(run.id) or "").partition("\n")
         return text if text and fingerprint == model.fingerprint(run, text) else None
 

@@ -53,7 +53,7 @@ def replacing(
 
 
 def refuse_no_file(file: Path) -> None:
-    """Raises OSError where `file` is there and no regular file: a directory, a device."""
+    """Raises OSError if `file` is there and no regular file: a directory, a device."""
     with _named(file):
         mode = file.stat().st_mode if file.exists() else stat.S_IFREG
         if not stat.S_ISREG(mode):
@@ -132,7 +132,7 @@ class _Place:
         return not self._todo and status.st_dev == Path("/proc").stat().st_dev and self.directory.name == "fd"
 
     def is_stream(self) -> bool:
-        """Whether the file is there and is to be written to, not replaced. Raises OSError where it must be neither."""
+        """Whether the file is there and is to be written to, not replaced. Raises OSError if it must be neither."""
         try:
             status = os.stat(self.name, dir_fd=self.handle, follow_symlinks=False)
         except FileNotFoundError:

@@ -15,7 +15,7 @@ LESS = (
 
 
 def command() -> list[str]:
-    """The pager: $VMTAX_PAGER, else $PAGER, else less; [] where there is none, or where it is said to be "" or cat.
+    """The pager: $VMTAX_PAGER, else $PAGER, else less; [] if there is none, or if it is said to be "" or cat.
 
     Text that is not for a terminal is not paged.
     """
@@ -30,7 +30,7 @@ def command() -> list[str]:
 
 
 def page(text: str, words: list[str]) -> bool:
-    """Show `text` by a pager until the reader leaves it; False where it cannot be started."""
+    """Show `text` by a pager until the reader leaves it; False if it cannot be started."""
     environment = {**os.environ, "LESS": os.environ.get("LESS", LESS)}
     before = signal.getsignal(signal.SIGINT)
     try:

@@ -94,7 +94,7 @@ def _user_home(cure: str) -> Path:
 
 
 def _keep_own(directory: Path, cure: str) -> None:
-    """Raises NoPlace where it is another's. A link stays one, and what it leads to as it is: that may be no other's."""
+    """Raises NoPlace if it is another's. A link stays one, and what it leads to as it is: that may be no other's."""
     if why := why_unsafe(str(directory), sticky=False) if directory.is_symlink() else "":
         raise NoPlace(f"{directory} is a link, and {why}; {cure}")
     status = directory.stat()

@@ -76,7 +76,7 @@ class Cut:
 
     device: str  # what the guest that writes calls its disk
     ended: Guest  # that guest, or the outer VM, which is its host
-    inside: str  # the file on the disk of that outer VM in which the guest's disk lies; "" where there is none
+    inside: str  # the file on the disk of that outer VM in which the guest's disk lies; "" if there is none
     disk: Backing  # of the one that is ended, on the host under test
     log: PurePosixPath  # of all that QEMU writes to that, there; not there where `host_disks` have theirs
     copies: Copies  # what is rebuilt of it, on the machine that runs vmtax
@@ -169,7 +169,7 @@ class Testbed(Protocol):
         """Brings up the machines of a treatment; guests are gone at exit. Raises BootFailed, MachineError."""
 
     def check(self, *, ask: bool = True) -> None:
-        """Raises MachineLost where what undoes the set-up is gone. `ask=False`: only what is seen from here."""
+        """Raises MachineLost if what undoes the set-up is gone. `ask=False`: only what is seen from here."""
 
     def check_host(self, treatment: Treatment) -> None:
-        """Raises MachineLost where the treatment's host is gone."""
+        """Raises MachineLost if the treatment's host is gone."""

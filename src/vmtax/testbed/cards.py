@@ -70,14 +70,14 @@ def handover(guest: Guest, here: tuple[Machine, Plug | None], there: tuple[Machi
 
 
 def _outlet(host: Machine, card: Plug | None) -> standby.Outlet | None:
-    """None where the guest has no card on a bridge of that host."""
+    """None if the guest has no card on a bridge of that host."""
     if card is None or card.segment is None or card.settings.path is Path.USER:
         return None
     return standby.Outlet(host, card.segment, card.function if card.settings.path.has_function else None)
 
 
 def plug(on: Provisioned, treatment: Treatment, number: int) -> Plug | None:
-    """For the VM of that number; None where the plan measures no network."""
+    """For the VM of that number; None if the plan measures no network."""
     if not on.networked:
         return None
     settings = settings_of(treatment, number)
@@ -94,9 +94,9 @@ def tapped_of(on: Provisioned, guest: Guest) -> standby.Tapped | None:
 
 
 def link(on: Provisioned, guest: Guest, number: int, wanted: NetSettings | None) -> Link | None:
-    """The guest's way to its peer, with its address set; None where it has no card for that.
+    """The guest's way to its peer, with its address set; None if it has no card for that.
 
-    `wanted`: what the card must be, where the plan says so. Raises BootFailed where it is another.
+    `wanted`: what the card must be, where the plan says so. Raises BootFailed if it is another.
     """
     if not guest.spec.cards:
         return None

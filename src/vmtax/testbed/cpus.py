@@ -65,7 +65,7 @@ def not_here(
 ) -> dict[str, str]:
     """Treatments whose guest QEMU refuses there -> why. A nested guest is judged by its own boot.
 
-    Raises QemuError where QEMU does not know a model.
+    Raises QemuError if QEMU does not know a model.
     """
     models = dict.fromkeys(GuestSettings.of(each.levels).model for each in treatments if each.layer != "host")
     guests = {each.name: GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"}

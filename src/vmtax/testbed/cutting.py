@@ -51,7 +51,7 @@ class Checking:
     directory: PurePosixPath  # there, for copies of disks
     size: int  # bytes of the disk of each guest
     room: int  # bytes that the copies of one guest that checks take
-    database_pack: DatabasePack | None = None  # there; None where no database is written
+    database_pack: DatabasePack | None = None  # there; None if no database is written
     logged: LoggedDisks | None = None  # disks of the host under test; None: they are not looked at
 
     @staticmethod
@@ -66,7 +66,7 @@ class Checking:
         """`spec`: what boots guests on the host under test, where that is the machine that runs vmtax; else None.
         `impossible`: treatments that are left out
 
-        Raises QemuError, CannotMeasure, and StorageError where `directory` has too little room.
+        Raises QemuError, CannotMeasure, and StorageError if `directory` has too little room.
         """
         local = session.local
         room = check_room(local, directory, plan, logged)
@@ -113,7 +113,7 @@ class Checking:
 
 
 def check_room(local: Machine, directory: PurePosixPath, plan: Plan, logged: LoggedDisks | None) -> int:
-    """Bytes that the copies of one guest that checks take. Raises StorageError where `directory`, of the machine that
+    """Bytes that the copies of one guest that checks take. Raises StorageError if `directory`, of the machine that
     runs vmtax, has less.
     """
     size = needs.cut_size(plan.build_workloads())

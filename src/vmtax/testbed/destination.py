@@ -33,7 +33,7 @@ FLAGS = ("sh", "-c", "sed '/^$/q' /proc/cpuinfo")  # of the first CPU
 def look(host: Machine, machine: Machine, plan: Plan, wanted: Destination) -> dict[str, str]:
     """Treatments whose guests cannot move from the host there -> why, as far as it is known without an image there.
 
-    Raises CannotMeasure and CardInUse where none can.
+    Raises CannotMeasure and CardInUse if none can.
     """
     if not needs.migrates(plan):
         raise CannotMeasure(f"--destination {wanted.host}: the plan {plan.name} has no workload migration")
@@ -79,7 +79,7 @@ def _why_not(treatment: Treatment) -> str | None:
 
 
 def examined(own: Examined, machine: Machine, options: TestbedOptions) -> There:
-    """With the image there. Raises CannotMeasure where what runs guests there is not what runs them here."""
+    """With the image there. Raises CannotMeasure if what runs guests there is not what runs them here."""
     assert options.destination is not None
     placed = place(machine, own.session.local, own.session.image, own.session.emit)
     theirs = choose_platform(own.session, machine, own.plan, placed, options.qemu)

@@ -59,7 +59,7 @@ class Disks:
         return self.made[backing_of(treatment), number]
 
     def fresh(self, treatment: Treatment, number: int = 1) -> Fresh | None:
-        """A disk like that of a treatment, never written; None where none is asked for, and of a bare device."""
+        """A disk like that of a treatment, never written; None if none is asked for, and of a bare device."""
         return self.new(treatment, self.fresh_size, number) if self.fresh_size else None
 
     def new(self, treatment: Treatment, size: int, number: int = 1) -> Fresh | None:
@@ -206,7 +206,7 @@ def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu, *, logged
 
     One paused QEMU without a guest opens and closes them all: tried on the file system, kernel and version that are
     there, not looked up in a table. ZFS before 2.3 accepts O_DIRECT and ignores it, and opening the file cannot reveal
-    that: there the dataset is asked for its property `direct`, which came with it. Raises QemuError where QEMU itself
+    that: there the dataset is asked for its property `direct`, which came with it. Raises QemuError if QEMU itself
     ends.
     """
     found: dict[str, str] = {}
@@ -248,7 +248,7 @@ _NO_GUEST = (
 
 
 def _ignores_direct(machine: Machine, disk: Backing) -> str | None:
-    """Why O_DIRECT on it would be a promise that is not kept; None where it would be kept, or refused."""
+    """Why O_DIRECT on it would be a promise that is not kept; None if it would be kept, or refused."""
     if disk.is_device:
         return None
     mounted = machine.try_run("findmnt", "--json", "--output", "FSTYPE,SOURCE", "--target", str(disk.path))

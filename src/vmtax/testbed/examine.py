@@ -57,7 +57,7 @@ class Examined:
     is_root: bool  # on the host under test
     host_emulated: bool  # the host under test itself runs on TCG, and so all that runs on it
     target: Target  # where the disks under test are to lie
-    platform: Platform | None  # None where no guest is asked for
+    platform: Platform | None  # None if no guest is asked for
     notes: tuple[str, ...] = ()  # what is not measured, and why
     side: str = ""  # Treatment.side of what is measured on it
     all_cpus: tuple[int, ...] = ()  # that we may use there, one of each core first
@@ -65,7 +65,7 @@ class Examined:
 
     @property
     def lab(self) -> Lab | None:
-        """The lab that it is; None where it is none."""
+        """The lab that it is; None if it is none."""
         return lab_of(self.plan.host if self.host.path == "host" else self.host.path)
 
     @property
@@ -91,7 +91,7 @@ class Examined:
         return f"{path} with {self.side}" if self.second_qemu else path
 
     def check_guards(self, *, ask: bool = True) -> None:
-        """Raises MachineLost where one is gone: what is set up without it could stay, or be undone by another run.
+        """Raises MachineLost if one is gone: what is set up without it could stay, or be undone by another run.
 
         `ask=False`: only where that is seen from here, which takes no time from a measurement.
         """
@@ -168,7 +168,7 @@ class Examined:
 
 
 def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
-    """Raises CannotMeasure where `plan` cannot be measured on `host`, as far as it is known without an image there.
+    """Raises CannotMeasure if `plan` cannot be measured on `host`, as far as it is known without an image there.
 
     `leaves`: a guest that is migrated moves between it and another host
     """
@@ -184,7 +184,7 @@ def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
 
 
 def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
-    """Raises CannotMeasure and CardInUse where `plan` cannot be measured over that wire, as far as it is known."""
+    """Raises CannotMeasure and CardInUse if `plan` cannot be measured over that wire, as far as it is known."""
     if not any(workload.networked for workload in plan.build_workloads()):
         raise CannotMeasure(f"--peer {wire.peer}: the plan {plan.name} has no workload that uses the network")
     for machine in (host, peer):
@@ -275,7 +275,7 @@ def is_root(host: Machine) -> bool:
 
 
 def choose_platform(session: Session, host: Machine, plan: Plan, placed: Placed, binary: str | None) -> Platform | None:
-    """QEMU (`binary`, or the host's own) and what its guests run on; None where the plan has no guests.
+    """QEMU (`binary`, or the host's own) and what its guests run on; None if the plan has no guests.
 
     Raises QemuError, CannotMeasure.
     """
@@ -321,7 +321,7 @@ def _check_build(host: Machine, plan: Plan) -> None:
 
 
 def _check_real_time(host: Machine) -> None:
-    """Raises CannotMeasure where a workload on the host may not run under SCHED_FIFO, as it may in every guest."""
+    """Raises CannotMeasure if a workload on the host may not run under SCHED_FIFO, as it may in every guest."""
     held = int(host.run("grep", "CapEff", "/proc/self/status").rpartition(":")[2], 16)
     if not held >> REAL_TIME_BIT & 1:
         raise CannotMeasure(
@@ -348,7 +348,7 @@ def _check_memory(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
 
 
 def refuse_few_cpus(host: Machine, plan: Plan) -> None:
-    """Raises CannotMeasure where guests at once have more CPUs than the host: they would wait for each other, and no
+    """Raises CannotMeasure if guests at once have more CPUs than the host: they would wait for each other, and no
     level of guest.count would say what a guest more costs."""
     guests, each, has = needs.guests_at_once(plan), plan.guest.vcpus, len(allowed_cpus(host))
     if guests * each > has > 0:

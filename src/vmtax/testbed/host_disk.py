@@ -52,7 +52,7 @@ class LoggedDisks:
     target: Target
 
     def of(self, treatment: Treatment) -> tuple[SpareLog, ...]:
-        """Those on which the guest's disk of a treatment lies; () where it lies elsewhere."""
+        """Those on which the guest's disk of a treatment lies; () if it lies elsewhere."""
         settings = backing_of(treatment)
         volume = settings.volume
         if treatment.layer != "vm" or settings.lies_in_directory:
@@ -68,7 +68,7 @@ class LoggedDisks:
 
 
 def find_logged(one: Lab | None, machine: Machine | Reader, target: Target) -> LoggedDisks | None:
-    """None where the host is no lab that logs, or no such disk of it is named. Only reads. Raises CannotMeasure."""
+    """None if the host is no lab that logs, or no such disk of it is named. Only reads. Raises CannotMeasure."""
     spares = {spare.serial: spare for spare in spare_logs(one)} if one is not None else {}
     if not spares:
         return None
@@ -148,7 +148,7 @@ def zfs_layers(image: Image, treatments: Sequence[Treatment]) -> tuple[str, ...]
 
 
 def refuse(one: Lab | None, machine: Machine | Reader, treatments: Sequence[Treatment], target: Target) -> None:
-    """Raises CannotMeasure where what durability finds on the host's own disk could not be read. Only reads."""
+    """Raises CannotMeasure if what durability finds on the host's own disk could not be read. Only reads."""
     found = find_logged(one, machine, target)
     image = cache.current()
     if found is not None and image is not None:
@@ -178,7 +178,7 @@ def keep(host: Machine, spares: Sequence[SpareLog], disk: Backing, copies: Seque
 
 
 def refuse_unlike(below: HostDisks) -> None:
-    """Raises MachineError where a disk is not what is rebuilt of it from its log: then no state of it was right.
+    """Raises MachineError if a disk is not what is rebuilt of it from its log: then no state of it was right.
 
     Takes some seconds, in which the host must write nothing to them.
     """

@@ -15,13 +15,13 @@ from vmtax.machine.ssh import Route, SshMachine, connect_host, ssh_route
 
 
 def lab_of(host: str) -> Lab | None:
-    """The lab that a host is; None where it is none."""
+    """The lab that a host is; None if it is none."""
     scheme, _, name = host.partition(":")
     return lab(name) if scheme == "lab" else None
 
 
 def route(host: str) -> Route:
-    """How ssh reaches a host that is not `local`; raises LabError where it is a lab that is off."""
+    """How ssh reaches a host that is not `local`; raises LabError if it is a lab that is off."""
     one = lab_of(host)
     return lab_route(one) if one else ssh_route(host)
 

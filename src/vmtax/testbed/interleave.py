@@ -29,13 +29,13 @@ WHICH = ("sh", "-c", 'command -v -- "$1"', "sh")
 
 
 def other_host(options: TestbedOptions) -> str | None:
-    """The second host under test; None where there is none."""
+    """The second host under test; None if there is none."""
     other = options.interleave_with
     return other if other is not None and is_host(other) else None
 
 
 def why_not(plan: Plan, options: TestbedOptions) -> str | None:
-    """Why the plan cannot be interleaved with what the options name, in one line; None where it can, or nothing is."""
+    """Why the plan cannot be interleaved with what the options name, in one line; None if it can, or nothing is."""
     other = options.interleave_with
     if other is None:
         return None
@@ -71,7 +71,7 @@ def examine_all(
 ) -> list[Examined]:
     """The hosts, or QEMUs, that the plan is to be measured on; the plan's own first. Nothing is made there.
 
-    Raises CannotMeasure, also where the sides are unlike, and what the parts raise.
+    Raises CannotMeasure, also if the sides are unlike, and what the parts raise.
     """
     steps = steps or Steps()
     own = steps.examine(session, hosts.host, plan, options)
@@ -125,7 +125,7 @@ def provision_all(sides: Sequence[Examined], steps: Steps | None = None) -> list
 
 
 def refuse_unlike(own: Examined, theirs: Examined) -> None:
-    """Raises CannotMeasure where the sides would be set up so differently that no contrast of them means anything."""
+    """Raises CannotMeasure if the sides would be set up so differently that no contrast of them means anything."""
     labels = _labels(own, theirs)
     if own.host_emulated != theirs.host_emulated:
         real, played = labels if theirs.host_emulated else reversed(labels)

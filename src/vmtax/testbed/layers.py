@@ -81,7 +81,7 @@ def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
 
 
 def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulated: bool) -> str | None:
-    """How a guest was lost, with QEMU's own words if it has any; None where a second try would fail the same way."""
+    """How a guest was lost, with QEMU's own words if it has any; None if a second try would fail the same way."""
     time.sleep(0.5)  # a process whose connection just broke may still be ending
     causes = [cause for guest in guests if (cause := guest.cause_of_death())]
     if causes:

@@ -53,7 +53,7 @@ def memory_sum(plan: Plan, layer: str) -> str:
 
 
 def refuse_small(plan: Plan) -> None:
-    """Raises BadInput where a guest's memory does not hold a kernel build. The host layer is held to the same."""
+    """Raises BadInput if a guest's memory does not hold a kernel build. The host layer is held to the same."""
     for needed, how in _builds(plan):
         if needed > plan.guest.memory:
             raise BadInput(
@@ -63,7 +63,7 @@ def refuse_small(plan: Plan) -> None:
 
 
 def refuse_small_for_databases(plan: Plan) -> None:
-    """Raises BadInput where a guest's memory does not hold the servers of its databases."""
+    """Raises BadInput if a guest's memory does not hold the servers of its databases."""
     servers = databases(plan)
     needed = GUEST_MEMORY_BYTES + servers * DATABASE_MEMORY_BYTES
     if servers and needed > plan.guest.memory:
@@ -131,7 +131,7 @@ def outer_disks(plan: Plan, size: int) -> list[int]:
 
 
 def disk_size(workloads: Sequence[Workload[Any]]) -> int:
-    """Of the disk under test, in bytes, the same on every layer; 0 where there is none."""
+    """Of the disk under test, in bytes, the same on every layer; 0 if there is none."""
     under_test = (workload for workload in workloads if isinstance(workload, Disk | Durability))
     return max((workload.parameters.size_bytes for workload in under_test), default=0)
 
@@ -143,7 +143,7 @@ def databases(plan: Plan) -> int:
 
 
 def fresh_size(workloads: Sequence[Workload[Any]]) -> int:
-    """Of the disk that is made anew for each boot, in bytes; 0 where there is none."""
+    """Of the disk that is made anew for each boot, in bytes; 0 if there is none."""
     return max((workload.parameters.fresh_bytes for workload in workloads if isinstance(workload, Disk)), default=0)
 
 
@@ -159,7 +159,7 @@ def cut_room(plan: Plan) -> int:
 
 
 def cut_size(workloads: Sequence[Workload[Any]]) -> int:
-    """Of the disk of a guest that is ended while it writes, in bytes; 0 where none is."""
+    """Of the disk of a guest that is ended while it writes, in bytes; 0 if none is."""
     return max((one.parameters.size_bytes for one in workloads if isinstance(one, Durability)), default=0)
 
 

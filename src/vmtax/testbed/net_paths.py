@@ -146,7 +146,7 @@ def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str
 
 
 def peer_behind_card(machine: Machine) -> str | None:
-    """The namespace, on the machine that launches us, that a lab's cards lead to; None where this is no lab of ours."""
+    """The namespace, on the machine that launches us, that a lab's cards lead to; None if this is no lab of ours."""
     found = IN_LAB.search(machine.read_text("/proc/cmdline"))
     up: Up | None = lab(found[1]).up() if found else None
     return up.peer_namespace if up else None
@@ -168,7 +168,7 @@ def mac_of(path: Path, number: int) -> str:
 
 
 def find_card(guest: Guest, wanted: NetSettings, mac: str) -> str:
-    """What the guest calls its card, which has its MTU. Raises BootFailed where it has not obtained what is wanted."""
+    """What the guest calls its card, which has its MTU. Raises BootFailed if it has not obtained what is wanted."""
     path = wanted.path
     if path is Path.SRIOV_STANDBY:
         return standby.find(guest, mac)

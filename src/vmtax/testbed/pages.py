@@ -46,7 +46,7 @@ class Pool:
 
     @staticmethod
     def of(files: Files, page_bytes: int) -> Pool | None:
-        """None where the kernel has no pages of this size."""
+        """None if the kernel has no pages of this size."""
         directory = f"{POOLS}/hugepages-{page_bytes // 1024}kB"
         names = ("nr_hugepages", "nr_overcommit_hugepages", "surplus_hugepages", "free_hugepages", "resv_hugepages")
         found = [whole(files.get(f"{directory}/{name}")) for name in names]
@@ -167,7 +167,7 @@ class Change:
 
     @staticmethod
     def of(pool: Pool, backing: Backing, wanted: int) -> Change | None:
-        """None where the host has `wanted` pages, or makes them when QEMU starts."""
+        """None if the host has `wanted` pages, or makes them when QEMU starts."""
         lacking = max(0, wanted - pool.unused)
         if (backing.page_bytes or 1) >= GIGANTIC:
             change = Change(pool.directory / "nr_hugepages", pool.total, pool.total + lacking)
@@ -177,7 +177,7 @@ class Change:
 
 
 def _why_only_root(settings: GuestSettings, plan: Plan, files: Files) -> str | None:
-    """Why its guests' pages cannot be had by another user; None where they can."""
+    """Why its guests' pages cannot be had by another user; None if they can."""
     backing = settings.backing
     pool = Pool.of(files, backing.page_bytes) if backing.page_bytes else None
     change = Change.of(pool, backing, _guests(plan, settings) * _pages(plan, backing)) if pool else None
@@ -185,7 +185,7 @@ def _why_only_root(settings: GuestSettings, plan: Plan, files: Files) -> str | N
 
 
 def _taken(machine: Machine, backing: Backing, wanted: int) -> str | None:
-    """Why the host has fewer than `wanted` pages; None where it has them, or makes them when QEMU starts."""
+    """Why the host has fewer than `wanted` pages; None if it has them, or makes them when QEMU starts."""
     page = backing.page_bytes or 1
     pool = Pool.of(_read(machine), page)
     if pool is None:

@@ -35,7 +35,7 @@ def not_here(machine: Machine, treatments: Sequence[Treatment], parameter: str =
 
 
 def set_polling(machine: Machine, nanoseconds: int, parameter: str = PARAMETER) -> Undoing | None:
-    """Until it is undone, KVM polls for that time at most; None where it does already. Raises MachineError."""
+    """Until it is undone, KVM polls for that time at most; None if it does already. Raises MachineError."""
     before = _now(machine, parameter)
     if before == nanoseconds:
         return None
@@ -45,7 +45,7 @@ def set_polling(machine: Machine, nanoseconds: int, parameter: str = PARAMETER) 
 
 
 def readings(machine: Machine, parameter: str = PARAMETER) -> dict[str, float]:
-    """halt_poll_ns: what KVM has now, in nanoseconds; {} where it has no such setting."""
+    """halt_poll_ns: what KVM has now, in nanoseconds; {} if it has no such setting."""
     now = _now(machine, parameter)
     return {} if now is None else {"halt_poll_ns": now}
 

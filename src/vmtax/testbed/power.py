@@ -54,7 +54,7 @@ class PowerCut:
 
     @staticmethod
     def parse(command: str, back_within: float) -> PowerCut:
-        """Words as in a shell, which is not used. Raises ValueError in words where nothing could be started."""
+        """Words as in a shell, which is not used. Raises ValueError in words if nothing could be started."""
         try:
             words = tuple(shlex.split(command))
         except ValueError as error:
@@ -133,7 +133,7 @@ class Cutting:
 
     @property
     def is_late(self) -> bool:
-        """Whether the power should be gone by now. Raises NotCut where the command failed."""
+        """Whether the power should be gone by now. Raises NotCut if the command failed."""
         code = self.process.poll()
         if code is None:
             return False
@@ -189,7 +189,7 @@ class Cutting:
         return connect_host(self.local, route, LOGIN_SECONDS, guarded=False)
 
     def _why_not_back(self, machine: Machine, boot_id: str, path: PurePosixPath, *, is_late: bool) -> str:
-        """ "" where it is back. Raises NotCut where it was never off, or is another machine."""
+        """ "" if it is back. Raises NotCut if it was never off, or is another machine."""
         up = float(machine.run("cat", UPTIME).split()[0])
         if read_boot(machine)["boot_id"] == boot_id:
             if is_late:
@@ -210,7 +210,7 @@ class Cutting:
 
 
 def why_not(plan: Plan, target: Target, interleaved: str | None) -> str | None:
-    """Why the power of the plan's host cannot be cut, as far as the plan says, in one line; None where it can."""
+    """Why the power of the plan's host cannot be cut, as far as the plan says, in one line; None if it can."""
     names = [choice.name for choice in plan.workloads]
     if plan.host == "local":
         return "the host under test is the machine that runs vmtax, which would end with it: name another with --host"
@@ -257,7 +257,7 @@ def not_there_again(treatments: Sequence[Treatment]) -> dict[str, str]:
 
 
 def refuse_cuts(host: str, machine: Machine, target: Target) -> None:
-    """Raises CannotDo where a cut of its power would end vmtax, or the disks under test. Only reads."""
+    """Raises CannotDo if a cut of its power would end vmtax, or the disks under test. Only reads."""
     here = read_boot(LocalReader())["boot_id"]
     if not here or read_boot(machine)["boot_id"] == here:
         raise CannotDo(f"{host} is the machine that runs vmtax, which --power-cut would end: run it on another")

@@ -13,7 +13,7 @@ from vmtax.testbed.provision import Provisioned
 
 
 def check(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> None:
-    """Reads what each guest got. Raises BootFailed where that is not what a factor of the plan asks for."""
+    """Reads what each guest got. Raises BootFailed if that is not what a factor of the plan asks for."""
     settings = GuestSettings.of(treatment.levels)
     named = [name for name in settings.levels if on.plan.space.first(name) is not None]
     for number, subject in enumerate(running.subjects, start=1):

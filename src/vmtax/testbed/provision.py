@@ -70,23 +70,23 @@ class KernelPack:
 
     pack: Pack
     file: str
-    mount: str | None  # None where the host itself builds none
+    mount: str | None  # None if the host itself builds none
 
 
 @dataclass(frozen=True)
 class Provisioned(Examined):
     """A host on which everything is set up that lasts for the run."""
 
-    network: Network | None = None  # None where the network is not measured, or we are not root there
-    kernel_pack: KernelPack | None = None  # None where no kernel is built
-    database_pack: DatabasePack | None = None  # None where no database is written
-    disks: Disks | None = None  # of host and VM; None where no disk is measured
+    network: Network | None = None  # None if the network is not measured, or we are not root there
+    kernel_pack: KernelPack | None = None  # None if no kernel is built
+    database_pack: DatabasePack | None = None  # None if no database is written
+    disks: Disks | None = None  # of host and VM; None if no disk is measured
     carrier_disks: tuple[CarrierDisk, ...] = ()  # of the outer VMs; none where no disk of a nested guest is measured
     written: Mapping[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
     features: Mapping[str, list[Json]] = field(default_factory=dict)  # treatment -> what its disk can do
     impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be here -> why
-    checking: Checking | None = None  # None where no guest is ended while it writes
-    disks_directory: PurePosixPath | None = None  # of this run; None where no disk is measured
+    checking: Checking | None = None  # None if no guest is ended while it writes
+    disks_directory: PurePosixPath | None = None  # of this run; None if no disk is measured
 
     @property
     def pack_files(self) -> tuple[str, ...]:
@@ -292,7 +292,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
 
 
 def refuse_none_left(host: Machine, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
-    """Raises CannotMeasure where nothing of a layer is left."""
+    """Raises CannotMeasure if nothing of a layer is left."""
     left = {treatment.layer for treatment in treatments if treatment.name not in impossible}
     for treatment in treatments:
         if treatment.layer not in left:
@@ -310,7 +310,7 @@ def _trying(on: Examined, scratch: PurePosixPath) -> disks.Trying:
 
 
 def check_bounds(on: Examined) -> None:
-    """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
+    """Raises CannotMeasure if a bounded page cache would hold half of the disk all the same."""
     bounded = any(DiskSettings.of(treatment.levels).bounded for treatment in on.plan.treatments()[0])
     if not (bounded and on.has_disks) or page_cache.why_not(on.host) is not None:
         return

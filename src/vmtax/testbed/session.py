@@ -122,7 +122,7 @@ class There:
     qemu: Qemu
 
     def refuse_cards(self, host: Machine) -> None:
-        """Raises CardInUse where a card may no longer be taken."""
+        """Raises CardInUse if a card may no longer be taken."""
         refuse_two_cards(host, self.machine, self.wanted)
 
 

@@ -63,7 +63,7 @@ class Pair:
 
 
 def parse(text: str) -> Pair | None:
-    """What LOWER printed; None where the guest has no such card, or it was not understood. Pure."""
+    """What LOWER printed; None if the guest has no such card, or it was not understood. Pure."""
     name, *rows = text.splitlines() or [""]
     found: dict[bool, Lower] = {}
     try:
@@ -135,7 +135,7 @@ class Counts:
 
     @property
     def why_void(self) -> str:
-        """Why what was measured meanwhile is not of the function; "" where it is."""
+        """Why what was measured meanwhile is not of the function; "" if it is."""
         if self.by_standby <= FEW_BESIDE + MOST_BESIDE * self.by_function:
             return ""
         return (
@@ -155,14 +155,14 @@ class Tapped:
 
     @classmethod
     def of(cls, guest: Guest, host: Machine, segment: Segment) -> Tapped | None:
-        """None where the guest has no card that stands by."""
+        """None if the guest has no card that stands by."""
         for card in guest.spec.cards:
             if isinstance(card, Nic) and card.stands_by and isinstance(card.behind, Tap):
                 return cls(host, segment.switch, card.behind.interface, card.mac)
         return None
 
     def count(self, guest: Reader) -> Counts | None:
-        """None where they cannot be read, or there is no function."""
+        """None if they cannot be read, or there is no function."""
         pair = parse(guest.try_run(*LOWER, self.mac).stdout)
         there = self.host.try_run("ip", "-n", self.switch, "-s", "-j", "link", "show", "dev", self.tap)
         if pair is None or pair.primary is None:

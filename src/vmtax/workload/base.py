@@ -96,7 +96,7 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def cases(self) -> Sequence[str]:
-        """The parts, each one trial; [""] where there is only one, () where each boot is the trial."""
+        """The parts, each one trial; [""] where there is only one, () if each boot is the trial."""
 
     @abstractmethod
     def metrics(self) -> Sequence[Metric]:
@@ -155,7 +155,7 @@ class Workload(ABC, Generic[P]):
 
     @property
     def takes_bridge(self) -> str:
-        """Which part cannot go through QEMU's user networking, which without root is all there is; "" where it can."""
+        """Which part cannot go through QEMU's user networking, which without root is all there is; "" if it can."""
         return ""
 
     def why_not(self, vcpus: int) -> str | None:
@@ -215,7 +215,7 @@ class Command(Workload[P]):
         return None if own is None else Counted(own)
 
     def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
-        """Pure. (share of operations, seconds that these took at most), rising; () where it is not reported.
+        """Pure. (share of operations, seconds that these took at most), rising; () if it is not reported.
 
         Called only with an output that `parse` accepted.
         """

@@ -138,7 +138,7 @@ class DiskParameters(Parameters):
 
     @property
     def fresh_bytes(self) -> int:
-        """Of the disk that is made anew for each boot; 0 where no pattern asks for it."""
+        """Of the disk that is made anew for each boot; 0 if no pattern asks for it."""
         return parse_bytes(self.fresh_size) if any(PATTERNS[name].fresh for name in self.patterns) else 0
 
 

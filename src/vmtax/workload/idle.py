@@ -68,7 +68,7 @@ class Idle(Command[IdleParameters]):
 
 
 def _slept(output: str) -> float | None:
-    """Seconds between two lines of /proc/uptime; None where these are not there."""
+    """Seconds between two lines of /proc/uptime; None if these are not there."""
     times = [re.fullmatch(r"(\d{1,12}\.\d\d) \d{1,12}\.\d\d", line) for line in output.split("\n") if line.strip()]
     match times:
         case [before, after] if before and after:

@@ -181,7 +181,7 @@ class _Run:
 
     @staticmethod
     def of(output: str) -> _Run:
-        """Raises BadOutput, with sockperf's own complaint where it has one."""
+        """Raises BadOutput, with sockperf's own complaint if it has one."""
         found = [re.search(pattern, output, re.ASCII) for pattern in _LINES]
         match found:
             case [whole, valid, mean, dropped] if whole and valid and mean and dropped:

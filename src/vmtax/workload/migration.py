@@ -226,7 +226,7 @@ class Migration(Workload[MigrationParameters]):
         return (PYTHON, "-I", "-S", "-c", LOAD, str(load), LOAD_REPORT) if load else None
 
     def check_load(self, report: str) -> None:
-        """Raises BadOutput where the guest does not write as much as it is to. `report`: of LOAD."""
+        """Raises BadOutput if the guest does not write as much as it is to. `report`: of LOAD."""
         reached = float(report) if re.fullmatch(r"\d{1,9}\.\d{3}", report) else 0.0
         if reached < LEAST_OF_RATE * self.parameters.load:
             raise BadOutput(

@@ -237,7 +237,7 @@ def _is_udp(case: str) -> bool:
 
 
 def _datagrams(report: dict[str, Any]) -> tuple[float, float]:
-    """(share that was lost, jitter in seconds); ZeroDivisionError where none was sent."""
+    """(share that was lost, jitter in seconds); ZeroDivisionError if none was sent."""
     end = report["end"]["sum"]
     return end["lost_packets"] / end["packets"], end["jitter_ms"] / 1000
 

@@ -34,7 +34,7 @@ class Site:
 
 
 def link_of(site: Site) -> Link:
-    """Its way to the peer; raises ValueError where it has none."""
+    """Its way to the peer; raises ValueError if it has none."""
     if site.link is None:
         raise ValueError(f"{site.machine.path} has no network peer")
     return site.link

@@ -69,7 +69,7 @@ class Stressing(Command[P]):
         return (Measurement(stressor.metric, stressor.value(output)),)
 
     def operations(self, case: str, output: str) -> float | None:
-        """How often that was done which the figure counts or times; None where it counts bytes."""
+        """How often that was done which the figure counts or times; None if it counts bytes."""
         stressor, seconds = self.stressors[case], self.own_seconds(case, output)
         if stressor.metric.unit == "1/s" and stressor.labels:
             return None if seconds is None else seconds * stressor.value(output)
@@ -103,7 +103,7 @@ def figure(stressor: str, label: str, output: str) -> float:
 
 
 def operations(stressor: str, output: str) -> int | None:
-    """The column "bogo ops", of all instances together; None where it is not there."""
+    """The column "bogo ops", of all instances together; None if it is not there."""
     match = re.search(rf"metrc: \[\d+\] {stressor} +(\d+) +[0-9.]+ ", output)
     return int(match[1]) if match else None
 
@@ -117,6 +117,6 @@ def operations_per_second(stressor: str, output: str) -> float:
 
 
 def own_seconds(stressor: str, output: str) -> float | None:
-    """The column "real time (secs)"; None where it is not there."""
+    """The column "real time (secs)"; None if it is not there."""
     match = re.search(rf"metrc: \[\d+\] {stressor} +\d+ +([0-9.]+) ", output)
     return float(match[1]) if match else None

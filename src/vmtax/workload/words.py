@@ -45,7 +45,7 @@ def name(metric: Metric) -> str:
 
 
 def case(metric: Metric) -> str:
-    """The case; "" where there is none, or the label says it."""
+    """The case; "" if there is none, or the label says it."""
     return "" if metric.name in _kind(metric).measures else metric.case
 
 

@@ -89,7 +89,7 @@ def compared(
     same_within: float = 0.03,
     limit: float | None = None,
 ) -> Change:
-    """Raises Unlike where these must not be compared, have nothing in common, or no primary metric for the limit."""
+    """Raises Unlike if these must not be compared, have nothing in common, or no primary metric for the limit."""
     doubts = refusal.check(before, after)
     sides = [[Session.of(experiment) for experiment in side] for side in (before, after)]
     boots = [{session.boot for session in side} for side in sides]

@@ -24,7 +24,7 @@ class Unlike(BadInput):
 
 
 def check(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[Notice, ...]:
-    """Raises Unlike where these are not sessions of the same work; else what casts doubt on them."""
+    """Raises Unlike if these are not sessions of the same work; else what casts doubt on them."""
     every = [*before, *after]
     ids = [one.id for one in every]
     twice = next((id for id in ids if ids.count(id) > 1), None)
@@ -129,7 +129,7 @@ def _identity(experiment: Experiment) -> str:
 
 
 def _pack(experiment: Experiment, name: str) -> dict[str, Any]:
-    """What it is, version and digest; {} where none was used."""
+    """What it is, version and digest; {} if none was used."""
     return (experiment.facts.get("host") or {}).get(name) or {}
 
 

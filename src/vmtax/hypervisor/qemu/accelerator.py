@@ -66,7 +66,7 @@ def known(machine: Reader, hypervisor: Hypervisor) -> Accelerator | None:
 
 
 def _closed(machine: Reader) -> Accelerator | None:
-    """TCG where /dev/kvm cannot even be opened; None where it can."""
+    """TCG where /dev/kvm cannot even be opened; None if it can."""
     if machine.try_run("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm").ok:
         return None
     there = machine.try_run("test", "-e", "/dev/kvm").ok
@@ -79,7 +79,7 @@ def _boot_id(machine: Reader) -> str:
 
 
 def _judged(failure: str) -> Accelerator:
-    """From why no guest boots on KVM; empty where one does."""
+    """From why no guest boots on KVM; empty if one does."""
     if not failure:
         return Accelerator("kvm", "a guest booted on /dev/kvm")
     again = "remembered until the host is rebooted; `vmtax doctor --try` tries again"

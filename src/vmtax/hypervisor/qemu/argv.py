@@ -23,7 +23,7 @@ ROOT_ID = "root"
 
 
 def why_not(spec: GuestSpec) -> str | None:
-    """Why no QEMU can have such a guest, in one line; None where it can."""
+    """Why no QEMU can have such a guest, in one line; None if it can."""
     names = [disk.name for disk in spec.disks], [card.name for card in spec.cards if not isinstance(card, Passed)]
     for what, counted in zip(("disks", "network cards"), map(Counter, names), strict=True):
         if twice := [name for name, count in counted.items() if count > 1]:

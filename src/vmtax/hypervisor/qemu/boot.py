@@ -153,7 +153,7 @@ class QemuGuest:
                 time.sleep(0.5)
 
     def first_words(self) -> str:
-        """What its QEMU says is wrong, for a sentence; "" where it says nothing. Its later lines are consequences."""
+        """What its QEMU says is wrong, for a sentence; "" if it says nothing. Its later lines are consequences."""
         with contextlib.suppress(TimeoutError):
             self.process.wait(LAST_WORDS_SECONDS)
         words = [line for line in self.process.stderr_tail().splitlines() if line.strip() and "warning:" not in line]
@@ -200,7 +200,7 @@ class QemuGuest:
             raise MachineError(f"QEMU of {self.path} could not be killed: {error}") from error
 
     def shut_down(self) -> float | None:
-        """Orderly end; the seconds until QEMU was gone, None where it did not end by itself and well.
+        """Orderly end; the seconds until QEMU was gone, None if it did not end by itself and well.
 
         Power-off by QMP, then kill, are the last resorts; a warning says so.
         """
@@ -279,7 +279,7 @@ def boot(
 
 
 def _traced(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> ExitTrace | None:
-    """The histogram of its exits, where its settings ask for one. Raises BootFailed where there can be none."""
+    """The histogram of its exits, where its settings ask for one. Raises BootFailed if there can be none."""
     if not guest.spec.settings.exit_trace:
         return None
     level = "guest.exit_trace=on was not obtained"

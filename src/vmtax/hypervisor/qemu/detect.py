@@ -67,7 +67,7 @@ class Qemu:
         return _examined(machine, program, None if tree == "/" else tree, rights)
 
     def can(self, spec: GuestSpec) -> str | None:
-        """Why no QEMU can have such a guest; None where it can."""
+        """Why no QEMU can have such a guest; None if it can."""
         return why_not(spec)
 
     def command_line(self, spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> tuple[str, ...]:
@@ -85,9 +85,9 @@ class Qemu:
         return shlex.join(self.command_line(spec, PurePosixPath(spec.initrd), PurePosixPath("console")))
 
     def why_no_cpu(self, machine: Machine, model: str, accelerator: str) -> str | None:
-        """Why it cannot give a guest there the CPU `model`, one of `cpu.model`'s levels; None where it can.
+        """Why it cannot give a guest there the CPU `model`, one of `cpu.model`'s levels; None if it can.
 
-        Raises QemuError where it has no such model.
+        Raises QemuError if it has no such model.
         """
         start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
         asked = machine.try_run(*start, *asking(model, accelerator), input=QUIT, timeout=60)
@@ -105,7 +105,7 @@ class Qemu:
         return f"{what} lacks {', '.join(lacking)}"
 
     def why_no_hpet(self, machine: Machine, accelerator: str) -> str | None:
-        """Why it cannot give a guest there an HPET; None where it can."""
+        """Why it cannot give a guest there an HPET; None if it can."""
         start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
         asked = machine.try_run(*start, *asking("qemu64", accelerator, "q35,hpet=on"), input=QUIT, timeout=60)
         return None if asked.ok else f"QEMU {self.version} refuses it: {first_line(asked.stderr)}"

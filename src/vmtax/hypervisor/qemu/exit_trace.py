@@ -53,7 +53,7 @@ class ExitTrace:
         self._reasons = parse_reasons(parent.try_run(*REASONS, self._instance).stdout)
 
     def read(self) -> dict[str, float]:
-        """Reason -> exits since the beginning; {} where the histogram cannot be read."""
+        """Reason -> exits since the beginning; {} if the histogram cannot be read."""
         return parse_counts(self._parent.try_run(*COUNTS, self._instance).stdout, self._reasons)
 
     def end(self) -> None:

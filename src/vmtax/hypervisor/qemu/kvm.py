@@ -19,7 +19,7 @@ class KvmCounters:
         self._scales: Scales | None = None
 
     def read(self) -> dict[str, float]:
-        """Counted since the guest's start, all vCPUs together, in base units; {} where QEMU has no such counters.
+        """Counted since the guest's start, all vCPUs together, in base units; {} if QEMU has no such counters.
 
         Raises nothing: a guest that is gone has no counters either.
         """

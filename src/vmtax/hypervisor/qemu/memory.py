@@ -72,7 +72,7 @@ def _mappings(text: str) -> Iterator[tuple[str, dict[str, int], list[str]]]:
 
 
 def _kvm_pages(qmp: Qmp) -> dict[str, float]:
-    """How many pages of each size KVM maps for the guest; {} where it is emulated, or QEMU does not report it."""
+    """How many pages of each size KVM maps for the guest; {} if it is emulated, or QEMU does not report it."""
     found: dict[str, float] = {}
     with contextlib.suppress(QmpError, AttributeError, KeyError, TypeError):
         for provider in qmp.execute("query-stats", target="vm"):

@@ -117,7 +117,7 @@ def _wait_until_it_runs(destination: Qmp) -> None:
 
 
 def parse(state: Mapping[str, Any]) -> Moved:
-    """Of query-migrate's answer after the end; raises QmpError where a figure is missing. Pure."""
+    """Of query-migrate's answer after the end; raises QmpError if a figure is missing. Pure."""
     try:
         total, downtime, sent = state["total-time"], state["downtime"], state["ram"]["transferred"]
         return Moved(float(total) / 1000, float(downtime) / 1000, float(sent))

@@ -38,7 +38,7 @@ class Socket:
     """A connection to the QMP socket of a QEMU on this host."""
 
     def __init__(self, path: str, timeout: float) -> None:
-        """Raises QmpError where no QEMU listens there within `timeout` seconds."""
+        """Raises QmpError if no QEMU listens there within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         self._socket = socket.socket(socket.AF_UNIX)
         while True:

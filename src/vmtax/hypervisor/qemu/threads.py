@@ -21,7 +21,7 @@ _LINE = re.compile(r"^/proc/(\d+)/task/(\d+)/status:(NSpid|Cpus_allowed_list):\s
 
 
 def threads(parent: Machine, qmp: Qmp, unique: str) -> tuple[Thread, ...]:
-    """Of the QEMU whose arguments hold `unique`; () where they cannot be read. Raises QmpError."""
+    """Of the QEMU whose arguments hold `unique`; () if they cannot be read. Raises QmpError."""
     vcpus = {cpu["thread-id"]: cpu["cpu-index"] for cpu in qmp.execute("query-cpus-fast")}
     return parse_threads(parent.try_run(*THREADS, unique).stdout, vcpus)
 

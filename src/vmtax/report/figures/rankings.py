@@ -121,7 +121,7 @@ def _median(analysis: Analysis, ranking: Ranking, standing: Standing) -> str:
 
 
 def _host(analysis: Analysis, ranking: Ranking) -> _Host | None:
-    """None where the host has no such metric, or no round has both."""
+    """None if the host has no such metric, or no round has both."""
     first = analysis.first_treatments(ranking.side).get("host")
     if first is None or ranking.layer == "host":
         return None

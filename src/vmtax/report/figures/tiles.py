@@ -14,7 +14,7 @@ MIDDLE, HEIGHT = 9, 18
 
 
 def bars(dots: Sequence[Dot | None]) -> list[Markup | None]:
-    """One for each dot; None where there is none. The line is no cost."""
+    """One for each dot; None if there is none. The line is no cost."""
     axis = cost_axis([dot for dot in dots if dot is not None])
     free = axis.at(0.0)
 

@@ -148,7 +148,7 @@ def _highest(found: Summary) -> Iterator[Text]:
 
 
 def _not_shown(found: Summary) -> str:
-    """The costs whose intervals have both signs; "" where none has."""
+    """The costs whose intervals have both signs; "" if none has."""
     unclear = {
         name: [figure.label for figure, one in costs if one.verdict == "no difference shown"]
         for name, costs in _main(found)

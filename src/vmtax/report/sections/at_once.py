@@ -52,7 +52,7 @@ EACH_READING = (
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where no configuration has several guests."""
+    """None if no configuration has several guests."""
     run = analysis.experiment
     rates, ready = at_once(run, analysis.schedules), last_ready(run)
     if not rates and not ready:
@@ -165,7 +165,7 @@ def _with_path(machine: str, treatment: Treatment) -> str:
 
 
 def _steal(each: Each, emulated: bool) -> float | None:
-    """Its steal; None where it is emulated and counts none, for TCG has no clock for it."""
+    """Its steal; None if it is emulated and counts none, for TCG has no clock for it."""
     return None if emulated and not each.steal else each.steal
 
 

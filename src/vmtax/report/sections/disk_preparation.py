@@ -8,7 +8,7 @@ from vmtax.core.records import Experiment, Json
 
 
 def disk_preparation(experiment: Experiment) -> str:
-    """One sentence for each disk, one for all disks that differ in their kind alone; "" where nothing was recorded."""
+    """One sentence for each disk, one for all disks that differ in their kind alone; "" if nothing was recorded."""
     layers: dict[str, list[str]] = defaultdict(list)
     kinds: dict[str, list[str]] = defaultdict(list)
     for path, facts in experiment.facts.items():

@@ -20,7 +20,7 @@ NOT_LOOKED = "did not try what its disks can do: measure again with `give_ups: t
 
 
 def sections(analysis: Analysis, feature: str) -> tuple[Section, ...]:
-    """Raises BadInput for what is no feature, or where the run says nothing of it; the text is one line."""
+    """Raises BadInput for what is no feature, or if the run says nothing of it; the text is one line."""
     if feature not in NEEDS:
         raise BadInput(f"--why: {unknown('feature', feature, NEEDS)}")
     run = analysis.experiment.id

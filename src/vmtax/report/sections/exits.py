@@ -44,7 +44,7 @@ MOST = 2  # reasons of a row
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where no guest ran a command."""
+    """None if no guest ran a command."""
     found = analysis.exits
     counted = [one for one in found if one.why_not is None]
     has_reasons = any(one.reasons for one in counted)
@@ -88,7 +88,7 @@ def _price(analysis: Analysis) -> tuple[Block, ...]:
 
 
 def _host_of(treatment: str, analysis: Analysis) -> float | None:
-    """What cpuid takes on the host that this guest is compared with, in seconds; None where there is no such host."""
+    """What cpuid takes on the host that this guest is compared with, in seconds; None if there is no such host."""
     hosts = {each.name for each in analysis.experiment.treatments if each.layer == "host"}
     compared = (one.baseline for one in analysis.comparisons if (one.metric, one.treatment) == (INSTRUCTION, treatment))
     return next((analysis.medians.get((INSTRUCTION, name)) for name in compared if name in hosts), None)

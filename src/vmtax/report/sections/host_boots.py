@@ -16,7 +16,7 @@ READING = (
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where the run asks for no reboot of its host."""
+    """None if the run asks for no reboot of its host."""
     run = analysis.experiment
     boots, levels = boots_of(run), boots_asked(run.treatments)
     by_level = {level: [boot for boot in boots if boot["level"] == level] for level in levels}

@@ -64,7 +64,7 @@ def _levels(members: Sequence[Treatment], factor: str) -> tuple[str, ...]:
 
 
 def _cell(members: Sequence[Treatment], ranking: Ranking, numbers: Numbers, alpha: float) -> Cell | None:
-    """None where no treatment has both levels, or no round has them all."""
+    """None if no treatment has both levels, or no round has them all."""
     best = numbers[ranking.metric, ranking.standings[0].treatment]
     columns = [numbers[ranking.metric, treatment.name] for treatment in members]
     rounds = sorted(set(best).intersection(*columns)) if columns else []

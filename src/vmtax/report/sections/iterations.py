@@ -62,7 +62,7 @@ def lines(analysis: Analysis) -> tuple[str, ...]:
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where every boot has one iteration."""
+    """None if every boot has one iteration."""
     found = lines(analysis)
     if not found:
         return None

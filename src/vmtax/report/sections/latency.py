@@ -88,7 +88,7 @@ def distributions(analysis: Analysis) -> tuple[Distribution, ...]:
 
 
 def section(found: Sequence[Distribution], pictures: Sequence[Picture]) -> Section | None:
-    """None where no trial kept its latencies."""
+    """None if no trial kept its latencies."""
     if not found:
         return None
     reading: tuple[Span, ...] = (

@@ -18,7 +18,7 @@ BACKING = GuestSettings.factors()["backing"].name
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where the plan does not vary it, or nothing was read."""
+    """None if the plan does not vary it, or nothing was read."""
     run = analysis.experiment
     rows = []
     for treatment in run.treatments:

@@ -64,7 +64,7 @@ def _rounds_to_show(analysis: Analysis) -> int | None:
 
 
 def _highest_of_disk(analysis: Analysis) -> str:
-    """The highest cost of the disk that is shown, as the beginning of a reason; "" where none is."""
+    """The highest cost of the disk that is shown, as the beginning of a reason; "" if none is."""
     found = summary(analysis)
     costs = [one for figure in found.figures if figure.metric.workload == "disk" for one in figure.contrasts[:1] if one]
     shown = [one.ratio for one in costs if one.verdict == "worse" and math.isfinite(one.ratio)]

@@ -36,7 +36,7 @@ class Floor:
 
 
 def noise_floor(analysis: Analysis) -> tuple[Floor, ...]:
-    """In the order of the plan's primary metrics; empty where no guest was measured."""
+    """In the order of the plan's primary metrics; empty if no guest was measured."""
     primary = {name: place for place, name in enumerate(analysis.criteria.primary)}
     floors = [
         Floor(metric, baseline, found)
@@ -48,7 +48,7 @@ def noise_floor(analysis: Analysis) -> tuple[Floor, ...]:
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where no guest was measured against itself."""
+    """None if no guest was measured against itself."""
     floors = noise_floor(analysis)
     if not floors:
         return None

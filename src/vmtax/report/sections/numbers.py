@@ -57,7 +57,7 @@ def _blocks(workload: Workload, shown: View) -> Iterator[Block]:
 
 
 def lost(shown: View) -> Section | None:
-    """The costs of rates once more, as the share of the rate that is lost; None where no rate was compared."""
+    """The costs of rates once more, as the share of the rate that is lost; None if no rate was compared."""
     pairs = tuple(dict.fromkeys(pair for workload in shown.workloads for pair in workload.contrasts))
     rows = tuple(_lost_rows(shown, pairs))
     if not rows:

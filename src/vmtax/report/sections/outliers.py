@@ -81,7 +81,7 @@ class Outlier:
     trial: Trial
     emulated: bool
     values: tuple[Far, ...]  # the farthest first
-    readings: tuple[Reading, ...]  # in the order of GAUGES; empty where the host was not read
+    readings: tuple[Reading, ...]  # in the order of GAUGES; empty if the host was not read
 
     @property
     def causes(self) -> tuple[str, ...]:

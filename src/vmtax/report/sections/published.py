@@ -96,7 +96,7 @@ PUBLISHED = (
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where the plan measures nothing that was published, or nothing that it is a share of."""
+    """None if the plan measures nothing that was published, or nothing that it is a share of."""
     metrics = dict.fromkeys(metric for metric, _ in analysis.medians)
     blocks: list[Block] = []
     for published in PUBLISHED:

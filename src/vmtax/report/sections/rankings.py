@@ -50,7 +50,7 @@ class Line:
 
     what: str  # the treatment, or the factor's level
     amount: str  # cost against the best, or against the factor's first level
-    interval: str  # "" where there is none
+    interval: str  # "" if there is none
     remark: str  # "top set", "beaten by 3 of 5", "71 % of the variance"
     emulated: bool
     plain: bool = False  # nothing is shown about it: neither best nor beaten
@@ -206,7 +206,7 @@ def decided(analysis: Analysis) -> Iterator[str]:
 
 
 def sides(analysis: Analysis) -> dict[str, str]:
-    """Treatment.side -> how a heading says whose it is: "on ssh://b"; "" where nothing is interleaved."""
+    """Treatment.side -> how a heading says whose it is: "on ssh://b"; "" if nothing is interleaved."""
     two = analysis.sides
     return {"": two.where(own=True), two.other: two.where(own=False)} if two else {"": ""}
 

@@ -89,18 +89,18 @@ class Recommendation:
 
     @property
     def put_in(self) -> str:
-        """What of the forms is to be replaced; "" where nothing is recommended."""
+        """What of the forms is to be replaced; "" if nothing is recommended."""
         return self.advice.export.put_in if self.advice.export else ""
 
 
 def recommendations(analysis: Analysis) -> tuple[Recommendation, ...]:
-    """Of every kind of choice that the run has; () where it has none."""
+    """Of every kind of choice that the run has; () if it has none."""
     found = (recommendation(analysis, kind) for kind in KINDS)
     return tuple(one for one in found if one is not None)
 
 
 def recommendation(analysis: Analysis, kind: Kind = DISK) -> Recommendation | None:
-    """None where there is nothing to choose between: see `why_not`. They are ranked by the score of the weight profile,
+    """None if there is nothing to choose between: see `why_not`. They are ranked by the score of the weight profile,
     else by the usual score or metric of the kind.
     """
     if why_not(analysis, kind):
@@ -201,7 +201,7 @@ def _rated_table(advised: Recommendation) -> Iterator[Block]:
 
 
 def to_apply(advised: Recommendation, width: int = 80) -> list[str]:
-    """The choice in every form, as text; raises CannotDo where nothing is recommended."""
+    """The choice in every form, as text; raises CannotDo if nothing is recommended."""
     found = advised.advice
     if found.choice is None or found.export is None:
         raise CannotDo(" ".join((*found.notes, *advised.refused)))
@@ -212,7 +212,7 @@ def to_apply(advised: Recommendation, width: int = 80) -> list[str]:
 
 
 def why_not(analysis: Analysis, kind: Kind = DISK) -> str:
-    """Why none of this kind can be recommended, in one line; "" where one can."""
+    """Why none of this kind can be recommended, in one line; "" if one can."""
     run, members = analysis.experiment.id, members_of(analysis.experiment.treatments)
     if ways(kind, members) < FEWEST:
         return f"run {run} has fewer than {FEWEST} {kind.ways}: nothing to choose between"
@@ -221,7 +221,7 @@ def why_not(analysis: Analysis, kind: Kind = DISK) -> str:
 
 
 def _speed(analysis: Analysis, kind: Kind, members: Sequence[Treatment]) -> tuple[Numbers, str | None, str]:
-    """(a score's numbers, the metric's name, what it is called); the name is None where none is known."""
+    """(a score's numbers, the metric's name, what it is called); the name is None if none is known."""
     profile = analysis.profile
     wanted = f"score.{profile.name}" if profile else kind.score
     score = _score(analysis, wanted, members[0].layer)

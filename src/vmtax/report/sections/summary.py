@@ -114,7 +114,7 @@ def section(analysis: Analysis) -> Section | None:
 
 
 def decisions(analysis: Analysis) -> Section | None:
-    """The answers to what the plan asks; None where it asks nothing."""
+    """The answers to what the plan asks; None if it asks nothing."""
     answers = tuple(decided(analysis))
     return Section("decisions", "Decisions", (listed(answers),)) if answers else None
 

@@ -21,7 +21,7 @@ VERDICTS: dict[Verdict, str] = {
 
 def in_few_words(analysis: Analysis) -> str:
     """ "VM +2 % to 24×": what the primary metrics cost against the host. Where no host is measured, how many primary
-    comparisons came out how: "2 worse, 1 better"; where none were, what survived: "10 durable, 2 not". "" where nothing
+    comparisons came out how: "2 worse, 1 better"; where none were, what survived: "10 durable, 2 not". "" if nothing
     is compared or tried.
     """
     primary = [

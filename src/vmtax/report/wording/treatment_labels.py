@@ -27,7 +27,7 @@ class Label:
 class Short:
     """Labels of treatments of one layer."""
 
-    head: Label | None  # the columns' factors; None where labels are names
+    head: Label | None  # the columns' factors; None if labels are names
     labels: Mapping[str, Label]  # by the treatment's name
 
 

@@ -29,7 +29,7 @@ class Found(NamedTuple):
 
     lost: int  # records
     torn: int  # records
-    words: str  # the first thing that is wrong; empty where nothing is
+    words: str  # the first thing that is wrong; empty if nothing is
 
 
 class Fault(NamedTuple):

@@ -70,7 +70,7 @@ def mount(device: str, mountpoint: str, options: str = "") -> None:
 
 @contextlib.contextmanager
 def kernel_log() -> Iterator[Callable[[], str]]:
-    """What tells, in brackets, what the kernel has said since; "" where that is nothing, or not for us."""
+    """What tells, in brackets, what the kernel has said since; "" if that is nothing, or not for us."""
     try:
         file = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -107,7 +107,7 @@ def unmount(mountpoint: str) -> None:
 def wait_until_free(device: str) -> None:
     """Until no mount namespace has its file system any more: one ends a moment after its last program.
 
-    Raises OSError where that takes too long.
+    Raises OSError if that takes too long.
     """
     end = time.monotonic() + BUSY_SECONDS
     while True:
@@ -198,7 +198,7 @@ def verify_stack(
 ) -> tuple[str, str, dict[str, Found]]:
     """The same of a guest's disk that a host has on its own ones; what is wrong with its image is the second answer.
 
-    acknowledged: None where nothing is to be read from the guest's disk
+    acknowledged: None if nothing is to be read from the guest's disk
     """
     parts = [part for device in devices for part in (device, *partitions_of(device))]
     for part in parts:
@@ -218,7 +218,7 @@ def verify_stack(
 
 
 def file_system_problem(device: str) -> str:
-    """The first thing that e2fsck finds, which changes nothing; empty where that is nothing."""
+    """The first thing that e2fsck finds, which changes nothing; empty if that is nothing."""
     done = subprocess.run(
         (*E2FSCK, device), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=TOOLS
     )
@@ -234,7 +234,7 @@ def verify_state(
 ) -> tuple[str, dict[str, Found]]:
     """What is wrong with the file system, and with the records of each writer.
 
-    Raises OSError where it stays in use, which says nothing of what is on it.
+    Raises OSError if it stays in use, which says nothing of what is on it.
     """
     forget(device)
     with kernel_log() as said:

@@ -97,7 +97,7 @@ class Server:
         return OSError(f"{what}: {reason(self._words())}")
 
     def ask(self, statements: str) -> None:
-        """Have them carried out, lines that end with one; raises OSError where one of them is not."""
+        """Have them carried out, lines that end with one; raises OSError if one of them is not."""
         assert self.client.stdin and self.client.stdout
         try:
             self.client.stdin.write(f"{statements}\\echo {END}\n")
@@ -126,7 +126,7 @@ class Recovered(NamedTuple):
     """What a server found once it had recovered a database."""
 
     rows: dict[int, bytes] | None  # None: they could not be read
-    damage: str  # the first thing that is wrong; empty where nothing is
+    damage: str  # the first thing that is wrong; empty if nothing is
 
 
 def transaction(number: int, payload: bytes) -> str:
@@ -165,7 +165,7 @@ def recovered(directory: str) -> Recovered:
 
 
 def carried_out(directory: str, program: str, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """A program of the pack that has ended. Raises OSError where it does not end."""
+    """A program of the pack that has ended. Raises OSError if it does not end."""
     argv = entered(directory, program, *words)
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"

@@ -66,7 +66,7 @@ class Assembled:
 
     def __init__(self, path: str, image: str = "") -> None:
         self.path = path  # a device or a raw file
-        self.image = image  # what qemu-img finds wrong with the image; "" where that is nothing
+        self.image = image  # what qemu-img finds wrong with the image; "" if that is nothing
         self.damage = ""  # and a check of the host's file system, known once it is apart again
 
 
@@ -88,7 +88,7 @@ def assembled(stack: Stack, devices: Sequence[str], mountpoint: str) -> Iterator
     """The guest's disk, until it is taken apart again.
 
     devices: the host's disks, several of a pool alone; mountpoint: for the file system of the host
-    Raises Broken where it cannot be put together, and RuntimeError where it does not come apart.
+    Raises Broken if it cannot be put together, and RuntimeError if it does not come apart.
     """
     with contextlib.ExitStack() as below:
         volume = _volume(stack, devices, below)
@@ -115,7 +115,7 @@ def _remove(path: str) -> None:
 
 
 def _damage(stack: Stack, volume: str) -> str:
-    """What a check of the host's file system finds, which changes nothing; "" where that is nothing."""
+    """What a check of the host's file system finds, which changes nothing; "" if that is nothing."""
     check = CHECKS.get(stack.filesystem)
     if check is None:
         return ""
@@ -190,7 +190,7 @@ def _converted(stack: Stack, path: str) -> str:
 
 
 def _done(*argv: str) -> subprocess.CompletedProcess[str]:
-    """Raises RuntimeError where there is no such program: that says nothing about the disk."""
+    """Raises RuntimeError if there is no such program: that says nothing about the disk."""
     try:
         return subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=TOOLS, text=True
