@@ -125,7 +125,7 @@ class Witness:
     """What was acknowledged, as recorded outside the machine whose power is cut."""
 
     acknowledged: Acknowledged = field(default_factory=dict)
-    # lengths of the logs, and what had been acknowledged by then
+    # Lengths of the logs, and what had been acknowledged by then
     heard: list[tuple[Lengths, Acknowledged]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)  # of writers
 

@@ -116,7 +116,7 @@ class Loop:
             for position, treatment in enumerate(order, start=1):
                 self._treatment(TrialKey(number, position, treatment.name), treatment)
             pace.lap()
-            # the run has several sessions, each with its own set-up
+            # The run has several sessions, each with its own set-up
             if self.reboots is not None or self.testbed.power is not None:
                 pace = Pace(rounds=[self.seconds / number] * 2)
             if number == self.pilot:

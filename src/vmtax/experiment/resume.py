@@ -45,7 +45,7 @@ class Before:
     round: int = 1  # of its newest trial: the first round that may have work left
     position: int = 0  # of its newest trial; everything before it in the round is over, failures included
     trials: frozenset[tuple[int, str, str, str, int]] = frozenset()  # round, treatment, workload, case, iteration
-    # round, treatment, workload, case: not run again in this boot
+    # Round, treatment, workload, case: not run again in this boot
     failed: frozenset[tuple[int, str, str, str]] = frozenset()
     refused: frozenset[tuple[int, str, str]] = frozenset()  # round, treatment, workload: its other cases are over too
     repeats: frozenset[tuple[int, str]] = frozenset()  # round, treatment: its newest case will be repeated once

@@ -88,7 +88,7 @@ def resume(id: str, store: Store, emit: Emit, set_up: SetUp) -> str:
     """
     clock = time.monotonic()
     experiment = store.load(id)
-    # this process may own it, and have rebooted a lab for it; otherwise the store refuses
+    # This process may own it, and have rebooted a lab for it; otherwise the store refuses
     if experiment.state != "running":
         resumable(experiment)
     testbed = set_up(lambda facts: refuse_changed(experiment, facts))

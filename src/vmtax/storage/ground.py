@@ -15,7 +15,7 @@ from vmtax.storage.empty import MIB, refuse_data
 from vmtax.storage.file import NoSuchPlace, RawFile, StorageError
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
 
-# for large temporary files that survive a reboot (Filesystem Hierarchy Standard)
+# For large temporary files that survive a reboot (Filesystem Hierarchy Standard)
 DISK_DIRECTORY = PurePosixPath("/var/tmp")
 RAIDZ_DISKS = 4
 TABLE_BYTES = 2 * MIB  # of a partition table, at both ends

@@ -340,7 +340,7 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
     default = guest_settings.DEFAULT
     settings = replace(spec.settings, model=default.model, topology=default.topology, timer=default.timer)
     fragile = on.host_emulated or (on.emulated and guests > 1)
-    # as in plan.estimate.lasting: with more CPUs, more boots are lost
+    # As in plan.estimate.lasting: with more CPUs, more boots are lost
     cpus = 1 if fragile else guests * on.plan.guest.vcpus
     return replace(spec, vcpus=cpus, memory_bytes=memory, settings=settings)
 

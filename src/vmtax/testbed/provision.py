@@ -83,7 +83,7 @@ class Provisioned(Examined):
     database_pack: DatabasePack | None = None  # None if no database is written
     disks: Disks | None = None  # of host and VM; None if no disk is measured
     carrier_disks: tuple[CarrierDisk, ...] = ()  # of the outer VMs; empty if no disk of a nested guest is measured
-    # layer or kind of disk -> how it was written in full
+    # Layer or kind of disk -> how it was written in full
     written: Mapping[str, FirstWrite] = field(default_factory=dict)
     features: Mapping[str, list[Json]] = field(default_factory=dict)  # treatment -> what its disk can do
     impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be measured here -> why
