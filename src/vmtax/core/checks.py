@@ -21,7 +21,7 @@ class Check:
     name: str  # of what was looked at: "VM", "governor"; unique within its area
     status: Status  # "unknown": reading alone does not show it
     text: str  # what was found, and why it matters
-    remedy: str = ""  # what to type or do, a line each; empty if there is nothing to do
+    remedy: str = ""  # what to type or do, a line each; empty where there is nothing to do
 
 
 @dataclass(frozen=True, slots=True)

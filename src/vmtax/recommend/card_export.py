@@ -40,7 +40,7 @@ class CardExport:
     qemu_notes: tuple[str, ...]  # what it cannot say
     libvirt: str  # a child of <domain>
     libvirt_notes: tuple[str, ...]  # what it cannot say
-    proxmox: tuple[Argv, ...]  # commands; empty if Proxmox VE cannot say it
+    proxmox: tuple[Argv, ...]  # commands; empty where Proxmox VE cannot say it
     proxmox_notes: tuple[str, ...]  # what it cannot say
 
     def forms(self, width: int = 78) -> tuple[Form, ...]:

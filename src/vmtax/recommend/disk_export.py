@@ -40,9 +40,9 @@ class DiskExport:
     backing: tuple[Argv, ...]  # commands that make what the disk is kept in, in order; capital words are to be put in
     qemu: Argv  # added to QEMU's command line
     machine: str  # QEMU's -machine that has the bus
-    libvirt: str  # children of <domain>; empty if libvirt cannot say it
+    libvirt: str  # children of <domain>; empty where libvirt cannot say it
     libvirt_notes: tuple[str, ...]  # what it cannot say
-    proxmox: tuple[Argv, ...]  # commands; empty if Proxmox VE cannot say it
+    proxmox: tuple[Argv, ...]  # commands; empty where Proxmox VE cannot say it
     proxmox_notes: tuple[str, ...]  # what it cannot say
 
     def forms(self, width: int = 78) -> tuple[Form, ...]:

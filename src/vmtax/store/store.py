@@ -49,7 +49,7 @@ class ExperimentSummary:
     label: str = ""  # what its user calls it
     seconds: float | None = None  # that it took, set-up included and pauses not; None: it goes on
     emulated: bool | None = None  # a guest, or a machine below one, was; None: it booted none
-    result: str = ""  # its headline in few words; "" if none was computed
+    result: str = ""  # its headline in few words; "" where none was computed
 
 
 class Store:

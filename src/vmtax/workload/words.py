@@ -30,7 +30,7 @@ def phrase(metric: Metric) -> str:
 
 
 def spoken(metric: Metric) -> str:
-    """"4 KiB random writes (one at a time)"; if a case has no such name, what tables call it."""
+    """Such as "4 KiB random writes (one at a time)"; if a case has no such name, what tables call it."""
     if words := _kind(metric).spoken(metric):
         return words
     operations = _kind(metric).operations_of(metric.case)
