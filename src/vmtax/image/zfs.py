@@ -202,7 +202,7 @@ def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) 
             continue
         start = _start(path)
         if start.startswith(b"#!") and b"python" in start:
-            continue  # for a Python module: the image has a minimal Python only
+            continue  # a Python program: the image has only a minimal Python
         if os.path.lexists(path):
             _copy(path, layer / name)
         if start.startswith(b"\x7fELF"):
