@@ -38,7 +38,6 @@ SYSTEM_SPARE = 1.1
 COPYING_SPARE = 3.0
 POOL_BYTES = 512 * MIB  # of a pool beyond its contents: slop space, intent log
 POOL_SPARE = 1.2
-# Raidz1 on four disks: a third more for parity, and padding of 16 KiB blocks takes half as much again
 PARITY_SPARE = 1.7  # raidz1 on four disks: a third more for parity, half as much again for padded 16 KiB blocks
 GROUP_BYTES = 64 * MIB  # metadata of a volume group, and of a thin pool
 MKFS = {
