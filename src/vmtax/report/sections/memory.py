@@ -1,4 +1,4 @@
-"""What the memory of each configuration's guests lay in, by what was read in every boot. Pure."""
+"""How the memory of each configuration's guests was really backed, as read in every boot. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The noise floor: what a guest costs against itself, measured in the same rounds. Pure."""
+"""The noise floor: the cost of a guest against itself, measured in the same rounds. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Floor:
     """One primary metric of one A/A."""
 
     metric: Metric
-    treatment: str  # which was repeated
+    treatment: str  # the repeated one
     effect: Effect
 
     @property
     def name(self) -> str:
-        """ "Disk randread-4k-qd1 operations, vm"."""
+        """Such as "Disk randread-4k-qd1 operations, vm"."""
         return f"{name(self.metric)}, {self.treatment}"
 
     @property
