@@ -40,7 +40,7 @@ class AtOnce:
     each: Mapping[str, Each]  # by machine
     together: float  # median over rounds of the machines' sum; for latencies, of the worst machine
     alone: float | None  # of the treatment with one machine and otherwise equal levels; None: not measured
-    # Of rates. Jain's index, median over rounds; 1 is even, 1/n means that one machine has everything
+    # Jain's index of rates, median over rounds; 1 is even, 1/n means that one machine has everything
     fairness: float | None
     overlap: float  # the smallest share of the time that counts in which all machines worked
     host_cpus: float | None  # busy CPUs of the host under test, on average; None: not read

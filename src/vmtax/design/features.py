@@ -1,4 +1,4 @@
-"""What a disk or a network card can do besides being fast; and what documentation says of the durability of disks.
+"""Features of disks and network cards besides speed, and the documented durability of disks.
 
 QEMU's cache modes are described in `disk.CacheMode`. zfsprops(7): sync=disabled "disables synchronous requests".
 ext4(5): barrier=0 "disables the use of write barriers".

@@ -99,13 +99,13 @@ def signatures(text: str) -> tuple[str, ...]:
 
 
 def parse_below(files: Files, signatures: Sequence[str] = (), detected: str = "") -> Json:
-    """Facts from FILES, from CPUID's signatures or, where that could not be asked, from systemd-detect-virt.
+    """Facts from FILES, from CPUID's signatures or, if CPUID could not be executed, from systemd-detect-virt.
 
     virtualized: bool, the CPU's flag `hypervisor`
-    hypervisor: what the machine runs under, named as by systemd-detect-virt and looked for in its order; "qemu" is
+    hypervisor: what the machine runs under, with systemd-detect-virt's names and in its order of search; "qemu" is
       TCG; None on bare metal
-    emulated_cpu: bool; a KVM guest inside an emulated host has False, unless its CPU model says otherwise: what
-      it inherits from below stands in the facts of the host's path
+    emulated_cpu: bool; a KVM guest inside an emulated host has False, unless its CPU model says otherwise: the
+      emulation below it is in the facts of the host's path
     """
     cpuinfo = fields(files.get("/proc/cpuinfo", ""))
     flags = cpuinfo.get("flags", "").split()

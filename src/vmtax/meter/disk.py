@@ -26,14 +26,14 @@ def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
     mount_point, device (or "tmpfs", "pool/dataset"), file_system, mount_options: text      findmnt
     free_bytes: for us, without what is reserved for root                                   findmnt
     stack: list of kinds from the device down, ["lvm", "crypt", "part", "disk"]; [] if it is no block device
-    disks: list of what is at the bottom, each with
+    disks: list of the lowest devices, each with
       name (kernel's), model, transport ("nvme", "sata", ...), scheduler: text              lsblk
-      rotational: bool, as the device says, which a virtual one often does wrongly          lsblk
+      rotational: bool, as the device reports, which is often wrong for virtual ones          lsblk
       size_bytes, logical_sector_bytes, physical_sector_bytes                               lsblk
       write_cache: "write back" or "write through"        /sys/class/block/NAME/queue/write_cache
-    A run adds `first_write`: layer -> how its disk under test came to be, a storage.FirstWrite; and, where its plan
-    wants it, `features`: treatment -> list of what its disk can do, a storage.features.Feature each; and `named`, see
-    `named_disks`, where the disks under test do not lie in the directory alone.
+    A run adds `first_write`: layer -> how its disk under test was first written, a storage.FirstWrite; if its plan asks
+    for it, `features`: treatment -> list of its disk's features, a storage.features.Feature each; and, if not all disks
+    under test are in the directory, `named`: see `named_disks`.
     """
     facts = parse_findmnt(machine.try_run(*FINDMNT, str(directory)).stdout)
     device = facts["device"]

@@ -127,9 +127,9 @@ def _largest(clipped: Small, signs: Small) -> Small:
 
 @lru_cache(maxsize=4)
 def _signs(rounds: int, flips: int, seed: int) -> Small:
-    """Arrangements of signs, the observed one first, shape `(arrangements, rounds)`; all where they are few.
+    """Arrangements of signs, the observed one first, shape `(arrangements, rounds)`; all if they are few.
 
-    All signs changed at once gives the same sizes, so the first round keeps its sign.
+    Changing all signs at once gives the same absolute sums, so the first round keeps its sign.
     """
     if 2 ** min(rounds - 1, 60) <= flips + 1:
         every = itertools.product((1.0, -1.0), repeat=rounds - 1)

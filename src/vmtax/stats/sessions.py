@@ -97,8 +97,8 @@ def compare_sessions(
 
     With two or more on each side: Welch's t interval of the levels. With an sd of 1 % between sessions and of 2 %
     between their 30 rounds, it excludes 1 in 4.2 % of 20,000 simulated comparisons of equal sides with five sessions
-    each, 3.7 % with three, 2.3 % with two, and 6.3 % with two against five. The exact rank-sum interval needs four on each side; with
-    eight, one side varying three times as much as the other, it excludes 1 in 6.3 %, Welch's in 4.9 %.
+    each, 3.7 % with three, 2.3 % with two, and 6.3 % with two against five. The exact rank-sum interval needs four on
+    each side; with eight, one side varying three times as much as the other, it excludes 1 in 6.3 %, Welch's in 4.9 %.
 
     With one on a side: t quantile (df of the stored sd) times `sqrt(sd^2 (1/n + 1/m) + error_before^2 +
     error_after^2)`; if nothing is stored, the sd of the other side if that has FEWEST_SESSIONS. Without either there is

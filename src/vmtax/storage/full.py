@@ -54,7 +54,7 @@ def stops_when_full(
 ) -> Feature:
     """Fill the disk under a guest with that bus and format (the rest of `how` is ignored).
 
-    "yes" if QEMU paused the guest (werror=enospc is QEMU's default where the bus supports it), it continued once there
+    "yes" if QEMU paused the guest (werror=enospc is QEMU's default if the bus supports it), it continued once there
     was space, and its data was intact. Needs root, and a boot. "not tried" if the check itself could not be made; only
     MachineLost is raised.
     """

@@ -219,10 +219,10 @@ def copy_sparse(source: Path | int, target: int) -> None:
 def known(
     history: History, heard: Sequence[tuple[int, Acknowledged]], written: Callable[[memoryview], Acknowledged]
 ) -> list[Acknowledged]:
-    """What had been acknowledged, at least, after each number of entries, from none on.
+    """What had certainly been acknowledged after each number of entries, starting with none.
 
-    `heard`: pairs in order: how long the log was in bytes, and what the witness knew by then. The length was read after
-    the acknowledgements arrived, so entries that end beyond it were written after them.
+    `heard`: pairs in order: the length of the log in bytes, and the acknowledgements known by then. The length was read
+    after the acknowledgements arrived, so entries that end beyond it were written after them.
     `written`: finds the highest number of each writer's records in some data. Writers acknowledge a record before they
     write the next one.
     """

@@ -30,14 +30,14 @@ def memory_readings(parent: Machine, qmp: Qmp, unique: str, memory_bytes: int) -
 
 
 def parse_smaps(text: str, memory_bytes: int) -> dict[str, float]:
-    """Of the mapping that holds the guest's memory:
+    """Readings of the mapping that holds the guest's memory:
 
     resident_bytes, huge_bytes: touched, and of that in transparent huge pages
     hugetlb_bytes: in huge pages of a pool
     page_bytes: the size of the pages that the kernel takes for it
-    shared, mergeable: 1 where it is a file that others could map too; where ksmd may merge its pages
+    shared, mergeable: 1 if it is a file that others could map too; if ksmd may merge its pages
 
-    And beyond_bytes: of the process, what it has besides that; of what it shares with others, its part (Pss).
+    And beyond_bytes: the other memory of the process; of memory that it shares with others, its part (Pss).
     """
     mappings = list(_mappings(text))
     fitting = [
