@@ -165,9 +165,9 @@ def _hosts(host: str, testbed: TestbedOptions) -> list[str]:
 
 
 def _kept(store: Store, known: set[str]) -> bool:
-    """Whether a run that ended early measured anything, which is then kept as for a complete one.
+    """Store the results of a run that ended early, as for a complete one; returns whether it measured anything.
 
-    known: earlier runs, which are not meant
+    known: ids of earlier runs, which are ignored
     """
     measured = [entry.id for entry in store.experiments() if entry.id not in known and entry.ok]
     for id in measured:

@@ -91,7 +91,7 @@ class EndOrCut(EndWhileWriting):
 
 
 def _refuse_idle(guest: Guest, witness: Witness) -> None:
-    """Raises CannotDo if a cut would prove nothing, because the guest acknowledges nothing."""
+    """Raises CannotDo if a cut would prove nothing: the guest or a writer failed, or nothing was acknowledged."""
     if why := guest.cause_of_death():
         raise CannotDo(f"no power was cut: {why}")
     if witness.errors:

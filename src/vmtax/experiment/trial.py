@@ -150,7 +150,7 @@ def _void(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _apart(trials: Sequence[Trial]) -> tuple[str, ...]:
-    """A warning if trials that began together took unequal times."""
+    """A warning if the machines did not work at the same time for almost all of the time that counts."""
     share = overlap(map(Worked.of, trials))
     if share >= LEAST_OVERLAP or any(trial.status != "ok" for trial in trials):
         return ()

@@ -98,7 +98,7 @@ def describe(settings: DiskSettings) -> str:
     return " on ".join([form, *([] if system == "as-is" else [system]), *below])
 
 
-_NAMED = ("volume", "filesystem", "format", "preallocation")  # factors that `describe` names, so other texts need not
+_NAMED = ("volume", "filesystem", "format", "preallocation")  # parts of every description
 
 
 @dataclass

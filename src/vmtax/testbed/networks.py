@@ -18,7 +18,7 @@ from vmtax.testbed.session import CannotMeasure, There
 # MAC addresses of ends on a bridge that are not guests, which an uplink's card must know: the host layer's own end, the
 # peer, and the end on a second host.
 END_MAC, PEER_MAC, FAR_MAC = "52:54:00:76:76:01", "52:54:00:76:76:02", "52:54:00:76:76:03"
-# Constant text: the namespace and a regular address of one of its cards are arguments.
+# Constant text: the namespace and the parameters of `ip address del` stay arguments.
 DELETE_ADDRESS = (
     *("sh", "-c"),
     '! test -e "/run/netns/$1" || { space=$1; shift; ip -n "$space" address del "$@" 2> /dev/null; true; }',
