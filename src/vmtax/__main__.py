@@ -1,4 +1,4 @@
-"""`vmtax` and `python -m vmtax`."""
+"""The entry point of `vmtax` and `python -m vmtax`."""
 
 import gc
 import json
@@ -8,21 +8,21 @@ import sys
 
 from vmtax.system import streams
 
-LEAST_MEMORY = 200 * 10**6  # bytes of address space; with less, Python itself fails in ways that no program can explain
+LEAST_MEMORY = 200 * 10**6  # bytes of address space; with less, Python itself fails unpredictably
 
-# numpy's OpenBLAS would start a thread for each CPU, which nothing here needs; where a limit keeps it from doing so,
-# it sends SIGINT to its own process.
+# numpy's OpenBLAS would start a thread for each CPU, which is not needed; if a limit prevents that, it sends SIGINT to
+# its own process.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# pydantic would look through every installed package for plugins, which vmtax has none of.
+# pydantic would search every installed package for plugins; vmtax uses none.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
 
-# Imports make 100,000 objects that stay: to search these for garbage at every 700 takes a tenth of a short command.
+# Imports create 100,000 permanent objects: garbage collection after every 700 would take a tenth of a short command.
 gc.set_threshold(200_000)
 
 
 def main() -> None:
-    """Run the command line, which is imported only when no file that it opens can become a standard stream."""
+    """Run the command line, which is imported only once no file that it opens can become a standard stream."""
     streams.ready()
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:

@@ -1,4 +1,4 @@
-"""What the records of a run show: comparisons, rankings, scores, gains and sessions, each with its interval.
+"""Results of a run's records: comparisons, rankings, scores, gains and sessions, each with its interval.
 
-All functions are pure. They take stored records and return figures; how a figure is worded is for `report`.
+All functions are pure. They take stored records and return figures; `report` words them.
 """

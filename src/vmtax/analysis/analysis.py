@@ -1,4 +1,4 @@
-"""One experiment and all that its reports take from it, each part computed once, when it is first asked for."""
+"""The analysis of one experiment: everything that its reports use, each part computed once, when first needed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ RESULTS = tuple(field.name for field in fields(Results))
 class Analysis:
     """Pure, and as immutable as its experiment.
 
-    profile: the weights by which disks are scored besides the usual scores; requirements: what a disk must have to be
-    recommended; results: what another analysis of this experiment computed, which is not computed again
+    profile: weights for scoring disks besides the usual scores; requirements: what a disk must have to be recommended;
+    results: results of another analysis of this experiment, which are not computed again
     """
 
     def __init__(
@@ -57,11 +57,13 @@ class Analysis:
         if results is not None:
             by_profile = {"scores"} if profile is not None else set()
             known = {name: getattr(results, name) for name in RESULTS if name not in by_profile}
-            vars(self).update(known)  # where a cached property looks first
+            vars(self).update(known)  # where cached properties are looked up first
 
     @property
     def results(self) -> Results:
-        """What is worth keeping. Raises ValueError if a profile was asked for: its scores fit no other."""
+        """The results that are worth storing. Raises ValueError if there is a profile: its scores are of no use to
+        others.
+        """
         if self.profile is not None:
             raise ValueError("the results of a profile are not kept")
         return Results(**{name: getattr(self, name) for name in RESULTS})
@@ -76,12 +78,12 @@ class Analysis:
 
     @cached_property
     def sides(self) -> Sides | None:
-        """None where nothing is interleaved."""
+        """None if nothing is interleaved."""
         return sides_of(self.experiment)
 
     @cached_property
     def repeats(self) -> frozenset[str]:
-        """Names of the treatments that are another one's A/A."""
+        """Names of the treatments that are the A/A of another one."""
         return frozenset(t.name for t in self.experiment.treatments if t.repeats is not None)
 
     @cached_property
@@ -95,27 +97,27 @@ class Analysis:
         return frozenset(t.layer for t in self.experiment.treatments if t.name in self.emulated)
 
     def is_emulated(self, comparison: Comparison) -> bool:
-        """Either side is."""
+        """Whether either side is emulated."""
         return not self.emulated.isdisjoint((comparison.baseline, comparison.treatment))
 
     @cached_property
     def rounds(self) -> int:
-        """How many were begun."""
+        """How many rounds were begun."""
         return max((trial.round for trial in self.experiment.trials), default=0)
 
     @cached_property
     def schedules(self) -> Mapping[Case, Schedule]:
-        """How many iterations the pilot planned for each case; empty where the plan says it."""
+        """How many iterations the pilot planned for each case; empty if the plan sets them."""
         return iterations.of(self.experiment)
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """Those that count: all but the warm-up."""
+        """The trials that count: all except the warm-up."""
         return iterations.counted(self.experiment.trials, self.schedules)
 
     @cached_property
     def boot_numbers(self) -> Numbers:
-        """(metric, treatment) -> round -> the one number of that boot, in the metric's unit."""
+        """(metric, treatment) -> round -> the number of that boot, in the metric's unit."""
         return compare.boot_numbers(self.trials)
 
     @cached_property
@@ -126,7 +128,7 @@ class Analysis:
 
     @cached_property
     def medians(self) -> Mapping[tuple[Metric, str], float]:
-        """(metric, treatment) -> the median over rounds of each round's median: a boot is the unit (METHOD.md)."""
+        """(metric, treatment) -> the median over rounds of each round's median: the boot is the unit (METHOD.md)."""
         values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for trial in (*self.trials, *self.derived_trials):
             if trial.status == "ok":
@@ -136,14 +138,15 @@ class Analysis:
 
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """All of them, at the confidence that the plan's way of stopping allows."""
+        """All comparisons, at the confidence that the plan's stopping rule allows."""
         run = self.experiment
         return compare.comparisons(run.treatments, self.trials, run.boots, self.criteria.alpha, run.facts)
 
     @cached_property
     def derived_trials(self) -> tuple[Trial, ...]:
-        """Trials with what is derived from their measurements in the place of these; none of the others."""
-        # Of each machine by itself: where several work at once, one's CPU time is not set against the bytes of all.
+        """Trials that have derived measurements, with these instead of their own; no other trials."""
+        # For each machine separately: if several work at once, the CPU time of one must not be divided by the bytes of
+        # all.
         derived = [
             replace(trial, measurements=WORKLOADS[trial.workload].derived(trial.measurements))
             for trial in self.experiment.trials
@@ -154,13 +157,13 @@ class Analysis:
 
     @cached_property
     def derived_comparisons(self) -> tuple[Comparison, ...]:
-        """Of what is derived, in the words of `comparisons`."""
+        """Comparisons of derived measurements, in the format of `comparisons`."""
         run = self.experiment
         return compare.comparisons(run.treatments, self.derived_trials, run.boots, self.criteria.alpha, run.facts)
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
-        """Of all warnings, each once with the figures that it is about; the gravest first."""
+        """The causes of all warnings, each once with the figures that it affects; the most serious first."""
         return notices.causes(self.experiment, self.comparisons)
 
     @cached_property
@@ -170,7 +173,7 @@ class Analysis:
 
     @cached_property
     def headline_metrics(self) -> Mapping[str, Metric]:
-        """Workload -> the one metric that stands for it, of those that were compared."""
+        """Workload -> the metric that represents it, among those that were compared."""
         by_workload: dict[str, list[Metric]] = defaultdict(list)
         for metric in dict.fromkeys(comparison.metric for comparison in self.comparisons):
             by_workload[metric.workload].append(metric)
@@ -183,49 +186,49 @@ class Analysis:
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """The answers to the plan's question; none where it asks nothing."""
+        """The answers to the plan's question; empty if it has none."""
         asked = (c for c in self.comparisons if c.metric.name in self.criteria.primary)
         return self.stopping.decisions([c for c in asked if c.treatment not in self.repeats])
 
     @cached_property
     def rankings(self) -> tuple[Ranking, ...]:
-        """Of every metric; primary metrics first."""
+        """Rankings for every metric; primary metrics first."""
         return rankings.rankings(self.experiment.treatments, self.boot_numbers, self.criteria)
 
     @cached_property
     def primary_rankings(self) -> tuple[Ranking, ...]:
-        """Of the primary metrics alone, which is much less work; those of a host's own disks last."""
+        """Rankings for the primary metrics only, which is much less work; those of a host's own disks come last."""
         found = rankings.rankings(self.experiment.treatments, self.primary_numbers, self.criteria)
         return tuple(sorted(found, key=lambda ranking: ranking.layer == "host"))
 
     @cached_property
     def factor_effects(self) -> tuple[FactorEffect, ...]:
-        """Of the primary metrics, for every layer in which two factors or more differ."""
+        """Effects on the primary metrics, for every layer in which at least two factors vary."""
         return rankings.factor_effects(self.experiment.treatments, self.primary_numbers, self.criteria)
 
     @cached_property
     def scores(self) -> Scores:
-        """Storage scores: the article's, and that of the profile."""
+        """Storage scores: the article's, and the profile's."""
         return scores.scores(self.experiment.treatments, self.boot_numbers, self.criteria, self.profile)
 
     @cached_property
     def gains(self) -> tuple[Gain, ...]:
-        """What queue depth gains each disk, and what its first write loses."""
+        """The gain from queue depth, and the loss of the first write, for each disk."""
         return gains.gains(self.experiment.treatments, self.boot_numbers, self.criteria.alpha)
 
     @cached_property
     def exits(self) -> tuple[Exits, ...]:
-        """How often each guest left to KVM in each case; of none that ran no command."""
+        """How often each guest exited to KVM in each case; without guests that ran no command."""
         return exits(self.experiment, self.trials)
 
     @cached_property
     def ledger(self) -> tuple[Ledger, ...]:
-        """Who used the host's CPU in each case; of a run whose version read none there are none."""
+        """Who used the host's CPU in each case; empty for a run whose version read none."""
         return ledgers(self.experiment, self.trials)
 
     @cached_property
     def disk_features(self) -> Mapping[str, tuple[Feature, ...]]:
-        """Treatment -> what the run found that its disk can do; empty of a run that did not look."""
+        """Treatment -> what the run found out about its disk's features; empty if it did not check them."""
         from vmtax.design.features import Feature
 
         disk = (self.experiment.facts.get("host") or {}).get("disk") or {}
@@ -234,13 +237,13 @@ class Analysis:
 
     @cached_property
     def survival(self) -> Survival | None:
-        """What survived when the power went; None of a run that did not try it."""
+        """What survived when the power was cut; None for a run that did not try it."""
         return survival(self.experiment, self.disk_features)
 
     def first_treatments(self, side: str = "") -> dict[str, Treatment]:
         """Layer -> its first treatment, which has the baseline levels; layers from the host upward.
 
-        Of one side; two QEMUs of one host have its layer in common.
+        For one side; two QEMUs of one host share its layer.
         """
         found: dict[str, Treatment] = {}
         for treatment in sorted(self.experiment.treatments, key=lambda treatment: treatment.side != side):

@@ -1,4 +1,4 @@
-"""Several machines that do the same work at the same time: what they reach together, and how evenly. Pure."""
+"""Several machines that do the same work at the same time: their total, and how evenly they share it. Pure."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ from vmtax.design.guest import GuestSettings
 from vmtax.design.iterations import RATES, Case, Schedule
 from vmtax.design.topology import Worked, machines_at_once, overlap
 
-COUNT = GuestSettings.factors()["count"].name  # the factor in which a treatment differs from its machine alone
+# Factor that distinguishes a treatment from the one with a single machine
+COUNT = GuestSettings.factors()["count"].name
 TAIL = "p99_seconds"
-# Readings of a trial.
+# Names of a trial's readings.
 STEAL, SOFT_IRQ, BEYOND = "clock.steal_seconds", "clock.soft_irq", "memory.beyond_bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """What one of several machines had; medians over rounds."""
+    """The results of one of several machines; medians over rounds."""
 
     value: float  # in the metric's unit
-    tail: float | None  # seconds that 99 of 100 operations took at most; None: not measured
-    steal: float | None  # CPUs that it wanted and did not get, on average; None: its kernel has no such counter
-    soft_irq: float | None  # CPUs that its kernel's soft interrupts took, on average; None: not read
-    beyond: float | None  # bytes that its hypervisor has beyond the guest's memory; None: it has none
+    tail: float | None  # seconds within which 99 of 100 operations finished; None: not measured
+    steal: float | None  # CPUs that it wanted and did not get, on average; None: not counted by its kernel
+    soft_irq: float | None  # CPUs used by its kernel's soft interrupts, on average; None: not read
+    beyond: float | None  # bytes of its hypervisor beyond the guest's memory; None: not read
 
 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
-    """One figure of one treatment with several machines: a rate, or where that is given the latency of 99 of 100."""
+    """One figure of one treatment with several machines: a rate or, at a fixed rate, the latency of 99 of 100."""
 
     treatment: Treatment
     metric: Metric
     each: Mapping[str, Each]  # by machine
-    together: float  # median over rounds of the sum of all machines; of latencies, of the worst
+    together: float  # median over rounds of the machines' sum; for latencies, of the worst machine
     alone: float | None  # of the treatment with one machine and otherwise equal levels; None: not measured
-    fairness: float | None  # Jain's index: median over rounds; 1 is even, 1/n is one machine that has all; of rates
-    overlap: float  # the smallest share of what counts in which all machines worked
-    host_cpus: float | None  # that were busy on the host under test, on average; None: not read
+    # Jain's index of rates, median over rounds; 1 is even, 1/n means that one machine has everything
+    fairness: float | None
+    overlap: float  # the smallest share of the time that counts in which all machines worked
+    host_cpus: float | None  # busy CPUs of the host under test, on average; None: not read
 
     @property
     def share_of_ideal(self) -> float | None:
-        """The total as a share of what as many machines reach alone; of latencies, alone as a share of together.
+        """The total as a share of that many machines' rates alone; for latencies, alone as a share of together.
 
         None without `alone`.
         """
@@ -68,20 +70,20 @@ class LastReady:
 
 
 def fairness(rates: Sequence[float]) -> float:
-    """(sum x)² / (n · sum x²), between 1/n and 1 (Jain, Chiu and Hawe 1984, DEC-TR-301); 1 where all are 0."""
+    """(sum x)² / (n · sum x²), between 1/n and 1 (Jain, Chiu and Hawe 1984, DEC-TR-301); 1 if all are 0."""
     most = max(rates)
     if most <= 0:
         return 1.0
-    shares = [rate / most for rate in rates]  # so that no square is too small or too large for a number
+    shares = [rate / most for rate in rates]  # so that no square overflows or underflows
     return math.fsum(shares) ** 2 / (len(shares) * math.fsum(share * share for share in shares))
 
 
 def at_once(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple[AtOnce, ...]:
     """The first figure of every case of every treatment with several machines, in the order of treatments and cases.
 
-    What one of them failed to do counts for none: the others had more of the host.
+    If one machine failed, the execution counts for none: the others had more of the host.
 
-    schedules: of a run that planned its iterations; its warm-up does not count
+    schedules: for a run that planned its iterations; its warm-up does not count
     """
     several = _several(experiment)
     if not several:
@@ -100,10 +102,11 @@ def at_once(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple
 
 
 def last_ready(experiment: Experiment) -> tuple[LastReady, ...]:
-    """One for each treatment with several guests, in their order; not of nested ones on emulated KVM, which are booted
-    one after the other.
+    """One for each treatment with several guests, in their order; not for nested guests on emulated KVM, which boot in
+    turn.
     """
-    measured = {(trial.treatment, trial.machine) for trial in experiment.trials}  # not those that carry others
+    # Without machines that only carry others
+    measured = {(trial.treatment, trial.machine) for trial in experiment.trials}
     boots: dict[str, dict[int, dict[str, Boot]]] = defaultdict(lambda: defaultdict(dict))
     in_turn = {boot.treatment for boot in experiment.boots if boot.emulated and boot.path.count("/") > 1}
     for boot in experiment.boots:
@@ -126,7 +129,7 @@ def last_ready(experiment: Experiment) -> tuple[LastReady, ...]:
 
 
 def _several(experiment: Experiment) -> list[Treatment]:
-    """The treatments with several machines, each once."""
+    """The treatments with several machines, without their A/A."""
     return [t for t in experiment.treatments if t.repeats is None and machines_at_once(t) not in (None, 1)]
 
 
@@ -134,7 +137,7 @@ def _several(experiment: Experiment) -> list[Treatment]:
 class _Execution:
     """One execution of a case on all machines of a treatment."""
 
-    values: dict[str, float] = field(default_factory=dict)  # by machine, of one metric
+    values: dict[str, float] = field(default_factory=dict)  # of one metric, by machine
     trials: dict[str, Trial] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -158,7 +161,7 @@ def _rates(trials: Iterable[Trial]) -> _Rates:
 
 
 def _first_of_cases(rates: Mapping[Metric, _Executions]) -> Iterator[tuple[Metric, _Executions]]:
-    """Operations a second; what of bytes a second is the same again is left out."""
+    """Operations per second; bytes per second that express the same are left out."""
     cases = set()
     for metric, executions in rates.items():
         if (metric.workload, metric.case) not in cases:
@@ -167,7 +170,7 @@ def _first_of_cases(rates: Mapping[Metric, _Executions]) -> Iterator[tuple[Metri
 
 
 def _of(treatment: Treatment, metric: Metric, whole: _Executions, alone: float | None) -> AtOnce:
-    """`whole`: the executions that have a result of every machine."""
+    """`whole`: the executions in which every machine has a result."""
 
     is_rate = metric.better == "higher"
 
@@ -201,7 +204,7 @@ def _tail(trial: Trial) -> float | None:
 
 
 def _cpus(trial: Trial, reading: str) -> float | None:
-    """What a reading of core-seconds of its machine makes of CPUs, on average."""
+    """A reading of core-seconds as a number of CPUs, on average."""
     seconds = trial.readings.get(trial.machine, {}).get(reading)
     return None if seconds is None or trial.wall_seconds <= 0 else seconds / trial.wall_seconds
 
@@ -212,7 +215,7 @@ def _busy(trial: Trial) -> float | None:
 
 
 def _by_round(values: Mapping[tuple[int, int], float]) -> float | None:
-    """The median over rounds of each round's median, for a boot is the unit; None without any value."""
+    """The median over rounds of each round's median, because the boot is the unit; None if there is no value."""
     rounds: dict[int, list[float]] = defaultdict(list)
     for (number, _), value in values.items():
         rounds[number].append(value)
@@ -220,7 +223,7 @@ def _by_round(values: Mapping[tuple[int, int], float]) -> float | None:
 
 
 def _alone(treatment: Treatment, metric: Metric, others: Iterable[Treatment], rates: _Rates) -> float | None:
-    """The same rate of one machine with otherwise equal levels."""
+    """The same rate for one machine with otherwise equal levels."""
     for other in _single(treatment, others):
         executions = rates.get(other.name, {}).get(metric)
         if executions:
@@ -232,7 +235,7 @@ def _single(treatment: Treatment, others: Iterable[Treatment]) -> Iterator[Treat
     for other in others:
         if (other.layer, other.side, other.repeats) != (treatment.layer, treatment.side, None):
             continue
-        # A host's only set of processes does not name the factor.
+        # The treatment with a single set of processes on the host does not name the factor.
         differing = {name for name in treatment.levels if treatment.levels[name] != other.levels.get(name)}
         if machines_at_once(other) == 1 and differing == {COUNT}:
             yield other

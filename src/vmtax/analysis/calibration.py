@@ -1,4 +1,4 @@
-"""What precision a machine can reach, and in how long: from runs that set a guest against itself. Pure."""
+"""The precision that a machine can reach, and the time it takes, from runs that compare a guest with itself. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TARGETS = (0.01, 0.02, 0.05)  # half-widths, as fractions
 
 
 class CannotCalibrate(BadInput):
-    """A plan or a run that holds no guest against itself; the text says what does."""
+    """A plan or run without a guest that is compared with itself; the text says which have one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A half-width, and what reaching it takes here."""
+    """A half-width, and what it takes to reach it here."""
 
     half_width: float  # fraction
     rounds: int
@@ -36,33 +36,33 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """One primary metric of the guest against itself."""
+    """One primary metric of the guest compared with itself."""
 
     metric: Metric
-    cv: float | None  # of one run, as a fraction, such as makes this half-width; None with too few rounds
+    cv: float | None  # of one run, as a fraction, calculated from the half-width; None if there are too few rounds
     half_width: float | None  # of the interval that was reached, fraction
     rounds: int
-    targets: tuple[Target, ...]  # for TARGETS; () with too few rounds
-    between: BetweenSessions | None  # of the level, over all calibrations that are alike; None: too few
+    targets: tuple[Target, ...]  # for TARGETS; () if there are too few rounds
+    between: BetweenSessions | None  # of the level, over all similar calibrations; None: too few
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """One run of `vmtax calibrate`, with what the earlier ones of this machine add."""
+    """One run of `vmtax calibrate`, with information from earlier ones of this machine."""
 
     experiment: Experiment
     seconds_per_round: float
     metrics: tuple[Reach, ...]  # primary, in the plan's order
-    sessions: int  # calibrations that are alike, this one included
+    sessions: int  # similar calibrations, including this one
 
     @property
     def emulated(self) -> bool:
-        """Its guest, or its host, ran on an emulated CPU."""
+        """Whether its guest, or its host, ran on an emulated CPU."""
         return bool(emulated_treatments(self.experiment))
 
 
 def plan_of(plan: Plan, seconds: float) -> Plan:
-    """The same work as `plan` on one guest treatment against itself alone, for so long. Raises CannotCalibrate."""
+    """The same work as `plan`, for one guest treatment compared with itself, for that time. Raises CannotCalibrate."""
     layer = next((layer for layer in ("vm", "nested") if layer in plan.layers), None)
     if layer is None:
         raise CannotCalibrate(f"plan {plan.name} has no guest: a plan with layer vm or nested can be calibrated for")
@@ -89,7 +89,7 @@ def plan_of(plan: Plan, seconds: float) -> Plan:
 
 
 def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibration:
-    """What `experiment` shows; `earlier`: whatever the store has. Raises CannotCalibrate for a run without an A/A."""
+    """The results of `experiment`; `earlier`: other stored runs. Raises CannotCalibrate for a run without an A/A."""
     again = next((treatment for treatment in experiment.treatments if treatment.repeats is not None), None)
     if experiment.name != CALIBRATE or again is None or again.repeats is None or not experiment.trials:
         raise CannotCalibrate(
@@ -122,8 +122,8 @@ def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibr
 
 
 def _cv(half_width: float, rounds: int) -> float:
-    """Coefficient of variation of one run that gives a 95 % interval of this half-width over `rounds` differences, by
-    Student's t.
+    """The coefficient of variation of one run for which a 95 % interval over `rounds` differences has this half-width,
+    by Student's t.
     """
     from scipy.special import stdtrit
 
@@ -131,7 +131,7 @@ def _cv(half_width: float, rounds: int) -> float:
 
 
 def _targets(cv: float | None, seconds: float) -> tuple[Target, ...]:
-    """A precise run has at least as many rounds as its first look."""
+    """A run with a precision rule has at least as many rounds as its first look."""
     if cv is None:
         return ()
     fewest = PrecisionRule(1.0).first
@@ -140,7 +140,9 @@ def _targets(cv: float | None, seconds: float) -> tuple[Target, ...]:
 
 
 def _seconds_per_round(experiment: Experiment) -> float:
-    """Median over rounds, from the first trial of one to that of the next: a pause of the run is in one only."""
+    """Median over rounds of the time from one round's first trial to the next round's; a pause affects only one of
+    them.
+    """
     begins: dict[int, float] = {}
     for trial in experiment.trials:
         begins[trial.round] = min(begins.get(trial.round, math.inf), trial.started)

@@ -1,4 +1,4 @@
-"""From records to comparisons: which treatments are set side by side, and what may be said of them. Pure functions."""
+"""Compare treatments: which pairs are compared, and what can be said about them. Pure functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vmtax.design.treatments import host_levels
 from vmtax.stats.arrays import np
 from vmtax.workload.words import may_be_zero
 
-# (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
+# (metric, treatment name) -> round -> values of that round, or the single number to which they were reduced.
 Side = tuple[Metric, str]
 Numbers = Mapping[Side, Mapping[int, float]]
 BOOT = ("boot", "")  # workload and case
@@ -33,20 +33,23 @@ PERCENTILE = re.compile(r"\.p\d+_seconds$")
 
 @dataclass(slots=True)
 class _Records:
-    """Trials and boots, grouped in one pass."""
+    """Trials and boots, grouped in a single pass."""
 
     values: dict[Side, dict[int, list[float]]] = field(default_factory=dict)
-    source: dict[Metric, tuple[str, str]] = field(default_factory=dict)  # metric -> (workload, case); keeps the order
-    # (treatment, workload, case) -> round -> the first trial that has no result there
+    # Metric -> (workload, case), in order of appearance
+    source: dict[Metric, tuple[str, str]] = field(default_factory=dict)
+    # (treatment, workload, case) -> round -> the first trial without a result there
     failures: dict[tuple[str, str, str], dict[int, Trial]] = field(default_factory=lambda: defaultdict(dict))
     boots: dict[str, list[Boot]] = field(default_factory=lambda: defaultdict(list))
     treatments: dict[str, Treatment] = field(default_factory=dict)  # by name
     emulated: frozenset[str] = frozenset()  # names of treatments
-    on_emulated_hosts: frozenset[str] = frozenset()  # those of them whose host itself is
-    positions: dict[tuple[int, str], int] = field(default_factory=dict)  # round, treatment name -> place in its order
+    on_emulated_hosts: frozenset[str] = frozenset()  # names of treatments whose host itself is emulated
+    # Round, treatment name -> position in its order
+    positions: dict[tuple[int, str], int] = field(default_factory=dict)
     last_round: int = 0
     memory_rate: float | None = None  # of the host, in B/s
-    of_boots: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)  # treatment name -> of all its figures
+    # Treatment name -> notices about all its figures
+    of_boots: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +69,10 @@ def comparisons(
 ) -> tuple[Comparison, ...]:
     """Every contrast of every metric, metrics in order of appearance, contrasts in the order of `contrasts`.
 
-    Only trials with status "ok" count; warm-up is left out beforehand. Several values of one (round,
-    treatment, metric) are first reduced to one, for a boot is the unit. A metric that one side does not have by design
-    (a host has no boot time) gives no comparison; one that failed there gives a comparison without rounds, whose ratio
-    is NaN and whose notices say why.
+    Only trials with status "ok" count; warm-up has been removed by the caller. Several values of one (round, treatment,
+    metric) are first reduced to one, because the boot is the unit. A metric that one side does not have by design (a
+    host has no boot time) yields no comparison; one that failed there yields a comparison without rounds, whose ratio
+    is NaN and whose notices give the reason.
 
     facts: by machine path; they show which host under test is itself emulated
     """
@@ -86,27 +89,27 @@ def comparisons(
 
 
 def boot_numbers(trials: Sequence[Trial]) -> Numbers:
-    """(metric, treatment) -> round -> the one number of that boot, above 0, in the metric's unit."""
+    """(metric, treatment) -> round -> the number of that boot, above 0, in the metric's unit."""
     return {side: _reduce(rounds).numbers for side, rounds in _group(trials, ()).values.items()}
 
 
 def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
     """Pairs (baseline, treatment) of names that are worth comparing, each once.
 
-    Where sides are interleaved, first of all each treatment of the other side against the same on the plan's own. Then
+    If sides are interleaved, each treatment of the other side comes first, against the same one on the plan's own. Then
     within each side, across layers with equal levels: vm against host, nested against vm ("nesting adds"), nested
-    against host. Within a layer: each treatment against the layer's first, which has the baseline levels. Of a repeat
+    against host. Within a layer: each treatment against the layer's first, which has the baseline levels. For a repeat
     only the A/A.
     """
     by_layer: dict[tuple[str, str], list[Treatment]] = defaultdict(list)
     for treatment in treatments:
         if treatment.repeats is None:
             by_layer[treatment.layer, treatment.side].append(treatment)
-    pairs: dict[tuple[str, str], None] = dict.fromkeys(side_contrasts(treatments))  # a dict keeps the order
+    pairs: dict[tuple[str, str], None] = dict.fromkeys(side_contrasts(treatments))  # dicts keep the order
     for upper, lower in (("vm", "host"), ("nested", "vm"), ("nested", "host")):
         for side in dict.fromkeys(treatment.side for treatment in treatments):
             for treatment in by_layer[upper, side]:
-                # Two QEMUs of one host have its layer in common.
+                # Two QEMUs of one host share its layer.
                 baseline = _counterpart(treatment, by_layer[lower, side] or by_layer[lower, ""])
                 if baseline is not None:
                     pairs[baseline.name, treatment.name] = None
@@ -120,7 +123,7 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
 
 
 def side_contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
-    """Pairs (name on the plan's own side, name of the same on the other), in the order of the treatments."""
+    """Pairs (name on the plan's own side, name on the other side), in the order of the treatments."""
     own = [treatment for treatment in treatments if not treatment.side and treatment.repeats is None]
     others = [treatment for treatment in treatments if treatment.side and treatment.repeats is None]
     return tuple(
@@ -160,17 +163,18 @@ def as_times(
 
 
 def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:
-    """The treatment of a lower layer with the same levels. A host has its disk's only; or the plain one serves.
+    """The treatment of a lower layer with the same levels. A host has only its disk's levels; otherwise the plain one
+    is used.
 
-    None where the number of machines differs, for four guests at once do other work than one; or where the host is
-    booted in another way.
+    None if the number of machines differs, because four guests at once do other work than one; or if the host is booted
+    differently.
     """
     candidates = [each for each in candidates if machines_at_once(each) == machines_at_once(treatment)]
     candidates = [each for each in candidates if of_boot(each) == of_boot(treatment)]
     for candidate in candidates:
         if candidate.layer == "host":
             alike = dict(candidate.levels) == host_levels(treatment.levels)
-        else:  # what one of the layers does not have does not tell them apart, as the disk of a nested guest
+        else:  # levels that one of the layers does not have, such as a nested guest's disk, do not count
             alike = all(candidate.levels.get(name, level) == level for name, level in treatment.levels.items())
         if alike:
             return candidate
@@ -199,8 +203,9 @@ def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
 
 
 def _without_ratio(trials: Sequence[Trial]) -> frozenset[Metric]:
-    """Metrics that were truly 0 somewhere. The ratio of the other rounds would be one of rounds chosen by their result:
-    where one of ten loses a datagram, of that one."""
+    """Metrics that were exactly 0 somewhere. A ratio of the other rounds would select rounds by their result: if one
+    round in ten loses a datagram, it would describe only that round.
+    """
     zeros = {one.metric for trial in trials if trial.status == "ok" for one in trial.measurements if one.value == 0}
     return frozenset(filter(may_be_zero, zeros))
 
@@ -225,7 +230,7 @@ def _compare(
     records: _Records,
     alpha: float,
 ) -> Comparison | None:
-    """One comparison; None where a side has neither a value of this metric nor a failure that explains it."""
+    """One comparison; None if a side has neither a value of this metric nor a failure that explains its absence."""
     names = (baseline, treatment)
     failed = {name: records.failures.get((name, *records.source[metric]), {}) for name in names}
     reduced = {name: sides.get((metric, name)) for name in names}
@@ -281,7 +286,7 @@ def _ratio(
 
 
 def _figures(result: stats.PairedRatio | None) -> dict[str, Any]:
-    """The fields of a comparison that are numbers."""
+    """The numeric fields of a comparison."""
     if result is None:
         return {"ratio": math.nan, "low": None, "high": None, "rounds": 0}
     return {
@@ -310,7 +315,7 @@ def _verdict(better: Better, result: stats.PairedRatio | None) -> Verdict:
 
 
 def _two_hosts(baseline: str, treatment: str) -> Iterator[Notice]:
-    """One machine's drift is in both sides of a contrast; two machines drift each by itself."""
+    """The drift of one machine affects both sides of a contrast; two machines drift independently."""
     if baseline != treatment and is_host(treatment):
         yield Notice("two-hosts", MEANINGS["two-hosts"].cause)
 
@@ -318,7 +323,7 @@ def _two_hosts(baseline: str, treatment: str) -> Iterator[Notice]:
 def _missing(
     metric: Metric, have: Mapping[str, _Reduced], failed: Mapping[str, Mapping[int, Trial]], last_round: int
 ) -> Iterator[Notice]:
-    """Rounds without a result on one side. The last round may be still under way: there only failures count."""
+    """Rounds without a result on one side. The last round may still be in progress: there only failures count."""
     present = {name: side.numbers.keys() | set(side.unusable) for name, side in have.items()}
     tried = set().union(*present.values(), *failed.values())
     for name, rounds in present.items():
@@ -328,7 +333,8 @@ def _missing(
             if number in failed[name]:
                 causes[of_failure(failed[name][number])].append(number)
             elif PERCENTILE.search(metric.name):
-                # Below a number of operations a percentile is not reported: it would rest on a few of them.
+                # Below a minimum number of operations, a percentile is not reported, because it would depend on a few
+                # of them.
                 causes[Notice("few-operations", f"{name} did too few operations for this percentile")].append(number)
             else:
                 causes[Notice("missing-rounds", f"{name} has no result")].append(number)
@@ -349,7 +355,7 @@ def _not_positive(have: Mapping[str, _Reduced]) -> Iterator[Notice]:
 
 
 def _memory_rate(sides: Mapping[Side, _Reduced], treatments: Mapping[str, Treatment]) -> float | None:
-    """The most that any host of this run moves in memory, in B/s."""
+    """The highest memory bandwidth of any host of this run, in B/s."""
     rates = [
         statistics.median(side.numbers.values())
         for (metric, name), side in sides.items()
@@ -362,7 +368,7 @@ def _memory_rate(sides: Mapping[Side, _Reduced], treatments: Mapping[str, Treatm
 
 
 def _of_boots(records: _Records) -> Iterator[tuple[str, tuple[Notice, ...]]]:
-    """Treatment name -> what its boots say of all its figures."""
+    """Treatment name -> notices from its boots about all its figures."""
     for name in records.treatments:
         boots = records.boots.get(name, ())
         found = []

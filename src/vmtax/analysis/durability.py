@@ -1,10 +1,10 @@
-"""What survived when the power went, for each configuration: counts, their bounds, and what they show. Pure.
+"""What survived when the power was cut, for each configuration: counts, their bounds, and conclusions. Pure.
 
-A trial of one end (of ENDS) counts states of a guest's disk, and in how many of them a writer had lost what it had
-acknowledged. A loss in any of them shows that a configuration is not durable: what does not
-outlive its QEMU does not outlive the host's power either. That it is durable is never proved; it counts as shown after
-enough states without a loss, if the trial can notice one, and if documentation does not say the opposite: what is not
-modelled may still lose.
+A trial of one kind of end (of ENDS) counts states of a guest's disk, and in how many of them a writer had lost what it
+had acknowledged. A loss in any of them shows that a configuration is not durable: data that does not survive its QEMU
+does not survive a power cut of the host either. Durability is never proved; it counts as shown after enough states
+without a loss, if the trial can detect losses, and if documentation does not say the opposite: layers that are not
+modelled may still lose data.
 """
 
 from __future__ import annotations
@@ -31,30 +31,31 @@ from vmtax.workload.durability import (
     STATES,
 )
 
-FEATURE = "durable"  # of design.features.FEATURES
-MOST_NAMES = 3  # in one sentence
+FEATURE = "durable"  # in design.features.FEATURES
+MOST_NAMES = 3  # per sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the trials of one configuration show."""
+    """The trials of one configuration, and what they show."""
 
-    treatment: str  # Treatment.name; its A/A is counted with it
+    treatment: str  # Treatment.name; its A/A is included
     ends: tuple[End, ...]  # those that were tried, in the order of ENDS
     failed: int  # trials without a result
-    documented: Feature  # what documentation says of it
-    below: bool  # what is documented to lose data is not in QEMU but below the image, of which a power cut has nothing
+    documented: Feature  # what documentation says about it
+    # The documented loss is not in QEMU but below the image, which a power cut of the image does not affect
+    below: bool
     state: State  # "yes", "no", "not shown"
     reason: str  # for `state`, one line without a full stop
-    options: str = ""  # with which the guest mounted its file system, beside the usual ones
+    options: str = ""  # non-default options with which the guest mounted its file system
 
     def end(self, name: str) -> End | None:
-        """One kind of end; None where it was not tried."""
+        """One kind of end; None if it was not tried."""
         return next((end for end in self.ends if end.end == name), None)
 
     @property
     def modelled(self) -> End | None:
-        """The states in which a loss as documented would show; None: there are none."""
+        """The end in whose states the documented loss would show; None: there is none."""
         end = self.end(_showing(self.ends, below=self.below))
         return end if end is not None and end.count.states else None
 
@@ -69,13 +70,15 @@ class Evidence:
 
     @property
     def proves_nothing(self) -> bool:
-        """A power cut was tried in which even the control lost nothing, so that no loss would have been noticed."""
+        """Whether a power cut was tried in which even the control lost nothing, so that no loss would have been
+        detected.
+        """
         end = self.end(STACK_CUT) or self.end(POWER_CUT) or self.end(REAL_CUT)
         return end is not None and end.count.states > 0 and not end.control_lost and not self.has_loss
 
     @property
     def is_short(self) -> bool:
-        """Whether nothing but more states is missing to show that it is durable."""
+        """Whether only more states are needed to show that it is durable."""
         end = self.modelled
         enough = end is None or not end.control_lost or end.count.states >= NEEDED_STATES
         return self.documented.state != "no" and not self.has_loss and not enough
@@ -87,16 +90,16 @@ class Evidence:
         return self.documented.state == "no" and end is not None and end.count.states >= NEEDED_STATES
 
     def doubted(self, why: str) -> Evidence:
-        """The same where the run's trials show that they may not notice a loss."""
+        """The same, with the doubt that the run's trials may not detect losses."""
         if self.state != "yes":
             return self
         return replace(self, state="not shown", reason=f"{self.reason}; but {why} either, which had to lose data")
 
     @property
     def disagreement(self) -> str:
-        """How trial and documentation contradict each other, as a sentence; "" where they do not.
+        """How trial and documentation contradict each other, as a sentence; "" if they do not.
 
-        Documentation says nothing of a file system that is mounted otherwise than usual.
+        Documentation does not cover a file system that is mounted with unusual options.
         """
         if self.options:
             return ""
@@ -110,7 +113,7 @@ class Evidence:
 
     @property
     def feature(self) -> Feature:
-        """The answer that a choice may rest on: by trial where it shows something, else as documented, with why."""
+        """The answer for recommendations: by trial if it shows something, otherwise as documented, with the reason."""
         if self.state != "not shown" and not (self.options and self.has_loss):
             return Feature(FEATURE, self.state, BY_TRIAL, self.reason)
         known = self.documented
@@ -120,12 +123,12 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """What the trials of a run show."""
+    """The trials of a run, and what they show."""
 
     evidence: tuple[Evidence, ...]  # in the order of the run's treatments
 
     def named(self, treatment: str) -> Evidence | None:
-        """Of one configuration; None where it was not tried."""
+        """The evidence for one configuration; None if it was not tried."""
         return next((one for one in self.evidence if one.treatment == treatment), None)
 
     def of(self, state: State) -> tuple[Evidence, ...]:
@@ -140,17 +143,17 @@ class Survival:
 
     @property
     def must_lose(self) -> tuple[Evidence, ...]:
-        """The positive controls: what documentation calls not durable."""
+        """The positive controls: configurations that documentation calls not durable."""
         return tuple(one for one in self.evidence if one.documented.state == "no")
 
     @property
     def disagreements(self) -> tuple[str, ...]:
-        """Sentences about those whose trial contradicts the documentation."""
+        """Sentences about configurations whose trial contradicts the documentation."""
         return tuple(one.disagreement for one in self.evidence if one.disagreement)
 
     @property
     def proof(self) -> str:
-        """Whether the configurations that had to lose did, as a sentence."""
+        """Whether the configurations that had to lose data did, as a sentence."""
         must, losing = self.must_lose, [one.treatment for one in self.must_lose if one.has_loss]
         if losing:
             return f"As documentation says, {_listed(losing)} lost data: the trials notice what a configuration loses."
@@ -169,23 +172,23 @@ class Survival:
 
     @property
     def shows_losses(self) -> bool:
-        """Whether a configuration that had to lose did."""
+        """Whether a configuration that had to lose data did."""
         return any(one.has_loss for one in self.must_lose)
 
     @property
     def blind(self) -> tuple[Evidence, ...]:
-        """Those whose own control lost nothing, so that their trial proves nothing."""
+        """Configurations whose own control lost nothing, so that their trial proves nothing."""
         return tuple(one for one in self.evidence if one.proves_nothing)
 
 
 def survival(run: Experiment, recorded: Mapping[str, Sequence[Feature]]) -> Survival | None:
-    """None of a run without a result of such a trial.
+    """None for a run without a result of such a trial.
 
-    recorded: what the run found of each treatment's features, which says more of its durability than its settings do
+    recorded: what the run found out about each treatment's features, which is more reliable than its settings
     """
     names = {treatment.name: treatment.repeats or treatment.name for treatment in run.treatments}
     options = _mount_options(run)
-    # Where a trial was done again, because its machine was lost the first time, only the last time counts.
+    # If a trial was repeated because its machine was lost the first time, only the last attempt counts.
     trials = {
         (t.round, t.treatment, t.case, t.iteration, t.machine): t
         for t in run.trials
@@ -207,18 +210,18 @@ def survival(run: Experiment, recorded: Mapping[str, Sequence[Feature]]) -> Surv
 
 
 def documented(treatment: Treatment, recorded: Sequence[Feature]) -> Feature:
-    """As the run found it; of a run that did not look, as its settings are documented."""
+    """As the run determined it; for a run that did not check it, as documented for its settings."""
     found = next((feature for feature in recorded if feature.name == FEATURE), None)
     if found is not None:
         return found
     try:
         return documented_durability(DiskSettings.of(treatment.levels))
-    except UnknownLevel as error:  # of a run of another version
+    except UnknownLevel as error:  # a run of another version has it
         return Feature(FEATURE, "not tried", "documented", str(error))
 
 
 def _mount_options(run: Experiment) -> str:
-    """With which the plan has guests mount their file system; it may promise less with them."""
+    """The plan's mount options for guests' file systems, which may weaken their guarantees."""
     for choice in run.plan.get("workloads") or ():
         parameters = choice.get("parameters") if isinstance(choice, dict) and choice.get("name") == NAME else None
         if isinstance(parameters, dict):
@@ -245,7 +248,7 @@ def _evidence(treatment: Treatment, trials: Sequence[Trial], recorded: Sequence[
 
 
 def _judged(ends: Sequence[End], known: Feature, *, below: bool) -> tuple[State, str]:
-    """The answer, and one reason."""
+    """The answer with one reason."""
     losing = [end for end in ends if end.has_loss]
     if losing:
         return "no", max(losing, key=lambda end: (end.end != KILLED, end.count.low)).sentence
@@ -270,7 +273,7 @@ def _judged(ends: Sequence[End], known: Feature, *, below: bool) -> tuple[State,
 
 
 def _showing(ends: Sequence[End], *, below: bool) -> str:
-    """The kind of end in which a loss as documented would show. That of a whole host shows every loss."""
+    """The kind of end in which the documented loss would show. A cut of the whole host shows every loss."""
     whole = next((end.end for end in ends if end.end in (STACK_CUT, REAL_CUT)), None)
     if whole is not None:
         return whole
@@ -289,6 +292,6 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _and(texts: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and 4 more"."""
+    """Such as "a", "a and b", "a, b and 4 more"."""
     *others, last = (text.removeprefix("and ") for text in texts)
     return f"{', '.join(others)} and {last}" if others else last

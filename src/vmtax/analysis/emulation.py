@@ -1,7 +1,7 @@
-"""What ran on an emulated CPU (TCG): guests that vmtax emulated, and all of a host that is itself emulated. Pure.
+"""What ran on an emulated CPU (TCG): guests emulated by vmtax, and everything on a host that is itself emulated. Pure.
 
-The first stands with each boot. The second is a fact of the host, which all that runs on it inherits: a guest on KVM
-inside an emulated machine finds KVM below itself, and emulated hardware below that.
+The former is recorded with each boot. The latter is a fact of the host that applies to everything on it: a guest on KVM
+inside an emulated machine sees KVM below itself, and emulated hardware below that.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from vmtax.design.interleaved import is_host
 
 
 def host_path(treatment: Treatment) -> str:
-    """Path of the host under test that the treatment is measured on."""
+    """Path of the host under test on which the treatment is measured."""
     return treatment.side if treatment.side and is_host(treatment.side) else "host"
 
 
 def on_emulated_hosts(treatments: Iterable[Treatment], facts: Mapping[str, Json]) -> frozenset[str]:
-    """Names of those measured on a host that is itself emulated; `facts` by machine path.
+    """Names of treatments measured on a host that is itself emulated; `facts` by machine path.
 
-    Runs that are older than this fact have none, and are taken for what their boots are.
+    Runs older than this fact have none, and are judged by their boots.
     """
     return frozenset(t.name for t in treatments if (facts.get(host_path(t)) or {}).get("emulated_cpu") is True)
 
 
 def emulated(treatments: Iterable[Treatment], boots: Iterable[Boot], facts: Mapping[str, Json]) -> frozenset[str]:
-    """Names of the treatments whose figures are emulated: those of an emulated host, and those with such a boot."""
+    """Names of treatments whose figures are emulated: those on an emulated host, and those with an emulated boot."""
     return on_emulated_hosts(treatments, facts) | {boot.treatment for boot in boots if boot.emulated}
 
 
 def emulated_treatments(experiment: Experiment) -> frozenset[str]:
-    """The same of a run as it is stored."""
+    """The same for a stored run."""
     return emulated(experiment.treatments, experiment.boots, experiment.facts)

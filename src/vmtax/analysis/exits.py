@@ -1,4 +1,4 @@
-"""How often guests left to KVM, for each operation or second, and why; and their CPU cycles. Pure."""
+"""How often guests exited to KVM, per operation and per second, and why; and their CPU cycles. Pure."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from dataclasses import dataclass
 
 from vmtax.core.records import Experiment, Treatment, Trial
 
-METER = "kvm."  # in front of what the meter of exits kept
+METER = "kvm."  # prefix of the readings of the meter of exits
 REASON = "reason."
 CYCLES = ("cycles.guest", "cycles.host")
 
 
 @dataclass(frozen=True, slots=True)
 class Exits:
-    """Of one guest in all trials of one case. None: not counted."""
+    """Exits of one guest in all trials of one case. None: not counted."""
 
     treatment: Treatment
-    machine: str  # path of the guest that exits: of a nested configuration its outer VM too
+    machine: str  # path of the guest that exits: for a nested configuration also its outer VM
     workload: str
     case: str
-    per_operation: float | None  # all exits by all operations; None also where the workload counts no operations
+    per_operation: float | None  # all exits / all operations; None also if the workload counts no operations
     per_second: float | None
-    reasons: Mapping[str, float]  # share of the exits, the most frequent first; {} where reasons are not counted
+    reasons: Mapping[str, float]  # share of the exits, the most frequent first; {} if reasons are not counted
     why_not: str | None  # why exits are not counted
-    # Of the CPU cycles of its QEMU's threads those outside of guest code, 0 to 1; None: cycles were not counted.
-    host_cycles: float | None = None
+    host_cycles: float | None = None  # share of its QEMU's CPU cycles outside of guest code, 0 to 1; None: not counted
 
 
 def exits(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Exits, ...]:
-    """In the order of treatments, guests and cases; of guests that do the same at once, each by itself.
+    """In the order of treatments, guests and cases; guests that work at the same time are listed separately.
 
     trials: those that count
     """

@@ -1,7 +1,8 @@
-"""Two figures of the same disk in the same boot: what queue depth gains it, what its first write loses. Pure.
+"""Ratios of two figures of the same disk in the same boot: the gain from queue depth, the loss of the first write.
+Pure.
 
-That what one disk gains another does not is the interaction of a factor with the queue depth: each treatment's gain is
-held against that of its layer's first treatment, round by round.
+Whether one disk gains more than another is the interaction of a factor with the queue depth: each treatment's gain is
+compared with that of its layer's first treatment, round by round.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ PAIRS = (
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """One pair of one treatment. `low` and `high` are None with too few rounds for an interval."""
+    """One pair of one treatment. `low` and `high` are None if there are too few rounds for an interval."""
 
     pair: Pair
     treatment: str
@@ -47,12 +48,13 @@ class Gain:
     low: float | None
     high: float | None
     rounds: int  # in which the boot has both
-    first: str | None  # the treatment whose ratio it is held against; None for that itself
-    less: tuple[float, float | None, float | None] | None  # how much smaller than that: fraction, and its interval
+    first: str | None  # the treatment whose ratio it is compared with; None for that one itself
+    # How much smaller than that one's: fraction, and its interval
+    less: tuple[float, float | None, float | None] | None
 
 
 def gains(treatments: Sequence[Treatment], numbers: Numbers, alpha: float) -> tuple[Gain, ...]:
-    """Pair by pair, of every layer of three treatments or more; a layer's treatments in their order."""
+    """Pair by pair, for every layer of at least three treatments; a layer's treatments in their order."""
     by_name = {(metric.name, treatment): rounds for (metric, treatment), rounds in numbers.items()}
     fields: dict[tuple[str, str], list[Treatment]] = {}
     for treatment in treatments:
@@ -98,7 +100,7 @@ def _field(
 
 
 def _interval(logs: Mapping[int, float], alpha: float) -> tuple[float, float | None, float | None]:
-    """Ratio, and the limits where the rounds suffice for them."""
+    """The ratio, with its limits if there are enough rounds."""
     values = np.array([logs[number] for number in sorted(logs)])
     try:
         estimate, low, high = stats.log_ratio_interval(values, alpha)

@@ -1,16 +1,16 @@
-"""What a reader calls the host under test of a run, and what that host is. Pure."""
+"""The name of a run's host under test for a reader, and what kind of host it is. Pure."""
 
 from __future__ import annotations
 
 from vmtax.core.records import Experiment
 
-LOCAL = "local"  # what a plan calls the machine on which vmtax runs
+LOCAL = "local"  # the plan's name for the machine that runs vmtax
 
 
 def host_name(experiment: Experiment) -> str:
-    """What a reader calls the host under test: as the plan does or, where that says "local", by its own name.
+    """The name of the host under test for a reader: the plan's or, if that is "local", its own name.
 
-    Runs of versions before 2026-11-23 have none recorded: then by the model of its CPU.
+    Runs of versions before 2026-11-23 did not record it: then the model of its CPU is used.
     """
     named, comma, imported = experiment.host.partition(",")
     if named == LOCAL:
@@ -19,7 +19,7 @@ def host_name(experiment: Experiment) -> str:
 
 
 def cpu_model(experiment: Experiment) -> str:
-    """Of the host under test, without what every one of its kind says: "Xeon Gold 6338"; "" where it is not known."""
+    """The CPU model of the host under test, without generic words: "Xeon Gold 6338"; "" if it is unknown."""
     words = _fact(experiment, "cpu_model").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
     return " ".join(word for word in words if word not in ("Intel", "AMD", "CPU", "Processor"))
 
@@ -31,13 +31,13 @@ def _fact(experiment: Experiment, name: str) -> str:
 
 
 def is_bare_metal(experiment: Experiment) -> bool:
-    """The host under test is no VM, and that was seen."""
+    """Whether the host under test was found to be no VM."""
     host = experiment.facts.get("host")
     return isinstance(host, dict) and host.get("virtualized") is False
 
 
 def hypervisor_below(experiment: Experiment) -> str | None:
-    """What the host under test is itself a VM of; None where it is bare metal, or that is not known."""
+    """The hypervisor under the host under test; None on bare metal, or if it is unknown."""
     host = experiment.facts.get("host")
     if not isinstance(host, dict) or host.get("virtualized") is not True:
         return None

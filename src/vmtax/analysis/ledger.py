@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from vmtax.core.records import Experiment, Treatment, Trial
 
-# In front of what a meter kept: of hosts and outer VMs by their threads, of a guest by its own counters.
+# Prefixes of meters' readings: of hosts and outer VMs by their threads, of a guest by its own counters.
 METERS = ("ledger.", "clock.")
 REMAINDER, BUSY, SECONDS, ERROR, OPERATIONS = "remainder", "busy", "seconds", "error", "operations"
 SUMS = (BUSY, SECONDS, ERROR, OPERATIONS)
-NO_ENTRIES = (*SUMS, "steal_seconds")  # rows that are none
+NO_ENTRIES = (*SUMS, "steal_seconds")  # rows that are no entries
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Of one machine in all trials of one case, means of a trial."""
+    """One machine in all trials of one case, as means of a trial."""
 
     treatment: Treatment
     machine: str  # path of the machine whose CPUs they are: "host"
@@ -26,18 +26,18 @@ class Ledger:
     trials: int
     seconds: float  # between the two readings
     busy: float  # core-seconds: CPUs x seconds - idle - waiting for disks
-    entries: Mapping[str, float]  # core-seconds; with `remainder`, which may be below zero, they add up to `busy`
-    error: float  # core-seconds by which the entries can be off together, for they are partly counted in ticks
-    operations: float | None  # that were done meanwhile; None: the workload counts none
+    entries: Mapping[str, float]  # core-seconds; with `remainder`, which may be negative, they add up to `busy`
+    error: float  # core-seconds by which the entries can be off in total, because some are counted in ticks
+    operations: float | None  # during the trial; None: the workload counts none
 
     @property
     def cores(self) -> float:
-        """How many CPUs were busy, as a mean."""
+        """The mean number of busy CPUs."""
         return self.busy / self.seconds
 
 
 def ledgers(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Ledger, ...]:
-    """In the order of treatments and cases, from the host inward; of runs whose version read none there are none.
+    """In the order of treatments and cases, from the host inward; empty for runs whose version read none.
 
     trials: those that count
     """
@@ -56,7 +56,7 @@ def ledgers(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Ledger, ..
 
 
 def _rows(readings: Mapping[str, float]) -> Mapping[str, float]:
-    """Those of the first meter that has any."""
+    """The rows of the first meter that has any."""
     kept = (
         {name.removeprefix(meter): readings[name] for name in readings if name.startswith(meter)} for meter in METERS
     )

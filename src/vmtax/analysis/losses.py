@@ -1,4 +1,4 @@
-"""Losses among the states of one kind of end, with exact bounds, in numbers and in words. Pure."""
+"""Losses among the states of one kind of end, with exact bounds, as numbers and in words. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vmtax.workload.durability import (
 from vmtax.workload.durability.records import CONTROL
 
 CONFIDENCE = stats.CONFIDENCE
-WORDS: Mapping[str, str] = {  # kind of end -> what its states are called
+WORDS: Mapping[str, str] = {  # kind of end -> name of its states
     KILLED: "disks of killed guests",
     POWER_CUT: "states of a power cut",
     HOST_CUT: "cuts of the host's power",
@@ -39,27 +39,27 @@ WORDS: Mapping[str, str] = {  # kind of end -> what its states are called
 class Count:
     """Losses among states, and the bounds of their share."""
 
-    states: int  # in which something had been acknowledged
-    lost: int  # of these, with a loss
+    states: int  # states in which something had been acknowledged
+    lost: int  # of these, those with a loss
 
     @property
     def high(self) -> float:
-        """The one-sided upper bound of the share; 1 without a state."""
+        """The one-sided upper bound of the share; 1 if there is no state."""
         return stats.upper_bound(self.lost, self.states, CONFIDENCE) if self.states else 1.0
 
     @property
     def low(self) -> float:
-        """The one-sided lower bound of the share; 0 without a state."""
+        """The one-sided lower bound of the share; 0 if there is no state."""
         return stats.lower_bound(self.lost, self.states, CONFIDENCE) if self.states else 0.0
 
     @property
     def bound(self) -> str:
-        """ "at most 0.14 %" without a loss, "at least 13 %" with one; "" without a state."""
+        """Such as "at most 0.14 %" without a loss, "at least 13 %" with one; "" if there is no state."""
         return self.short_bound.replace("≤", "at most").replace("≥", "at least")
 
     @property
     def short_bound(self) -> str:
-        """ "≤ 0.14 %", for tables."""
+        """Such as "≤ 0.14 %", for tables."""
         if not self.states:
             return ""
         return f"≥ {percent(self.low)}" if self.lost else f"≤ {percent(self.high, up=True)}"
@@ -70,7 +70,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """What one writer had acknowledged, over all rounds."""
+    """The results of one writer, over all rounds."""
 
     name: str  # "append-fsync-4k", "sqlite-wal"
     states: int  # in which it had acknowledged something
@@ -91,12 +91,12 @@ class End:
     """One configuration's states of one kind of end, over all rounds."""
 
     end: str  # of workload.durability.ENDS
-    count: Count  # states in which anything had been acknowledged; with a loss of any writer but the control, or damage
-    file_system_damaged: int  # states
-    image_damaged: int | None  # states, by qemu-img check; None: the image has no structure to check
+    count: Count  # of states in which anything had been acknowledged; lost: by any writer but the control, or damaged
+    file_system_damaged: int  # number of states
+    image_damaged: int | None  # number of states, by qemu-img check; None: the image has no structure to check
     writers: tuple[Writer, ...]  # without the control
-    control: Writer | None  # what never flushes; None: it acknowledged nothing, or was not there
-    without_disk: Count | None = None  # of `count`, those in which one of the host's disks was gone; None: none was
+    control: Writer | None  # the writer that never flushes; None: it acknowledged nothing, or was missing
+    without_disk: Count | None = None  # of `count`, those in which one of the host's disks was missing; None: none was
 
     @property
     def has_loss(self) -> bool:
@@ -104,12 +104,12 @@ class End:
 
     @property
     def control_lost(self) -> bool:
-        """Whether the trial noticed the loss that there had to be."""
+        """Whether the trial detected the loss that had to occur."""
         return self.control is not None and self.control.has_loss
 
     @property
     def sentence(self) -> str:
-        """ "0 of 2,143 states of a power cut lost anything: at most 0.14 % at 95 %"."""
+        """Such as "0 of 2,143 states of a power cut lost anything: at most 0.14 % at 95 %"."""
         states, bound = f"{self.count} {WORDS.get(self.end, self.end)}", f"{self.count.bound} at {percent(CONFIDENCE)}"
         gone = self.without_disk
         if not self.has_loss:
@@ -124,7 +124,7 @@ class End:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """ "12 file systems", "3 images": what was damaged."""
+        """What was damaged: "12 file systems", "3 images"."""
         counts = ((self.file_system_damaged, "file system"), (self.image_damaged or 0, "image"))
         return tuple(count_of(count, what) for count, what in counts if count)
 
@@ -133,7 +133,7 @@ def end_of(name: str, sums: Mapping[str, int]) -> End:
     """`name`: of workload.durability.ENDS; `sums`: metric -> its sum over all rounds."""
 
     def number(*parts: str, most: int | None = None) -> int:
-        """A sum; never more than there are states."""
+        """A sum; at most the number of states."""
         found = max(0, sums.get(".".join((NAME, name, *parts)), 0))
         return found if most is None else min(found, most)
 
@@ -160,7 +160,7 @@ def end_of(name: str, sums: Mapping[str, int]) -> End:
 
 
 def percent(share: float, *, up: bool = False) -> str:
-    """A bound for people, two digits, rounded to its safe side: `up` where it is an upper one."""
+    """A bound for people, rounded to two digits towards the safe side; `up`: it is an upper bound."""
     from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
     rounded = Context(prec=2, rounding=ROUND_CEILING if up else ROUND_FLOOR).create_decimal(repr(100 * share))

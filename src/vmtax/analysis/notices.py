@@ -1,4 +1,4 @@
-"""The notices of a whole run, and those of one cause together. Pure."""
+"""Collect the notices of a whole run, and group them by cause. Pure."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from vmtax.core.records import Boot, Comparison, Experiment, Trial
 
 CROWDED = 0.25  # share of the time in which some task waited for a CPU
 Figure = tuple[str, str]  # Metric.name, Treatment.name
-_SEVERAL: frozenset[Code] = frozenset(("failed", "refused", "other"))  # whose causes are many
+_SEVERAL: frozenset[Code] = frozenset(("failed", "refused", "other"))  # codes that cover several causes
 _ORDER = {code: place for place, code in enumerate(MEANINGS)}
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Notices that one cause has, and all that they are about."""
+    """Notices with a common cause, and everything that they affect."""
 
     code: Code
-    notices: tuple[Notice, ...]  # one or more
+    notices: tuple[Notice, ...]  # at least one
 
     @cached_property
     def text(self) -> str:
-        """One sentence: of the notices where they agree, else what the code means in general."""
+        """One sentence: that of the notices if they agree, otherwise the general meaning of the code."""
         texts = {notice.cause for notice in self.notices}
         return texts.pop() if len(texts) == 1 or self.code in _SEVERAL else MEANINGS[self.code].cause
 
@@ -39,13 +39,13 @@ class Cause:
 
     @cached_property
     def remedy(self) -> str:
-        """One sentence: of the notices where they agree, else that of the table."""
+        """One sentence: that of the notices if they agree, otherwise the table's."""
         remedies = {notice.remedy for notice in self.notices}
         return remedies.pop() if len(remedies) == 1 else MEANINGS[self.code].cure
 
     @cached_property
     def figures(self) -> frozenset[Figure]:
-        """That it is about; none where it is about all of the run."""
+        """The figures that it affects; empty if it affects all of the run."""
         return frozenset(
             (metric, treatment) for one in self.notices for metric in one.metrics for treatment in one.treatments
         )
@@ -64,12 +64,12 @@ class Cause:
 
 
 def causes(experiment: Experiment, comparisons: Iterable[Comparison]) -> tuple[Cause, ...]:
-    """Every cause once, the gravest first."""
+    """Every cause once, the most serious first."""
     found: dict[tuple[Code, str], dict[Notice, None]] = {}
     of_comparisons = (notice for comparison in comparisons for notice in comparison.notices)
     of_boot = (notice for name, boots in _by_treatment(experiment.boots).items() for notice in of_boots(name, boots))
     for notice in (*_background_load(experiment), *_of_trials(experiment.trials), *of_boot, *of_comparisons):
-        # Failures that differ only in their numbers have one cause.
+        # Failures that differ only in numbers have the same cause.
         kind = re.sub(r"\d+(\.\d+)?", "#", notice.cause) if notice.code in _SEVERAL else ""
         found.setdefault((notice.code, kind), {})[notice] = None
     grouped = (Cause(code, tuple(mine)) for (code, _), mine in found.items())
@@ -84,7 +84,9 @@ def _by_treatment(boots: Iterable[Boot]) -> dict[str, list[Boot]]:
 
 
 def _background_load(experiment: Experiment) -> Iterator[Notice]:
-    """Whether something else wanted the CPUs, by the host's own trials: a guest's QEMU crowds them by itself."""
+    """Whether other processes wanted the CPUs, judged by trials on the host: in others, the guest's QEMU itself
+    competes for them.
+    """
     on_host = {treatment.name for treatment in experiment.treatments if treatment.layer == "host"}
     read = [t.disturbance for t in experiment.trials if t.treatment in on_host and t.disturbance is not None]
     waited = sum(reading.cpu_pressure_seconds or 0.0 for reading in read)
@@ -103,12 +105,12 @@ def _of_trials(trials: Iterable[Trial]) -> Iterator[Notice]:
             yield replace(of_failure(trial), treatments=(trial.treatment,), rounds=(trial.round,))
         metrics = tuple(measurement.metric.name for measurement in trial.measurements)
         for found in map(notices.read, trial.warnings):
-            if found.code != "second-boot":  # which stands with the boot
+            if found.code != "second-boot":  # these are recorded with the boot
                 yield replace(found, metrics=metrics, treatments=(trial.treatment,), rounds=(trial.round,))
 
 
 def of_ratio(found: stats.PairedRatio | None, alpha: float) -> Iterator[Notice]:
-    """What its numbers say of a ratio; None: no round has a value on both sides."""
+    """Notices that follow from the numbers of a ratio; None: no round has a value on both sides."""
     if found is None or (found.low is None and not found.coarse):
         needed, rounds = stats.minimum_rounds(alpha), found.pairs if found else 0
         yield Notice(
@@ -143,12 +145,12 @@ def of_failure(trial: Trial) -> Notice:
 
 
 def of_boots(treatment: str, boots: Collection[Boot]) -> Iterator[Notice]:
-    """What the boots of a treatment say of all its figures."""
+    """Notices from a treatment's boots about all its figures."""
     causes: dict[Notice, set[int]] = defaultdict(set)
     for boot in boots:
         for notice in map(notices.read, boot.warnings):
             causes[notice].add(boot.round)
-    # The reasons differ from boot to boot; that there was a second attempt is one thing to know.
+    # The reasons differ from boot to boot; a reader only needs to know that there was a second attempt.
     retried = [one for one in causes if one.code == "second-boot"]
     if retried:
         rounds = tuple(sorted(set().union(*(causes.pop(one) for one in retried))))
@@ -160,6 +162,6 @@ def of_boots(treatment: str, boots: Collection[Boot]) -> Iterator[Notice]:
 
 
 def rounds_in_words(numbers: Sequence[int]) -> str:
-    """ "1 round (3)", "7 rounds (1, 2, 3, 4, 5, ...)"."""
+    """Such as "1 round (3)", "7 rounds (1, 2, 3, 4, 5, ...)"."""
     shown = ", ".join(str(number) for number in numbers[:5]) + (", ..." if len(numbers) > 5 else "")
     return f"{len(numbers)} round{'s' if len(numbers) > 1 else ''} ({shown})"

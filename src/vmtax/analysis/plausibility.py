@@ -1,4 +1,4 @@
-"""Results that are too good: faster than what lies below them can be (METHOD.md, guards). Pure."""
+"""Detect implausible results: faster than what they depend on can be (METHOD.md, guards). Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vmtax.workload.fio import Disk
 MEMORY = "memory.stream.bytes_per_second"
 LARGER = "Repeat with a workloads.disk.size well above the memory of guest and host"
 _UNSAFE = " and ".join(mode for mode in CacheMode if mode.ignores_flushes)
-# What to do about it where LARGER is not all, by a part of the metric's name; the first that fits.
+# What to do if LARGER does not suffice, by a part of the metric's name; the first match applies.
 CURES = {
     "fsync": f"See that flushes are passed on, which disk.cache={_UNSAFE} does not do",
     "write": f"{LARGER}; the pattern randwrite-4k-fsync shows durable writes",
@@ -34,11 +34,11 @@ class Rates:
 def notices(
     metric: Metric, sides: tuple[Rates, Rates], result: PairedRatio | None, memory: float | None
 ) -> Iterator[Notice]:
-    """At most one: a disk that is faster through one more layer, or than memory, was answered by something above it.
+    """At most one notice: a disk that is faster through an additional layer, or than memory, was answered by a cache.
 
-    `sides`: baseline and treatment. `memory`: the host's memory.stream in B/s in the same run; None where it was not
-    measured. A byte read from a disk is written to memory, and stream counts the reads and writes of all CPUs: no
-    device's rate can be above it.
+    `sides`: baseline and treatment. `memory`: the host's memory.stream in B/s in the same run; None if it was not
+    measured. A byte read from a disk is written to memory, and stream counts the reads and writes of all CPUs, so no
+    device can be faster.
     """
     if metric.workload != Disk.name:
         return

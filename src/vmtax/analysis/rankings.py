@@ -1,4 +1,4 @@
-"""Many treatments of one layer: which is best, which are beaten, which tie, and what each factor does. Pure."""
+"""Rank the treatments of one layer: which is best, which are beaten, which tie, and what each factor does. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vmtax.core.records import Metric, Treatment
 from vmtax.design.host import of_boot
 from vmtax.stats.arrays import np, npt
 
-FEWEST = 3  # treatments of a layer; two are a comparison, not a ranking
+FEWEST = 3  # treatments of a layer; with two there is only a comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class Standing:
 
     treatment: str
     overhead: float | None  # None: no round has both it and the best
-    low: float | None  # its interval; None with too few rounds, and for the best itself
+    low: float | None  # of its interval; None if there are too few rounds, and for the best itself
     high: float | None
     top: bool  # no other is shown to beat it
-    tie: bool  # its interval lies within what does not matter
-    beaten_by: tuple[str, ...]  # shown to be better, best first
+    tie: bool  # its interval lies within what counts as the same
+    beaten_by: tuple[str, ...]  # treatments shown to be better, best first
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class Ranking:
     layer: str
     side: str  # Treatment.side of them all
     standings: tuple[Standing, ...]  # best first
-    rounds: int  # in which two treatments or more have a value
-    incomplete: int  # of these, in which not all have
-    same_within: float  # fraction: what makes a tie
+    rounds: int  # in which at least two treatments have a value
+    incomplete: int  # of these, those in which not all have one
+    same_within: float  # fraction: limit for a tie
     unranked: tuple[str, ...] = ()  # treatments with values in fewer than half of the rounds
 
 
 @dataclass(frozen=True, slots=True)
 class FactorEffect:
-    """One level of a factor against its first, or what two levels do together beyond each alone."""
+    """One level of a factor against its first, or the interaction of two levels."""
 
     metric: Metric
     layer: str
@@ -54,16 +54,17 @@ class FactorEffect:
     factors: tuple[str, ...]
     levels: tuple[str, ...]
     overhead: float  # fraction, above 0 is a cost
-    low: float  # interval of this level alone, which describes it
+    low: float  # interval of this level only, for description
     high: float
-    share: float  # of the variance within rounds that the factors explain so
-    shown: bool  # that the factors do anything so, all levels at once; one error rate over a metric's factors and pairs
+    share: float  # of the variance within rounds, explained by this factor or pair
+    # The factor or pair has an effect, for all levels together; one error rate for all factors and pairs of a metric
+    shown: bool
 
 
 def rankings(treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria) -> tuple[Ranking, ...]:
-    """For every layer of three treatments or more and every metric of `numbers` that they have; primary metrics first.
+    """For every layer of at least three treatments and every metric of `numbers` that they have; primary metrics first.
 
-    numbers: as `comparisons.boot_numbers` gives them
+    numbers: from `comparisons.boot_numbers`
     """
     ranked = (
         (_ranking(metric, members, numbers, criteria), unranked)
@@ -73,7 +74,7 @@ def rankings(treatments: Sequence[Treatment], numbers: Numbers, criteria: Criter
 
 
 def factor_effects(treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria) -> tuple[FactorEffect, ...]:
-    """Of the primary metrics, for every layer in which two factors or more differ."""
+    """For the primary metrics, for every layer in which at least two factors vary."""
     return tuple(
         effect
         for metric, members, _ in _fields(treatments, numbers, criteria)
@@ -85,7 +86,7 @@ def factor_effects(treatments: Sequence[Treatment], numbers: Numbers, criteria: 
 def _fields(
     treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria
 ) -> Iterator[tuple[Metric, Sequence[Treatment], Sequence[str]]]:
-    """(metric, treatments that are ranked by it, names of those that have it too rarely) of each ranking."""
+    """(metric, treatments ranked by it, names of those that have it too rarely) for each ranking."""
     layers: dict[tuple[str, str], list[Treatment]] = defaultdict(list)  # by layer and side
     for treatment in treatments:
         if treatment.repeats is None:
@@ -95,14 +96,14 @@ def _fields(
     for metric in metrics:
         for members in layers.values():
             counts = {t.name: len(numbers.get((metric, t.name), ())) for t in members}
-            # With one value among ten of others it might lead by chance, and nothing could beat it.
+            # With one value among ten of the others, a treatment might lead by chance, and nothing could beat it.
             having = [treatment for treatment in members if counts[treatment.name] >= max(1, max(counts.values()) / 2)]
             if len(having) >= FEWEST:
                 yield metric, having, [t.name for t in members if counts[t.name] and t not in having]
 
 
 def _logs(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> npt.NDArray[np.float64]:
-    """Shape `(rounds, treatments)`, NaN where a boot has no number."""
+    """Shape `(rounds, treatments)`, NaN if a boot has no number."""
     columns = [numbers[metric, treatment.name] for treatment in members]
     rounds = sorted(set().union(*columns))
     return np.log([[column.get(number, math.nan) for column in columns] for number in rounds]).reshape(
@@ -116,7 +117,7 @@ def _ranking(metric: Metric, members: Sequence[Treatment], numbers: Numbers, cri
     try:
         ranked = stats.rank(logs, metric.better)
     except ValueError:
-        return None  # one of them shares no round with any other
+        return None  # a treatment shares no round with any other
     names = [treatment.name for treatment in members]
     best = ranked.order[0]
     top = set(ranked.top)
@@ -149,11 +150,11 @@ def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers, alp
     varying = [name for name in levels[0] if len({entry.get(name) for entry in levels}) > 1]
     logs = _logs(metric, members, numbers)
     if len(varying) < 2 or len(logs) < stats.minimum_rounds(alpha):
-        return  # with few rounds the errors, estimated from as few, are too small
+        return  # with few rounds, the estimated errors would be too small
     try:
         estimates = stats.factor_effects(levels, logs, alpha, by_round=len(set(map(of_boot, members))) > 1)
     except ValueError:
-        return  # too few boots to distinguish them; the ranking stands
+        return  # too few boots to distinguish the factors; the ranking remains valid
     for effect in estimates:
         overhead, low, high = as_overhead(metric.better, effect.ratio, effect.low, effect.high)
         assert low is not None and high is not None

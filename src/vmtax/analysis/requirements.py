@@ -9,5 +9,5 @@ from dataclasses import dataclass
 class Requirements:
     """What the reader asked for."""
 
-    needs: tuple[str, ...] = ()  # of design.features.FEATURES; () is what everybody needs: that it is durable
-    accept_loss: bool = False  # what loses flushed data with the host's power is considered, too
+    needs: tuple[str, ...] = ()  # of design.features.FEATURES; (): durable, which everybody needs
+    accept_loss: bool = False  # also consider disks that lose flushed data in a power cut

@@ -1,7 +1,7 @@
-"""What an analysis computes, as it is kept beside its run so that `show` computes nothing.
+"""Results of an analysis as stored with its run, so that `show` computes nothing.
 
-It is a cache: whoever finds none, or one that does not fit, computes. The text begins with the version of the analysis
-and that of the program; the store sees to it that a text is given back for the same records only.
+They are a cache: without them, or if they do not match, they are computed. The text begins with the versions of the
+analysis and of the program; the store returns a text only for the records it was computed from.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from vmtax.analysis.scores import Scores
 from vmtax.core.records import Comparison, Experiment
 from vmtax.workload import WORKLOADS
 
-# Raise it where the same records give other results; `tests/unit/test_results.py` fails until then.
+# Raise it if the same records yield other results; `tests/unit/test_results.py` fails until then.
 VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Of one run, as the properties of `Analysis` that have these names; scores are those without a profile."""
+    """Results of one run, named after the properties of `Analysis`; scores are those without a profile."""
 
     comparisons: tuple[Comparison, ...]
     derived_comparisons: tuple[Comparison, ...]
@@ -34,15 +34,15 @@ class Results:
 
 
 def written(results: Results) -> str:
-    """As text, which `read` turns into equal results."""
+    """As text, from which `read` makes equal results."""
     from pydantic import TypeAdapter
 
-    # Not `dump_json`, which writes null for the ratio of what was not measured, and null is no number.
+    # Not `dump_json`, which writes the NaN of a missing ratio as null, and null is no number.
     return f"{_head()}\n{json.dumps(TypeAdapter(Results).dump_python(results, mode='json'), separators=(',', ':'))}"
 
 
 def read(text: str, run: Experiment) -> Results | None:
-    """What `written` wrote of this run; None where another version wrote it, or where it is not about this run."""
+    """Read the text of `written` for this run; None if another version wrote it, or if it is not about this run."""
     from pydantic import TypeAdapter, ValidationError
 
     head, _, body = text.partition("\n")

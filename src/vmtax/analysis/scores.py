@@ -1,12 +1,13 @@
-"""One figure for a whole disk: the article's score, its geometric sister, and scores by weight profile; ranked. Pure.
+"""Scores of disks: the article's, its geometric variant, and those of weight profiles; with rankings. Pure.
 
-The article (published comparison of KVM storage, 2013) multiplies the 4 KiB random figure by the factor that makes
-bare metal's equal to its sequential figure, and takes the mean of both: for reads, for writes, and the mean of these.
-So bare metal's own score is its sequential figure. Here the factor is computed in every round anew, from bare metal in
-the same round, so that a machine that wanders in speed does not wander in the score.
+The article (published comparison of KVM storage, 2013) multiplies the 4 KiB random figure by the factor that makes bare
+metal's equal to its sequential figure, and takes the mean of both: for reads, for writes, and the mean of these. So
+bare metal's own score is its sequential figure. Here the factor is calculated for every round, from bare metal in the
+same round, so that drift of the machine does not affect the score.
 
-All parts of a score are logs of numbers above 0, higher is better; a score is their weighted mean, arithmetic (of the
-numbers themselves) or geometric. A geometric ranking does not depend on the yardstick: it is the same factor for all.
+All parts of a score are logarithms of numbers above 0, higher is better; a score is their weighted mean, arithmetic (of
+the numbers themselves) or geometric. A geometric ranking does not depend on the yardstick, which is the same factor for
+all.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from vmtax.stats.arrays import np
 READ = ("disk.randread-4k-qd1.bytes_per_second", "disk.read-1m.bytes_per_second")  # 4 KiB random, sequential
 WRITE = ("disk.randwrite-4k-qd1.bytes_per_second", "disk.write-1m.bytes_per_second")
 ARTICLE = {"read": (READ,), "write": (WRITE,), "both": (READ, WRITE)}
-ENOUGH = 0.5  # share of a profile's weight below which its score is no answer
-DRAWS = 500  # sets of weights; a share of them is right to within 4 points
+ENOUGH = 0.5  # share of a profile's weight below which its score is not reported
+DRAWS = 500  # sets of weights; shares of them are accurate to 4 percentage points
 
 Rounds = Mapping[int, float]  # round -> number
 
@@ -48,41 +49,42 @@ class Yardstick:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One metric of a score, ready to be averaged."""
+    """One metric of a score, ready for averaging."""
 
     metric: str  # its name
     weight: float
-    yardstick: Yardstick | None  # None: taken as it is, for it is what the article's factor scales to
+    yardstick: Yardstick | None  # None: unscaled, because the article's factor scales to it
     logs: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> log, higher is better
 
 
 @dataclass(frozen=True, slots=True)
 class Stability:
-    """Whether the winner wins also by other weights."""
+    """Whether the winner also wins with other weights."""
 
     winner: str
     corners: int  # sets with every weight halved or doubled
     corners_won: float  # share of them in which the winner stays
     draws: int  # sets drawn at random around the weights, with a fixed seed
     draws_won: float
-    draws_near: float  # share in which it wins, or lies behind by what does not matter (same_within)
-    behind: float  # the most that it lies behind whoever wins, over all sets; a fraction
-    others: tuple[tuple[str, float], ...]  # who wins otherwise, with the share of the draws; most often first
+    draws_near: float  # share in which it wins, or is behind by no more than same_within
+    behind: float  # the most that it is behind the winner, over all sets; a fraction
+    others: tuple[tuple[str, float], ...]  # other winners, with their share of the draws; most often first
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One score over one layer's treatments."""
+    """One score for the treatments of one layer."""
 
     ranking: Ranking  # its metric is "score.read", "score.both.geometric", "score.database"
     mean: Mean
     parts: tuple[Part, ...]
-    numbers: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> score, the yardstick's too; none empty
-    left_out: tuple[str, ...]  # metrics of a profile that this layer has no number of
-    untold: tuple[str, ...]  # percentiles of a profile for which some boot had too few operations: left out as well
-    measured: float  # share of the profile's weight that is in the score
+    # Treatment -> round -> score, including the yardstick's; none is empty
+    numbers: Mapping[str, Rounds] = field(repr=False)
+    left_out: tuple[str, ...]  # metrics of a profile without any number in this layer
+    untold: tuple[str, ...]  # percentiles of a profile for which some boot had too few operations; also left out
+    measured: float  # share of the profile's weight that the score includes
     unranked: tuple[str, ...]  # treatments of the layer that have all parts in fewer than half of the rounds
-    # None: nothing to weigh, or reads or writes alone, which the mean of both is made of; or no round has all.
+    # None: nothing to weigh, or a score of reads or writes only, which are parts of their mean; or no round has all.
     stability: Stability | None
 
     @property
@@ -91,26 +93,26 @@ class Score:
 
     @property
     def values(self) -> dict[str, float]:
-        """Treatment -> median over rounds; the yardstick's too."""
+        """Treatment -> median over rounds, including the yardstick's."""
         return {name: statistics.median(rounds.values()) for name, rounds in self.numbers.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What could be ranked, and what could not."""
+    """The scores, and what could not be scored."""
 
     found: tuple[Score, ...]  # layer by layer; the article's first
-    missing: tuple[str, ...] = ()  # a sentence for each score that could not be made, or not by other weights
+    missing: tuple[str, ...] = ()  # a sentence for each score, or stability of a score, that could not be computed
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """The treatments of one layer and side that are ranked against each other."""
+    """The treatments of one layer and side that are ranked together."""
 
     layer: str
     side: str
     members: tuple[str, ...]
-    candidates: tuple[tuple[str, bool], ...]  # (treatment, is bare metal): who may be the yardstick, best first
+    candidates: tuple[tuple[str, bool], ...]  # (treatment, is bare metal): possible yardsticks, best first
 
     @property
     def name(self) -> str:
@@ -126,7 +128,7 @@ class _Made:
     parts: tuple[Part, ...]
     left_out: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
-    whole: bool = True  # not reads or writes alone
+    whole: bool = True  # not a score of reads or writes only
 
     @property
     def weighed(self) -> bool:
@@ -135,7 +137,7 @@ class _Made:
 
 
 class _Table:
-    """Metrics by their names -> treatment -> round -> number."""
+    """Metric name -> treatment -> round -> number."""
 
     def __init__(self, treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria) -> None:
         self.treatments, self.criteria = treatments, criteria
@@ -150,13 +152,14 @@ class _Table:
         return any(treatment in self.numbers.get(metric, {}) for treatment in treatments)
 
     def is_whole(self, metric: str, treatments: Iterable[str]) -> bool:
-        """Whether a percentile is reported wherever its case has any number; slow boots have too few operations for it.
+        """Whether a percentile is always reported if its case has any number; slow boots have too few operations for
+        it.
 
-        Else the slow would be ranked by their faster boots alone, or drop out of the ranking.
+        Otherwise slow treatments would be ranked by their faster boots only, or be missing from the ranking.
         """
         case, _, measure = metric.rpartition(".")
         if not re.fullmatch(r"(fsync_)?p\d+_seconds", measure):
-            return True  # what it lacks has failed
+            return True  # numbers are missing because of failures
         beside = [numbers for name, numbers in self.numbers.items() if name.rpartition(".")[0] == case]
         return all(
             self.numbers[metric].get(treatment, {}).keys() >= numbers.get(treatment, {}).keys()
@@ -168,7 +171,7 @@ class _Table:
 def scores(
     treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria, profile: WeightProfile | None = None
 ) -> Scores:
-    """The article's scores, and that of `profile`, for every layer of three treatments or more with disk metrics."""
+    """The article's scores, and that of `profile`, for every layer of at least three treatments with disk metrics."""
     table = _Table(treatments, numbers, criteria)
     fields = list(_fields(treatments))
     found: list[Score] = []
@@ -190,7 +193,7 @@ def _fields(treatments: Sequence[Treatment]) -> Iterator[_Field]:
         grouped[treatment.layer, treatment.side].append(treatment.name)
     for (layer, side), members in grouped.items():
         if len(members) >= FEWEST:
-            # Two QEMUs of one host have its layer in common.
+            # Two QEMUs of one host share its layer.
             hosts = grouped.get(("host", side)) or grouped.get(("host", ""), [])
             others = [t.name for t in own if t.side == side and t.name not in hosts]
             yield _Field(layer, side, tuple(members), (*((h, True) for h in hosts), *((o, False) for o in others)))
@@ -200,7 +203,7 @@ def _article(one: _Field, table: _Table, found: list[Score], missing: list[str])
     for name, pairs in ARTICLE.items():
         lacking = [metric for pair in pairs for metric in pair if not table.has(metric, one.members)]
         if lacking:
-            if len(pairs) == 1:  # of both together it is said by then
+            if len(pairs) == 1:  # the score of both pairs says it already
                 missing.append(f"no score.{name} of {one.name}: {' and '.join(lacking)} not measured there")
             continue
         made = tuple(part for pair in pairs for part in _pair(pair, one, table))
@@ -239,7 +242,9 @@ def _weighted(one: _Field, table: _Table, profile: WeightProfile, found: list[Sc
 
 
 def _pair(pair: tuple[str, str], one: _Field, table: _Table) -> Iterator[Part]:
-    """The 4 KiB random metric scaled by the yardstick's factor, and the sequential one; none without a yardstick."""
+    """The 4 KiB random metric scaled by the yardstick's factor, and the sequential one; none if there is no
+    yardstick.
+    """
     small, large = (table.numbers[metric] for metric in pair)
     for name, host in one.candidates:
         before, after = small.get(name, {}), large.get(name, {})
@@ -258,7 +263,7 @@ def _pair(pair: tuple[str, str], one: _Field, table: _Table) -> Iterator[Part]:
 
 
 def _ratio(metric: str, weight: float, one: _Field, table: _Table) -> Part:
-    """Against the yardstick, above 1 is better than it; there is one, for a member has the metric."""
+    """Relative to the yardstick, above 1 is better; there is always one, because some member has the metric."""
     numbers = {treatment: _logs(rounds) for treatment, rounds in table.numbers[metric].items()}
     name, host = next(candidate for candidate in one.candidates if candidate[0] in numbers)
     own = numbers[name]
@@ -281,10 +286,10 @@ def _logs(rounds: Rounds) -> dict[int, float]:
 
 
 def _ranked(one: _Field, table: _Table, made: _Made, share: float) -> Score | str:
-    """The score with its ranking, or a sentence why there is none."""
+    """The score with its ranking, or a sentence with the reason why there is none."""
     yards = {part.yardstick.treatment for part in made.parts if part.yardstick is not None}
     numbers = {name: _numbers(made, name) for name in dict.fromkeys((*one.members, *yards))}
-    # With one value among ten of others it might lead by chance, and nothing could beat it.
+    # With one value among ten of the others, a treatment might lead by chance, and nothing could beat it.
     fewest = max(1, max(map(len, numbers.values())) / 2)
     having = [name for name in one.members if len(numbers[name]) >= fewest]
     mine = {(made.metric, name): numbers[name] for name in having}
@@ -307,7 +312,7 @@ def _ranked(one: _Field, table: _Table, made: _Made, share: float) -> Score | st
 
 
 def _numbers(made: _Made, treatment: str) -> dict[int, float]:
-    """Round -> score, of the rounds in which the treatment has every part."""
+    """Round -> score, for the rounds in which the treatment has every part."""
     columns = [part.logs.get(treatment, {}) for part in made.parts]
     rounds = sorted(set(columns[0]).intersection(*columns))
     if not rounds:
@@ -319,15 +324,15 @@ def _numbers(made: _Made, treatment: str) -> dict[int, float]:
 
 
 def _unweighed(score: Score, made: _Made, one: _Field) -> Iterator[str]:
-    """A sentence where it could not be determined how stable the winner is."""
+    """A sentence if the winner's stability could not be determined."""
     if made.weighed and score.stability is None:
         about = score.metric.name.removesuffix(".geometric")
         yield f"no {about} of {one.name} by other weights: no round has all of its configurations"
 
 
 def _stability(made: _Made, ranking: Ranking) -> Stability | None:
-    """The winner by every weight halved or doubled, and by weights drawn at random; None without a common round."""
-    names = [standing.treatment for standing in ranking.standings]  # the winner first
+    """The winner with every weight halved or doubled, and with random weights; None if there is no common round."""
+    names = [standing.treatment for standing in ranking.standings]  # the winner comes first
     rounds = set.intersection(*(set(part.logs[name]) for part in made.parts for name in names))
     if not rounds:
         return None
@@ -335,7 +340,7 @@ def _stability(made: _Made, ranking: Ranking) -> Stability | None:
     weights = np.array([part.weight for part in made.parts])
     corners = stats.weight_corners(weights)
     places = stats.weighted_places(logs, np.vstack([corners, stats.drawn_weights(weights, DRAWS)]), made.mean)
-    winners = places.argmax(axis=1)  # of equals the one that stands first
+    winners = places.argmax(axis=1)  # the first one wins a tie
     behind = places.max(axis=1) - places[:, 0]
     near = -np.expm1(-behind[len(corners) :]) <= ranking.same_within
     counts = np.bincount(winners[len(corners) :], minlength=len(names)) / DRAWS

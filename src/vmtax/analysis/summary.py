@@ -1,14 +1,14 @@
-"""The few figures of a run that answer what it was made for: what `show`, the page's tiles and `--json=summary` show.
+"""The few figures of a run that answer what it was made for: shown by `show`, the page's tiles and `--json=summary`.
 
-Each workload reports dozens of metrics, most of which say the same: bandwidth is operations times their size, and the
-mean of the latencies is what one operation at a time takes. `FIGURES` names those that answer a question of their own,
-in the order in which a reader asks them. A plan's primary metrics are always among the figures, because the plan is
-about them; of a workload that is not in the table, the metric that its sentence is about.
+Each workload reports dozens of metrics, most of which are redundant: bandwidth is operations times their size, and the
+mean latency is the time of one operation at a time. `FIGURES` names those that answer a question of their own, in the
+order in which a reader asks them. A plan's primary metrics are always among the figures, because the plan is about
+them; a workload that is not in the table is represented by the metric of its sentence.
 
-For `quick` these are 14 figures: what a guest computes, moves in memory, faults and switches; five ways to use a disk,
-of which each is limited by something else (one request's way down and up for reads one at a time, the queue for 32
-writes, the flush for durable ones, the transfer for 1 MiB); the network in both ways, and the CPU time that it takes
-from everything else; and how soon a guest answers. Pure.
+For `quick` these are 14 figures: how fast a guest computes, moves memory, faults and switches; five ways to use a disk,
+each limited by something else (the path of a single request for reads one at a time, the queue for 32 writes, the flush
+for durable ones, the transfer for 1 MiB); the network in both directions, and the CPU time that it takes from
+everything else; and how soon a guest answers. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from vmtax.workload.words import title
 MEAN = "mean_seconds"
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 
-# Metric -> what a line of the summary calls it, in 18 characters.
+# Metric -> its label in the summary, at most 18 characters.
 FIGURES: Mapping[str, str] = {
     "chess.nodes_per_second": "CPU, chess",
     "cpuid.instruction_seconds": "cpuid (VM exit)",
@@ -62,12 +62,12 @@ FIGURES: Mapping[str, str] = {
     "idle.host_cpu_seconds": "host CPU when idle",
     "boot.ready_seconds": "boot",
 }
-# The same of metrics that stand there only where a plan names them as primary.
+# The same for metrics that are only shown if a plan names them as primary.
 LABELS: Mapping[str, str] = {
     "net.tcp-in.host_side_seconds": "host's side, in",
     "net.tcp-out.host_side_seconds": "host's side, out",
 }
-# Metric -> what says more of the same, and takes its place where it was measured: whose CPU pays, iperf3 cannot know.
+# Metric -> a more informative one that replaces it if it was measured: iperf3 cannot know whose CPU pays.
 BETTER: Mapping[str, str] = {
     "net.tcp-in.local_seconds_per_byte": "net.tcp-in.host_cpu_seconds",
     "net.tcp-out.local_seconds_per_byte": "net.tcp-out.host_cpu_seconds",
@@ -86,18 +86,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """What one configuration costs against another, by one metric, as a ratio of times for the same work."""
+    """The cost of one configuration against another, by one metric, as a ratio of times for the same work."""
 
     baseline: str  # treatment
     treatment: str
-    ratio: float  # 1: nothing; NaN where no round has both
-    low: float | None  # of its interval; None with too few rounds
+    ratio: float  # 1: no cost; NaN if no round has both
+    low: float | None  # of its interval; None if there are too few rounds
     high: float | None
     rounds: int
     verdict: Verdict
-    same: bool  # no more than a guest costs against itself in this run
+    same: bool  # no more than the cost of a guest against itself in this run
     emulated: bool
-    notes: tuple[Code, ...]  # doubts about this very figure
+    notes: tuple[Code, ...]  # doubts about this figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,13 @@ class Figure:
     primary: bool
     medians: tuple[float | None, ...]  # in the order of Summary.places, in the metric's unit
     contrasts: tuple[Contrast | None, ...]  # in the order of Summary.contrasts
-    floor: float | None  # ratio of times, 1 or above, to which a guest's interval against itself reaches; None: no such
+    # Ratio of times, at least 1, that a guest's interval against itself reaches; None: not measured
+    floor: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one run."""
+    """The summary of one run."""
 
     places: tuple[Place, ...]  # layers from the host upward
     contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment) of each column of costs
@@ -127,7 +128,7 @@ class Summary:
 
 
 def summary(analysis: Analysis) -> Summary:
-    """Of the layers; where sides are interleaved of these, for that is what was asked."""
+    """About the layers or, if sides are interleaved, about these, because they are the question."""
     places = tuple(
         Place(t.name, t.layer, t.side, t.name in analysis.emulated) for t in _shown(analysis, set(_compared(analysis)))
     )
@@ -158,7 +159,7 @@ def _pairs(analysis: Analysis) -> Sequence[tuple[str, str]]:
 
 
 def _metrics(analysis: Analysis) -> list[Metric]:
-    """In the order of FIGURES; what is not there stands with its workload."""
+    """In the order of FIGURES; other metrics follow the figures of their workload."""
     measured = {metric.name: metric for metric, _ in analysis.medians}
     primary = [name for name in analysis.criteria.primary if name in measured]
     known = {measured[name].workload for name in (*FIGURES, *primary) if name in measured}
@@ -187,18 +188,19 @@ def _figure(metric: Metric, names: Sequence[str], contrasts: Sequence[tuple[str,
 
 
 def label(metric: Metric) -> str:
-    """What a line calls a metric; of one that FIGURES does not have: "disk randwrite-4k-qd1"."""
-    if metric.measure == MEAN and metric.case:  # of a disk at a rate, whose operations in a second are no figure
+    """The label of a metric; for one that is not in FIGURES: "disk randwrite-4k-qd1"."""
+    if metric.measure == MEAN and metric.case:  # of a disk at a fixed rate, whose operations per second are no result
         return f"{label(replace(metric, name=metric.name.replace(MEAN, 'iops')))} mean"
     workload = title(metric.workload)
-    is_plain = bool(metric.case) and metric.measure in ("iops", "seconds")  # the unit beside it says that it is a time
+    # The unit next to it shows that it is a time
+    is_plain = bool(metric.case) and metric.measure in ("iops", "seconds")
     measure = "" if is_plain else words.label(metric)
     plain = (words.within(workload), words.case(metric), measure)
     return FIGURES.get(metric.name) or LABELS.get(metric.name) or " ".join(filter(None, plain))
 
 
 def noise_floor(metric: Metric, analysis: Analysis) -> float | None:
-    """What a guest's interval against itself reaches, as a ratio of times above 1; None: not measured."""
+    """The farthest end of a guest's interval against itself, as a ratio of times above 1; None: not measured."""
     ends = [
         end
         for treatment in analysis.experiment.treatments
@@ -212,7 +214,7 @@ def noise_floor(metric: Metric, analysis: Analysis) -> float | None:
 def contrast(
     analysis: Analysis, metric: Metric, baseline: str, treatment: str, floor: float | None = None
 ) -> Contrast | None:
-    """What `treatment` costs against `baseline`; None where these two were not compared."""
+    """The cost of `treatment` against `baseline`; None if these two were not compared."""
     comparison = analysis.contrasts.get((metric, baseline, treatment))
     if comparison is None:
         return None
@@ -232,7 +234,7 @@ def contrast(
 
 
 def _is_same(ratio: float, low: float | None, high: float | None, floor: float | None) -> bool:
-    """The estimate lies within the noise floor, and its interval is not much wider: within twice of it."""
+    """Whether the estimate is within the noise floor, and its interval within twice the noise floor."""
     if floor is None or low is None or high is None:
         return False
     reach = math.log(floor)

@@ -1,7 +1,7 @@
-"""Weight profiles: what a kind of work asks of a disk, as weights; built in, or given by a user. Pure.
+"""Weight profiles: what a kind of work needs of a disk, as weights; built in, or given by a user. Pure.
 
-The weights are judgements, each with its reason, in steps coarse enough that they are not taken for measurements; how
-much hangs on them is computed beside every ranking (`score.Stability`).
+The weights are judgements, each with its reason, in steps coarse enough not to be mistaken for measurements; how much
+depends on them is computed for every ranking (`scores.Stability`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
 
 LARGEST = 1e6  # of a weight
-OWN = "weights"  # the name of a profile that a user gave
-_MOST_NAMED = 3  # metrics of one message
-_LONGEST = 60  # characters of what was typed that a message repeats
+OWN = "weights"  # the name of a user's profile
+_MOST_NAMED = 3  # metrics in one message
+_LONGEST = 60  # characters of the input that a message repeats
 
 
 class BadWeights(BadInput):
@@ -30,12 +30,12 @@ class Weight:
 
     metric: str  # its name
     weight: float  # above 0; only its share of the sum matters
-    reason: str = ""  # why the work asks for it; "" where a user gave it
+    reason: str = ""  # why the work needs it; "" if a user gave it
 
 
 @dataclass(frozen=True, slots=True)
 class WeightProfile:
-    """What a kind of work asks of a disk."""
+    """What a kind of work needs of a disk."""
 
     name: str  # "database", or OWN
     describe: str  # one line
@@ -93,9 +93,10 @@ PROFILES = {profile.name: profile for profile in _ALL}
 
 
 def asked(experiment: Experiment, name: str, weights: str) -> WeightProfile | None:
-    """The profile that `--for` names or `--weights` writes out, None where neither does. Raises BadWeights.
+    """The profile named by `--for` or given by `--weights`, None if neither is used. Raises BadWeights.
 
-    Of a built-in profile some metric must have been measured, of a user's weights every one: he asked for just these.
+    At least one metric of a built-in profile must have been measured, and all metrics of a user's weights, who asked
+    for exactly these.
     """
     if name and weights:
         raise BadWeights("--for and --weights are two answers to one question: give one of them")
@@ -105,7 +106,7 @@ def asked(experiment: Experiment, name: str, weights: str) -> WeightProfile | No
         from vmtax.plan.errors import unknown
 
         raise BadWeights(f"--for: {unknown('mix', name, PROFILES)}")
-    from vmtax.workload.words import compared  # completing the names of mixes takes no workload
+    from vmtax.workload.words import compared  # completing the names of mixes needs no workload
 
     trials = [trial for trial in experiment.trials if trial.status == "ok" and compared(trial.workload)]
     measured = {one.metric.name for trial in trials for one in trial.measurements}
@@ -162,7 +163,7 @@ def _check_metric(name: str, measured: Iterable[str], run: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    """What was typed, short, and nothing that a terminal would obey."""
+    """The input, shortened, without characters that a terminal would interpret."""
     written = repr(text)
     return written if len(written) <= _LONGEST else f"{written[:_LONGEST]}..."
 
@@ -174,7 +175,7 @@ def _some(names: list[str]) -> str:
 
 def _known() -> set[str]:
     """Every metric that some plan could measure."""
-    from vmtax.workload import WORKLOADS  # loads pydantic, which takes a tenth of a second of every `show`
+    from vmtax.workload import WORKLOADS  # imports pydantic, which would take a tenth of a second of every `show`
     from vmtax.workload.fio import PATTERNS, Disk
 
     every = Disk.parameters_type.model_validate({"patterns": list(PATTERNS)})

@@ -1,7 +1,7 @@
-"""The command line, the only part that prints. Heavy modules are imported by the command that needs them.
+"""The command line, the only part that prints. Heavy modules are imported only by the commands that need them.
 
-Arguments become calls, results become text. Bad input ends in one line that says what is wrong, where, and what would
-be right.
+Arguments become calls, and results become text. Bad input ends in one line that says what is wrong, where, and what
+would be right.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
-    """Run the command; whatever stops it becomes lines on stderr and an exit code."""
+    """Run the command; whatever stops it is reported on stderr and as an exit code."""
     streams.ready()
-    # An ended session or a stopped service unwinds as Ctrl-C does: nothing is left behind.
+    # SIGHUP and SIGTERM unwind the program as Ctrl-C does, so that nothing is left behind.
     for number in ENDING:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, which means it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores the signal on purpose
             signal.signal(number, _interrupted)
     try:
         code = _code()
@@ -39,13 +39,13 @@ def main() -> None:
 
 
 def _code() -> int:
-    """The exit code of the command, after printing why it failed."""
+    """Run the command and return its exit code, after printing why it failed."""
     try:
         _make_path_safe()
         join_words()
         leave_out_rich()
         code = app(prog_name="vmtax", standalone_mode=False)
-        if code == INTERRUPTED:  # typer makes this of Ctrl-C
+        if code == INTERRUPTED:  # typer's code for Ctrl-C
             raise KeyboardInterrupt
     except SystemExit as end:
         code = end.code
@@ -73,6 +73,6 @@ def _interrupted(*_: object) -> NoReturn:
 
 
 def _interrupted_again(*_: object) -> None:
-    # Not by print, which may be in the middle of a line.
+    # Not with print, which may have been interrupted in the middle of a line.
     with contextlib.suppress(OSError):
         os.write(2, b"vmtax: still removing what was set up; this continues even if vmtax is killed\n")

@@ -1,4 +1,4 @@
-"""The application, and how every command asks, prints and fails."""
+"""The application object, and how every command asks, prints and fails."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def complete_run(incomplete: str) -> list[str]:
 
 
 def run_ids(incomplete: str, *states: str, labels: bool = False) -> list[str]:
-    """Ids of the runs that begin with `incomplete`, in one of `states` if any are given; their `labels` as well."""
+    """Ids of the runs that begin with `incomplete`; of any of `states`, if given; with `labels` also their labels."""
     from vmtax.store.listing import listed
 
     named = [run for run in listed() if not states or run.state in states]
@@ -49,7 +49,7 @@ def run_ids(incomplete: str, *states: str, labels: bool = False) -> list[str]:
 
 
 def format_option(names: Sequence[str]) -> Any:
-    """The option `--format` of a command that writes these."""
+    """The option `--format` of a command that writes these formats."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]
@@ -67,7 +67,7 @@ def complete_profile(incomplete: str) -> list[str]:
 
 
 def complete_needs(incomplete: str) -> list[str]:
-    """Features of disks and network cards, after those that are named already."""
+    """Features of disks and network cards, after those that are typed already."""
     from vmtax.design.features import CARD_FEATURES, FEATURES
 
     before, comma, last = incomplete.rpartition(",")
@@ -154,17 +154,17 @@ NOBODY = "this asks before it begins, and there is no terminal to answer from: a
 
 
 class BadUse(BadInput):
-    """Options that do not go together, or a place that takes no file."""
+    """Options that contradict each other, or a path where no file can be written."""
 
 
 def fail(text: str, code: int) -> NoReturn:
-    """End with `text` on stderr, and as JSON on stdout if --json is given."""
+    """End the program with `text` on stderr, and as JSON on stdout if --json is given."""
     complain(text, code)
     raise SystemExit(code)
 
 
 def complain(text: str, code: int) -> None:
-    """Print why the program ends with that exit code; the answer "no" to a question is no error."""
+    """Print why the program ends with that exit code; answering "no" to a question is no error."""
     warn(text)
     if code != DONE and _wants_json(sys.argv[1:]):
         from vmtax.report.answers.others import Error
@@ -179,12 +179,12 @@ def warn(text: str) -> None:
 
 
 def say(text: object, *, file: TextIO | None = None) -> None:
-    """Print one line without the escape sequences that the text of a tool, a guest or a file may contain."""
+    """Print one line, without escape sequences that text from a tool, a guest or a file may contain."""
     print(printable(str(text)), file=file)
 
 
 def document(text: str) -> None:
-    """Print a whole text as it is: HTML, YAML, JSON."""
+    """Print a whole text unchanged: HTML, YAML, JSON."""
     print(text, end="" if text.endswith("\n") else "\n")
 
 
@@ -200,13 +200,13 @@ def _wants_json(argv: Sequence[str]) -> bool:
 
 
 def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
-    """Return only if the answer is yes; an empty answer means the capital letter."""
+    """Return only if the answer is yes; an empty answer means the choice in capitals."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise BadUse(NOBODY)
     print(f"{question} ", end="", file=sys.stderr, flush=True)
-    line = sys.stdin.readline()  # empty at its end: Ctrl-D is no yes
+    line = sys.stdin.readline()  # empty at the end of input: Ctrl-D is no yes
     default = line.strip() == "" and line != "" and "[Y" in question
     if line.strip().lower() not in ("y", "yes") and not default:
         fail("not begun; nothing was changed", DONE)
@@ -237,7 +237,7 @@ def agree_to_cut(yes: bool, host: str, command: str) -> None:
 
 
 def write_file(file: Path, data: bytes) -> None:
-    """Write in one step, so that a full disk leaves the earlier file as it was. Raises BadUse."""
+    """Write in one step, so that a full disk leaves the earlier file unchanged. Raises BadUse."""
     try:
         with replacing(file) as stream:
             stream.write(data)
@@ -246,7 +246,7 @@ def write_file(file: Path, data: bytes) -> None:
 
 
 def printed(renderable: Any, *, paged: bool = False) -> None:
-    """Print what rich renders, without spaces at the ends of lines; `paged`: on a terminal by a pager."""
+    """Print a rich renderable, without trailing spaces; `paged`: through a pager if stdout is a terminal."""
     from vmtax.system import pager
     from vmtax.system.console import as_text
 

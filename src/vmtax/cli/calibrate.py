@@ -1,4 +1,4 @@
-"""`vmtax calibrate`."""
+"""The command `vmtax calibrate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Network cards that the command line names: of a wire to a peer, or on the way to a second host."""
+"""Network cards on the command line: of a wire to a peer, or on the way to a second host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def with_cards(work: Work, given: Mapping[str, str | None], interleave_with: str | None) -> Work:
-    """With the wire or the second host that the command line names. `given`: what it says, by option without dashes."""
+    """Add the wire or the second host that the command line names. `given`: its values, by option without dashes."""
     card, peer, peer_card = given["card"], given["peer"], given["peer-card"]
     clash = {"peer": peer, "peer-card": peer_card, "interleave-with": interleave_with}
     contrary = [f"--{name}" for name, value in clash.items() if value]
@@ -45,9 +45,9 @@ def wire(card: str | None, peer: str | None, peer_card: str | None, interleave_w
 def destination_of(
     plan_host: str, to: str | None, card: str | None, far_card: str | None, others: Sequence[str]
 ) -> Destination | None:
-    """Where guests are migrated to, as the command line says; None: to another QEMU of their host.
+    """Where guests are migrated to, according to the command line; None: to another QEMU of their host.
 
-    others: options that were given beside it, and contradict it
+    others: other options that were given and contradict it
     """
     from vmtax.testbed.session import Destination
 
@@ -69,7 +69,7 @@ def destination_of(
 
 
 def _check_ends(option: str, host: str, cards: Mapping[str, str]) -> None:
-    """Raises BadUse where the host, or a card by its option, cannot be called that."""
+    """Raises BadUse if the host, or a card named by its option, has an invalid name."""
     from vmtax.plan import rules
 
     try:

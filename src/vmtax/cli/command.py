@@ -1,4 +1,4 @@
-"""What every command does with its command line before its own code runs."""
+"""Classes of commands and groups: checks of the command line before a command's own code runs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vmtax.core.errors import BAD_INPUT, BadInput
 
 
 class EmptyValue(BadInput):
-    """An option or argument without any character, most often a shell variable that is not set."""
+    """An option or argument is empty, most often because of a shell variable that is not set."""
 
 
 class Command(TyperCommand):
-    """Refuses empty values, which mean nothing to any option or argument."""
+    """A command that refuses empty values, which no option or argument accepts."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(help.text(self, ctx))
@@ -28,7 +28,7 @@ class Command(TyperCommand):
         take_as_typed(ctx, self.get_params(ctx))
         args = self._with_parts(ctx, args)
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        left = super().parse_args(ctx, args)  # first, for it answers --help
+        left = super().parse_args(ctx, args)  # first, because it handles --help
         for parameter in self.get_params(ctx):
             value = given.get(parameter.name or "")
             values = value if isinstance(value, (list, tuple)) else [value]
@@ -37,7 +37,9 @@ class Command(TyperCommand):
         return left
 
     def _with_parts(self, ctx: Any, args: list[str]) -> list[str]:
-        """`--json=PART` as `--json` and `--part PART`, of a command whose answer has parts: a flag takes no value."""
+        """Turn `--json=PART` into `--json` and `--part PART` for a command whose answer has parts, because a flag takes
+        no value.
+        """
         if not any("--part" in parameter.opts for parameter in self.get_params(ctx)):
             return args
         options = args[: args.index("--")] if "--" in args else args
@@ -50,7 +52,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands under one name; its help where a command is missing."""
+    """Commands under one name; prints its help if a command is missing."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         take_as_typed(ctx, self.get_params(ctx))
@@ -64,7 +66,7 @@ class Group(TyperGroup):
 
 
 class Main(Group):
-    """The program's own commands, in the order in which they are needed; `help COMMAND` is `COMMAND --help`."""
+    """The top-level group, its commands in the order of their use; `help COMMAND` is `COMMAND --help`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
@@ -74,7 +76,7 @@ class Main(Group):
 
 
 class App(typer.Typer):
-    """Typer whose commands and groups are all of the classes above."""
+    """A Typer whose commands and groups use the classes above."""
 
     def __init__(self, cls: type[Group] = Group, **settings: Any) -> None:
         super().__init__(cls=cls, **settings)

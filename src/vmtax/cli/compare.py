@@ -1,4 +1,4 @@
-"""`vmtax compare`: runs before a change against runs after it."""
+"""The command `vmtax compare`: runs before a change against runs after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FormatName = Annotated[str, format_option(tuple(CHANGE_FORMATS))]
 
 
 def complete_runs(incomplete: str) -> list[str]:
-    """Ids of runs, after those that are named already."""
+    """Ids of runs, after those that are typed already."""
     named, comma, last = incomplete.rpartition(",")
     return [f"{named}{comma}{id}" for id in complete_run(last)]
 
@@ -122,7 +122,7 @@ def _fraction(option: str, text: str | None) -> float | None:
 
 
 def _calibrations(store: Store, hosts: set[str]) -> list[Experiment]:
-    """The calibrations of these hosts in the store, which show how the machines change by themselves."""
+    """The stored calibrations of these hosts, which show how much the machines change by themselves."""
     from vmtax.analysis.sessions import CALIBRATE
 
     return store.load_all(lambda run: run.name == CALIBRATE and run.state == "complete" and run.host in hosts)

@@ -1,4 +1,4 @@
-"""How the program ends when something goes wrong: every exception becomes a line and an exit code."""
+"""How the program ends after an error: every exception becomes a line and an exit code."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from vmtax.cli.app import warn
 from vmtax.core.errors import BAD_INPUT, FAILED, INTERRUPTED, BadInput, CannotDo
 from vmtax.system.streams import OutputError, lose
 
-USAGE: type[Exception] = typer.BadParameter.__mro__[1]  # newer typers have a click inside
+USAGE: type[Exception] = typer.BadParameter.__mro__[1]  # newer typers include their own click
 DEBUG = "VMTAX_DEBUG"
-# What the host, a limit or the user's files cause: no fault of vmtax.
+# Errors caused by the host, a limit or the user's files, not by vmtax.
 CAUSES = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
     *(errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN),
     *(errno.EACCES, errno.EPERM),
 }
-NAMES = {errno.ENAMETOOLONG, errno.ELOOP}  # only a name that somebody gave causes these
+NAMES = {errno.ENAMETOOLONG, errno.ELOOP}  # only a name given by the user can cause these
 NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread")  # in other errors' texts
 
 
 def explained(error: BaseException) -> tuple[str, int]:
-    """(What is wrong, exit code); the text is "" where the help was printed."""
+    """(What is wrong, exit code); the text is "" if the help was printed."""
     if isinstance(error, (BadInput, CannotDo)):
         return str(error), error.exit_code
     if isinstance(error, USAGE):
@@ -40,7 +40,7 @@ def explained(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) and error.errno in CAUSES | NAMES:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
         return f"{where}{error.strerror}", BAD_INPUT if error.errno in NAMES else FAILED
-    if isinstance(error, FileNotFoundError) and error.filename is None:  # as os.getcwd raises it
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # as raised by os.getcwd
         return "the working directory does not exist any more: change to one that does", BAD_INPUT
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
@@ -49,7 +49,7 @@ def explained(error: BaseException) -> tuple[str, int]:
 
 
 def output_lost(error: OutputError) -> int:
-    """The exit code after stdout takes no more; where its reader has gone, silence and SIGPIPE, as other tools do."""
+    """The exit code if stdout cannot be written; silent SIGPIPE if its reader is gone, like other tools."""
     lose()
     if error.errno == errno.EPIPE:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -59,7 +59,7 @@ def output_lost(error: OutputError) -> int:
 
 
 def _usage(error: Any) -> str:
-    """The complaint of typer (a USAGE) about the command line, on one line."""
+    """The error of typer (a USAGE) about the command line, on one line."""
     message = " ".join((_unfit(error) or str(error.format_message())).split()).rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "vmtax"
@@ -67,7 +67,7 @@ def _usage(error: Any) -> str:
 
 
 def _unfit(error: Any) -> str:
-    """What is wrong with the value of an option, in the words of plans; "" where something else is wrong."""
+    """What is wrong with the value of an option, worded as for plans; "" if something else is wrong."""
     if error.__cause__ is None:
         return ""
     from pydantic import BaseModel, ValidationError

@@ -1,4 +1,4 @@
-"""Files on the command line, checked before any work begins."""
+"""Check files on the command line before any work begins."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from vmtax.cli.app import BadUse
 from vmtax.core.units import format_room
 
-STDOUT = Path("-")  # as many tools have it
+STDOUT = Path("-")  # a convention of many tools
 
 
 def refuse_stdout(file: Path) -> None:
-    """Raises BadUse where it is called "-": what is not made for being printed goes into a file."""
+    """Raises BadUse if the file is called "-": output that is not meant to be printed must go to a file."""
     if file == STDOUT:
         raise BadUse("-: this cannot be written to standard output; name a file")
 
 
 def check_output(file: Path, option: str = "--output", *, regular: bool = False) -> None:
-    """Raises BadUse where it cannot be written: what can be known now need not wait until hours of work are done.
+    """Raises BadUse if the file cannot be written, so that this is known before hours of work.
 
-    regular: nothing but a regular file will do, no pipe and no terminal
+    regular: only a regular file is allowed, no pipe and no terminal
     """
     refuse_stdout(file)
     if (mode := _mode(file, option)) is not None:
@@ -40,14 +40,14 @@ def check_output(file: Path, option: str = "--output", *, regular: bool = False)
 
 
 def check_room(directory: Path, size: int, cure: str) -> None:
-    """Raises BadUse where `size` bytes do not fit into a directory's file system."""
+    """Raises BadUse if a directory's file system has less than `size` bytes free."""
     free = shutil.disk_usage(directory).free
     if free < size:
         raise BadUse(f"{directory}: {format_room(free)} free, {format_room(size)} are needed; {cure}")
 
 
 def check_input(file: Path, what: str) -> None:
-    """Raises BadUse where it is no file that can be read; `what`: which kind of file would be right."""
+    """Raises BadUse if it is no readable file; `what`: the kind of file that is expected."""
     mode = _mode(file)
     if mode is None:
         raise BadUse(f"{file}: No such file; name one that {what}")
@@ -58,7 +58,7 @@ def check_input(file: Path, what: str) -> None:
 
 
 def _mode(file: Path, option: str = "") -> int | None:
-    """None: there is nothing of that name. Raises BadUse where there cannot be."""
+    """The file's mode; None if it does not exist. Raises BadUse if it cannot exist there."""
     try:
         return os.stat(file).st_mode  # noqa: PTH116 (Path("") is a directory)
     except (FileNotFoundError, NotADirectoryError):

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-# How `vmtax --help` groups the commands, in the order in which they are listed.
+# The groups of commands in `vmtax --help`, in their order.
 GROUPS = {
     "Measure": ("doctor", "plan", "run", "watch", "calibrate"),
     "Look": ("show", "report", "compare", "runs"),
@@ -17,7 +17,7 @@ GROUPS = {
     "Upkeep": ("image", "clean"),
 }
 ORDER = tuple(itertools.chain.from_iterable(GROUPS.values()))
-# Command -> how it is typed; what follows `vmtax`.
+# Command -> examples, without the leading `vmtax`.
 EXAMPLES = {
     "doctor": ("doctor", "doctor --host ssh://root@host --try"),
     "run": (
@@ -74,16 +74,16 @@ EXAMPLES = {
 INDENT = "  "
 WIDEST = 100  # columns; longer lines are hard to read
 NARROWEST = 40
-NAMES = 27  # columns that the names of options have at most, before their text begins on a line of its own
+NAMES = 27  # widest column of options' names; longer names get their text on the next line
 
 
 def examples(name: str) -> tuple[str, ...]:
-    """Command lines that show a command; the first word of `name` is the program's."""
+    """Examples of a command; the first word of `name` is the program's."""
     return tuple(f"vmtax {line}" for line in EXAMPLES.get(name.partition(" ")[2], ()))
 
 
 def usage(name: str, command: Any) -> str:
-    """How a command is typed, on one line."""
+    """The synopsis of a command, on one line."""
     arguments = [argument_name(one) for one in command.params if one.param_type_name == "argument"]
     options = ["[OPTIONS]"] if len(command.params) > len(arguments) else []
     optional = getattr(command, "invoke_without_command", False)
@@ -92,19 +92,19 @@ def usage(name: str, command: Any) -> str:
 
 
 def argument_name(argument: Any) -> str:
-    """In brackets where it may be left out."""
+    """In brackets if it is optional."""
     name = (argument.metavar or argument.name.upper()).strip("[]").replace("]...", "...")
     return name if argument.required else f"[{name}]"
 
 
 def option_name(option: Any) -> str:
-    """All names of an option, and what follows them."""
+    """All names of an option, followed by its value's name."""
     names = ", ".join([*option.opts, *option.secondary_opts])
     return names if option.is_flag else f"{names} {option.metavar}"
 
 
 def parameters(command: Any) -> list[tuple[str, str]]:
-    """(How it is typed, what it does) of every argument and option."""
+    """(Synopsis, description) of every argument and option."""
     return [
         (argument_name(one) if one.param_type_name == "argument" else option_name(one), _description(one))
         for one in command.params
@@ -113,7 +113,7 @@ def parameters(command: Any) -> list[tuple[str, str]]:
 
 
 def text(command: Any, context: Any) -> str:
-    """All of a command's help."""
+    """The complete help of a command."""
     width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size().columns))
     name = context.command_path
     blocks = [f"Usage: {usage(name, command)}", textwrap.fill(" ".join((command.help or "").split()), width)]
@@ -122,7 +122,7 @@ def text(command: Any, context: Any) -> str:
         split["Options" if typed.startswith("-") else "Arguments"].append((typed, what))
     split["Options"].append(("--help, -h", "Show this help."))
     commands = dict(_commands(command, context))
-    for tables in (split, commands):  # each aligned in itself
+    for tables in (split, commands):  # each is aligned separately
         column = _column(row for rows in tables.values() for row in rows)
         blocks += ["\n".join([heading, *_rows(rows, column, width)]) for heading, rows in tables.items() if rows]
     if context.parent is None:
@@ -148,12 +148,12 @@ def _commands(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str,
 
 
 def _column(rows: Iterable[tuple[str, str]]) -> int:
-    """Where the text on the right begins."""
+    """The column in which descriptions begin."""
     return min(NAMES, max((len(name) for name, _ in rows), default=0)) + 2 * len(INDENT)
 
 
 def _rows(rows: list[tuple[str, str]], column: int, width: int) -> Iterator[str]:
-    """Names on the left, what they mean on the right."""
+    """Names on the left, descriptions on the right."""
     for name, what in rows:
         lines = textwrap.wrap(what, width - column) or [""]
         if len(name) + 2 * len(INDENT) > column:

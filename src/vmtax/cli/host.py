@@ -1,4 +1,4 @@
-"""The host itself: `vmtax doctor` and `vmtax clean`."""
+"""The commands about the host itself: `vmtax doctor` and `vmtax clean`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def doctor(
 
 
 def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...]]:
-    """Print what will be made, make it, and remove it again."""
+    """Announce what will be made, make it, and remove it again."""
     from vmtax.doctor.attempt import announce, attempt
     from vmtax.experiment import progress
 

@@ -1,4 +1,4 @@
-"""`vmtax image`."""
+"""The commands `vmtax image`."""
 
 from __future__ import annotations
 
@@ -108,21 +108,21 @@ def image_list(json: AsJson = False) -> None:
 
 
 def _userlands() -> dict[Literal["kernel pack", "PostgreSQL pack"], Userland]:
-    """By what people call their packs."""
+    """Userlands by the names of their packs."""
     from vmtax.image import kernel, postgresql
 
     return {"kernel pack": kernel.PACK, "PostgreSQL pack": postgresql.PACK}
 
 
 def _left() -> list[Path]:
-    """What is not whole, of images and packs."""
+    """Incomplete images and packs."""
     from vmtax.experiment.cleanup import SHELVES
 
     return [path for shelf in SHELVES.values() for path in shelf().left()]
 
 
 def _stored() -> Iterator[StoredImage]:
-    """What `image list` says, as data."""
+    """The answer of `image list`, as data."""
     from vmtax.image import cache, recipe, zfs
     from vmtax.report.answers.others import StoredImage
 

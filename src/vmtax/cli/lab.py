@@ -1,4 +1,4 @@
-"""`vmtax lab`: a guest that is a host to try things on."""
+"""The commands `vmtax lab`: a guest that serves as a host to try things on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.units import format_value
 
 DEFAULT_NAME = "lab"
-NEW = {"memory": "4GiB", "vcpus": "2", "spares": "4", "spare size": "4GiB"}  # as lab.spec.Size has it; a test compares
+NEW = {"memory": "4GiB", "vcpus": "2", "spares": "4", "spare size": "4GiB"}  # as in lab.spec.Size; a test compares them
 
 if TYPE_CHECKING:
     from vmtax.lab.home import Lab, Up
@@ -35,7 +35,7 @@ def _complete(incomplete: str) -> list[str]:
     try:
         return [name for name in lab_names() if name.startswith(incomplete)]
     except (CannotDo, OSError):
-        return []  # the command itself will say it
+        return []  # the command itself will report the error
 
 
 Name = Annotated[
@@ -138,7 +138,7 @@ def _arguments(text: str) -> tuple[str, ...]:
 
 
 def _size(option: str, text: str | None) -> int | None:
-    """Bytes."""
+    """The size in bytes."""
     from vmtax.core.units import parse_bytes
 
     if text is None:
@@ -149,11 +149,11 @@ def _size(option: str, text: str | None) -> int | None:
         raise BadUse(f"{option} {error}") from error
     if not 512 * 2**20 <= size <= 2**50:
         raise BadUse(f"{option} must be from 512MiB to 1PiB, not {text}")
-    return -(-size // 2**20) * 2**20  # whole MiB: QEMU takes no others
+    return -(-size // 2**20) * 2**20  # whole MiB, because QEMU accepts no other sizes
 
 
 def _in_it(one: Lab) -> str:
-    """What to do with it."""
+    """What can be done with the lab, as a hint."""
     return f"vmtax run --host {_host(one)}, vmtax lab ssh{'' if one.name == DEFAULT_NAME else f' {one.name}'}"
 
 
@@ -175,7 +175,7 @@ def lab_ssh(
     way = route(lab(name))
     sys.stdout.flush()
     command = command[1:] if command and command[0] == "--" else command
-    words = ["--", *command] if command else []  # joined by spaces for the far shell, as ssh does
+    words = ["--", *command] if command else []  # joined by spaces for the remote shell, as ssh does
     try:
         os.execvp("ssh", ["ssh", *way.options, way.destination, *words])
     except OSError as error:
@@ -249,7 +249,7 @@ def _lines(one: Lab) -> list[tuple[str, str]]:
 
 
 def _gib(count: int) -> str:
-    """As it was asked for."""
+    """A size as the user would write it."""
     return f"{count / 2**30:.4g} GiB"
 
 
@@ -262,7 +262,7 @@ def _zfs(version: str | None) -> str:
 
 
 def _data(one: Lab) -> LabState:
-    """For --json."""
+    """The answer of --json."""
     from vmtax.lab.monitor import why_still
     from vmtax.report.answers.lab import LabState
 

@@ -1,4 +1,4 @@
-"""Measuring as every command does it that measures: say what will be done, ask, do it, show its progress."""
+"""What all measuring commands share: preview the work, ask, do it, show its progress."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What `run` is to do."""
+    """The work that `run` was asked to do."""
 
     plan: Plan
     options: Options
-    resumed: Experiment | None = None  # the experiment that is resumed
-    rebooted: bool = False  # its host was, since it was stopped
-    agreed: bool = False  # the user agreed when it began, and that still holds
-    or_demo: bool = False  # where guests would be emulated, a demonstration is all that is wanted
+    resumed: Experiment | None = None  # a stopped experiment to be resumed
+    rebooted: bool = False  # the host was rebooted since the experiment stopped
+    agreed: bool = False  # the user agreed when it began, which still holds
+    or_demo: bool = False  # if guests would be emulated, make only a demonstration
 
     def emulating(self) -> Work:
-        """The same, also where no guest boots with KVM."""
+        """The same, even if no guest boots with KVM."""
         return self.on(replace(self.options.testbed, emulate=True))
 
     def over(self, wire: Wire | None) -> Work:
@@ -60,12 +60,12 @@ class Work:
         return self.on(replace(self.options.testbed, destination=destination))
 
     def on(self, testbed: TestbedOptions) -> Work:
-        """The same, with these options."""
+        """The same, with these testbed options."""
         return replace(self, options=replace(self.options, testbed=testbed))
 
 
 def going_on(experiment: Experiment, erase: Sequence[str] = (), *, rebooted: bool) -> Work:
-    """What is left of a run that was stopped. Raises CannotResume."""
+    """The rest of a run that was stopped. Raises CannotResume."""
     from vmtax.experiment.resume import resumable
     from vmtax.experiment.runner import Options
 
@@ -76,14 +76,14 @@ def going_on(experiment: Experiment, erase: Sequence[str] = (), *, rebooted: boo
 
 
 def options_of(environment: TestbedOptions) -> Options:
-    """What the command line adds to the plan, this command line included."""
+    """What the command line adds to the plan, including the command line itself."""
     from vmtax.experiment.runner import Options
 
     return Options(shlex.join(["vmtax", *sys.argv[1:]]), environment)
 
 
 def program(host: str, name: str | None, option: str) -> str | None:
-    """A QEMU on `host`, as the command line names it; a path from the current directory as one from the root."""
+    """A QEMU on `host`, as the command line names it; a relative path becomes absolute."""
     if name is None or "/" not in name or name.startswith("/"):
         return name
     if host != "local":
@@ -99,7 +99,7 @@ def disk_target(
     pool: str | None = None,
     erase: Sequence[str] = (),
 ) -> Target:
-    """Where the disks under test are to lie on `host`, as the command line says."""
+    """Where the disks under test will be on `host`, according to the command line."""
     from vmtax.storage import DISK_DIRECTORY, Target
 
     where = PurePosixPath(directory) if directory else DISK_DIRECTORY
@@ -124,7 +124,7 @@ def disk_target(
 
 
 def measure(store: Store, work: Work, *, yes: bool) -> str:
-    """The experiment's id; ends the program where it cannot be finished, with every result kept."""
+    """The experiment's id. If it cannot be finished, the program ends, and every result is kept."""
     from vmtax.experiment.reboots import RebootNeeded
 
     _alone(store, work)
@@ -144,7 +144,7 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
 
 
 def _alone(store: Store, work: Work) -> None:
-    """Two runs at once would measure each other."""
+    """Refuse to measure while another run is in progress: the two would disturb each other."""
     from vmtax.testbed.session import TestbedOptions
 
     ours = _hosts(work.plan.host, work.options.testbed)
@@ -157,7 +157,7 @@ def _alone(store: Store, work: Work) -> None:
 
 
 def _hosts(host: str, testbed: TestbedOptions) -> list[str]:
-    """Where guests of a run are."""
+    """The hosts on which a run has guests."""
     from vmtax.testbed.interleave import other_host
 
     to = testbed.destination.host if testbed.destination else None
@@ -165,9 +165,9 @@ def _hosts(host: str, testbed: TestbedOptions) -> list[str]:
 
 
 def _kept(store: Store, known: set[str]) -> bool:
-    """Whether a run that ended early measured anything, which is then kept as of a complete one.
+    """Store the results of a run that ended early, as for a complete one; returns whether it measured anything.
 
-    known: the runs that are not meant
+    known: ids of earlier runs, which are ignored
     """
     measured = [entry.id for entry in store.experiments() if entry.id not in known and entry.ok]
     for id in measured:
@@ -176,8 +176,8 @@ def _kept(store: Store, known: set[str]) -> bool:
 
 
 def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
-    """As `_carry_out`, in several sessions where the host is booted anew in between: a lab that the run asks to reboot,
-    and a host whose power was cut.
+    """Like `_carry_out`, in several sessions if the host is rebooted in between: a lab that the run asks to reboot, or
+    a host whose power was cut.
     """
     from vmtax.experiment.real_cut import PowerWasCut
     from vmtax.experiment.reboots import RebootNeeded
@@ -197,26 +197,26 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
             except PowerWasCut as cut:
                 run = cut.run
             again = replace(going_on(replace(store.load(run), state="interrupted"), rebooted=True), agreed=True)
-            # What was agreed to is what this command line says, also where the run began with another. Whether guests
-            # are emulated may have been found out since.
+            # The user agreed to this command line, even if the run began with another one. Whether guests are emulated
+            # may have become known since.
             now, stored = work.options.testbed, again.options.testbed
             work = again.on(replace(stored, power_cut=now.power_cut, emulate=now.emulate or stored.emulate))
     except BaseException:
-        with contextlib.suppress(StoreError):  # the store itself may be what failed, which must not hide it
+        with contextlib.suppress(StoreError):  # the store itself may have failed, which must not hide the first error
             if run and (left := store.load(run)).state == "running":
                 store.finish(run, "interrupted", time.time(), seconds=left.seconds)
         raise
 
 
 def _reboot(store: Store, one: Lab, needed: RebootNeeded, said: list[str]) -> None:
-    """Boot the lab as its run asks for; other terminals see what is done."""
+    """Boot the lab as its run asks; other terminals can watch."""
     from vmtax.core.events import RunStarted
     from vmtax.design.host import arguments
     from vmtax.experiment import live, progress
     from vmtax.lab.reboot import reboot
     from vmtax.testbed.session import connected
 
-    if store.load(needed.run).state != "running":  # the lab is off, because an earlier process was killed
+    if store.load(needed.run).state != "running":  # the lab is off because an earlier process was killed
         store.resume(needed.run)
     run = store.load(needed.run)
     rounds = run.plan["rounds"]
@@ -229,7 +229,7 @@ def _reboot(store: Store, one: Lab, needed: RebootNeeded, said: list[str]) -> No
 
 
 def _refuse_boot(hosts: Hosts, work: Work) -> None:
-    """Raises where the host is not booted as the run that is resumed goes on."""
+    """Raises if the host is not booted as the resumed run needs."""
     from vmtax.design.host import reboots_itself
     from vmtax.experiment.reboots import refuse_boot
     from vmtax.meter.facts import read_boot
@@ -240,9 +240,9 @@ def _refuse_boot(hosts: Hosts, work: Work) -> None:
 
 
 def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
-    """Look at everything that can be known, say what will be done, ask, do it, and say how it goes; the run's id.
+    """Check everything that can be checked, announce the work, ask, do it, and report progress; returns the run's id.
 
-    said: what need not be said again
+    said: notices that need not be repeated
     """
     from vmtax.experiment import live, progress, runner
     from vmtax.experiment.outlook import Line, outlook
@@ -272,7 +272,7 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
         store.refuse_unwritable()
         check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
         if why := next((one.reason for place in looking for one in place.accelerators if not one.tried), ""):
-            _emulated(store, work, looking, why)  # refused before an image is built for it
+            _emulated(store, work, looking, why)  # refuse before an image is built
         journal = live.Journal(hosts.local)
         sides = _examined(work, hosts, journal, yes=yes or work.agreed)
         work = replace(work, plan=settled(work.plan, emulated=any(side.emulated for side in sides)))
@@ -301,7 +301,7 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
 
 
 def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[Examined]:
-    """The hosts as they can be measured, KVM tried on each; a root image is built for it where there is none."""
+    """The hosts, examined, and KVM tried on each; if there is no root image, it is built for that."""
     from vmtax.experiment import progress
     from vmtax.experiment.reboots import refuse_changed
     from vmtax.experiment.resume import image_of
@@ -324,15 +324,15 @@ def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[
 
 
 def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Work:
-    """What is done where guests are emulated: the work, or a demonstration of it. Raises BadInput without consent.
+    """What to do if guests are emulated: the work, or a demonstration of it. Raises BadInput without consent.
 
-    `why`: no guest boots with KVM
+    `why`: why no guest boots with KVM
     """
     from vmtax.experiment.preview import refuse_emulation
     from vmtax.plan.estimate import demonstration
 
     asked = work.options.testbed
-    # A resumed run continues with what its facts say, and with nothing else.
+    # A resumed run follows its stored facts, and nothing else.
     if asked.emulate or (work.resumed and "host" in work.resumed.facts):
         return work
     if not work.or_demo:
@@ -342,7 +342,7 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
 
 
 def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Foreseen:
-    """How long it takes; `why` guests are emulated, "" where they are not."""
+    """How long it takes; `why`: why guests are emulated, "" if they are not."""
     from vmtax.plan.estimate import Emulation, foresee
     from vmtax.testbed.host_disk import more_seconds
     from vmtax.testbed.hosts import lab_of

@@ -1,4 +1,4 @@
-"""Options that mean the same for every command that has them, and what the shell completes for them."""
+"""Options that several commands share, and their completion in the shell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vmtax.plan.names import builtin_plans
 
 
 def complete_layers(incomplete: str) -> list[str]:
-    """Layers, after those that are named already."""
+    """Layers, after those that are typed already."""
     from vmtax.core.records import LAYERS
 
     return _after_comma(incomplete, LAYERS)
@@ -26,21 +26,21 @@ def complete_host(incomplete: str) -> list[str]:
     from vmtax.store.listing import listed
 
     found = ["local", "lab"]
-    with contextlib.suppress(CannotDo, OSError):  # the command itself will say it
+    with contextlib.suppress(CannotDo, OSError):  # the command itself will report the error
         found += [f"lab:{name}" for name in lab_names() if name != "lab"]
     found += [run.host for run in listed() if run.host.startswith("ssh://")]
     return [name for name in dict.fromkeys([*found, "ssh://"]) if name.startswith(incomplete) and " " not in name]
 
 
 def complete_weights(incomplete: str) -> list[str]:
-    """Metrics of disks that were measured, each with the = that its weight follows."""
+    """Metrics of disks that were measured, each followed by the = before its weight."""
     from vmtax.store.listing import disk_metrics
 
     return _after_comma(incomplete, [f"{name}=" for name in disk_metrics()])
 
 
 def factor_levels(incomplete: str) -> list[str]:
-    """What a shell offers for the beginning of FACTOR=LEVEL,...: factors, or levels that are not named yet."""
+    """Completions of FACTOR=LEVEL,...: factors, or levels that are not typed yet."""
     from vmtax.design.factors import FACTORS
 
     name, equals, listed = incomplete.partition("=")
@@ -53,7 +53,7 @@ def factor_levels(incomplete: str) -> list[str]:
 
 
 def _after_comma(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Each name that goes on from what is typed, after the names before the last comma, which are not offered again."""
+    """Completions of the last name in a comma-separated list, without the names before it."""
     before, comma, last = incomplete.rpartition(",")
     used = before.split(",")
     return [

@@ -1,4 +1,4 @@
-"""`vmtax plan`."""
+"""The commands `vmtax plan`."""
 
 from __future__ import annotations
 

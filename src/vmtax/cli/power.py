@@ -1,4 +1,4 @@
-"""`--power-cut`: what the command line says of the power of the host under test, and to whom it may be done."""
+"""The option `--power-cut`: the power cut on the command line, and for which runs it is allowed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def power_order(command: str | None, back_within: str | None) -> PowerCut | None:
-    """What the command line says; None: the host keeps its power."""
+    """The power cut that the command line describes; None: the host keeps its power."""
     from vmtax.core.units import parse_duration
     from vmtax.testbed.power import BACK_WITHIN, PowerCut
 
@@ -32,7 +32,7 @@ def power_order(command: str | None, back_within: str | None) -> PowerCut | None
 
 
 def with_cuts(work: Work, order: PowerCut | None) -> Work:
-    """The work where the host's power is cut, one state of a disk for each cut. Raises BadUse where it cannot be."""
+    """The work with power cuts of the host, one state of a disk for each cut. Raises BadUse if that is impossible."""
     from vmtax.testbed.power import one_state, why_not
 
     if order is None:
@@ -44,7 +44,9 @@ def with_cuts(work: Work, order: PowerCut | None) -> Work:
 
 
 def with_cuts_again(work: Work, order: PowerCut | None, *, yes: bool) -> Work:
-    """A run that is resumed, with the command that is given now. Raises BadUse without one that --yes agrees to."""
+    """A resumed run with the power-cut command given now. Raises BadUse if the run cuts no power, or if --yes is given
+    without a command for one that does.
+    """
     kept = work.options.testbed.power_cut
     if order is not None and kept is None:
         raise BadUse("--power-cut: the run that is resumed cuts no power: leave it out")

@@ -1,4 +1,4 @@
-"""What the store has: `vmtax show`, `report`, `export`, `import`."""
+"""The commands on stored results: `vmtax show`, `report`, `export`, `import`."""
 
 from __future__ import annotations
 
@@ -162,9 +162,10 @@ def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file th
 
 
 def keep_results(store: Store, id: str) -> None:
-    """Computes what every report of this run needs, and keeps it with the run, with its headline for the list of runs.
+    """Compute what every report of this run needs, and store it with the run, together with its headline for lists.
 
-    Here, for this is where both wings meet: the run does not know the reports, and the store computes nothing.
+    This is done here because only cli knows both sides: the run does not know the reports, and the store computes
+    nothing.
     """
     from vmtax.analysis import results
     from vmtax.analysis.analysis import Analysis
@@ -172,7 +173,7 @@ def keep_results(store: Store, id: str) -> None:
     from vmtax.store import StoreError
 
     experiment = store.load(id)
-    with contextlib.suppress(StoreError):  # as where the disk is full: it is computed again where it is shown
+    with contextlib.suppress(StoreError):  # for example, the disk is full: it is computed again when it is shown
         analysis = Analysis(experiment)
         store.keep_headline(id, in_few_words(analysis))
         store.keep_results(experiment, results.written(analysis.results))
@@ -180,7 +181,7 @@ def keep_results(store: Store, id: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line says beyond the run."""
+    """What the command line asks for besides the run."""
 
     for_: str = ""
     weights: str = ""
@@ -188,7 +189,7 @@ class Asked:
     accept_loss: bool = False
 
     def analysis(self, run: str, format: Format | None = None) -> Analysis:
-        """Of a run of the store. Refuses options that the format cannot show, or the run not answer."""
+        """The analysis of a stored run. Refuses options that the format cannot show, or the run cannot answer."""
         from vmtax.analysis import results
         from vmtax.analysis.analysis import Analysis
         from vmtax.store import Store
@@ -203,7 +204,7 @@ class Asked:
         return analysis
 
     def _check(self, analysis: Analysis) -> None:
-        """Refuses needs where the run recommends nothing that could meet them."""
+        """Refuses --needs if the run has no recommendation that could meet them."""
         from vmtax.recommend import DISK, KINDS
         from vmtax.report.sections.recommendation import why_not
 
@@ -215,7 +216,7 @@ class Asked:
 
     @property
     def _needs_option(self) -> str:
-        """The option that asks something of a choice; "" without one."""
+        """The option that asks something of a choice; "" if there is none."""
         return "--needs" if self.needs else "--accept-loss" if self.accept_loss else ""
 
     def _profile(self, experiment: Experiment, format: Format | None) -> WeightProfile | None:
@@ -239,7 +240,7 @@ class Asked:
 
 
 def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), paged: bool = False) -> None:
-    """On the terminal, or as the text of one of FORMATS."""
+    """Print it on the terminal, or as text in one of FORMATS."""
     wanted = find(format, printed=True) if format else None
     if wanted and not wanted.text:
         raise BadInput(f"{format} is no text, write it to a file: vmtax report {run} --format {format}")
@@ -253,14 +254,14 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), 
 
 
 def explained(run: str, feature: str, *, asked: Asked = Asked(), paged: bool = False) -> None:
-    """On what rests, for each choice, whether it has a feature."""
+    """Print the evidence, for each choice, of whether it has a feature."""
     from vmtax.report.show import evidence
 
     printed(evidence(asked.analysis(run), feature), paged=paged)
 
 
 def written(run: str, target: Path | None, format: str = "html", *, asked: Asked = Asked()) -> Path:
-    """The file."""
+    """Write a report to a file; returns its path."""
     wanted = find(format)
     if target is not None:
         check_output(target)
@@ -271,14 +272,14 @@ def written(run: str, target: Path | None, format: str = "html", *, asked: Asked
 
 
 def applied(run: str, asked: Asked) -> None:
-    """What is recommended, in every form, ready to be copied."""
+    """Print the recommendation in every form, ready to be copied."""
     from vmtax.report.sections.recommendation import recommendations, to_apply, why_not
 
     analysis = asked.analysis(run)
     found = recommendations(analysis)
     if not found:
         raise BadUse(f"--apply: {why_not(analysis)}")
-    texts = [to_apply(one) for one in found]  # refused as a whole where nothing meets what is needed
+    texts = [to_apply(one) for one in found]  # raises before anything is printed if nothing meets the needs
     for number, text in enumerate(texts):
         for line in (*([""] if number else ()), *text):
             say(line)

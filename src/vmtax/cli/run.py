@@ -1,4 +1,4 @@
-"""`vmtax run` and `vmtax watch`."""
+"""The commands `vmtax run` and `vmtax watch`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
 
 
 def complete_work(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Plans; after --resume and --after-reboot the runs that were stopped."""
+    """Plans; after --resume and --after-reboot, stopped runs."""
     return (
         run_ids(incomplete, "interrupted", "failed", labels=True)
         if ctx.params.get("resume") or ctx.params.get("after_reboot")
@@ -135,7 +135,7 @@ def run(
             work = work.emulating()
         id = measure(store, work, yes=yes)
         worked = any(trial.status == "ok" for trial in store.load(id).trials)
-    report = written(id, output)  # first, for whoever reads stdout may have gone meanwhile
+    report = written(id, output)  # first, because the reader of stdout may be gone
     shown(id, "json" if json else "")
     say(f"report: {report}", file=sys.stderr)
     if not worked:
@@ -152,7 +152,7 @@ def _refuse_both(emulate: bool, or_demo: bool, rounds: int | None, budget: str |
 
 
 def _again(resume: bool, after_reboot: bool, others: Mapping[str, object]) -> bool:
-    """Whether an earlier run goes on. Raises BadUse for other options beside that: it goes on as it was begun."""
+    """Whether an earlier run is resumed. Raises BadUse for other options with it: it continues as it was begun."""
     if resume and after_reboot:
         raise BadUse("--after-reboot goes on where the host was rebooted, --resume where not: leave out one of them")
     given = [f"--{name}" for name, value in others.items() if value]
@@ -163,7 +163,7 @@ def _again(resume: bool, after_reboot: bool, others: Mapping[str, object]) -> bo
 
 
 def _check_report(file: Path) -> None:
-    """Raises BadUse where the report could not be written: it comes last, after hours of work."""
+    """Raises BadUse if the report could not be written: it comes last, after hours of work."""
     check_output(file)
     if not file.exists() or file.is_file():
         check_room(file.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
@@ -193,7 +193,7 @@ def _new(
 
 
 def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool = False) -> Work:
-    """The run named, or the newest that was stopped; `erase`: permission is asked for anew, for it is not kept."""
+    """The named run, or the newest stopped one; `erase`: permission is asked for again, because it is not stored."""
     from vmtax.design.host import boots_asked
     from vmtax.experiment.archive import IMPORTED
     from vmtax.experiment.resume import CannotResume
@@ -210,7 +210,7 @@ def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool = F
 
 
 def _overridden(plan: Plan, **options: Any) -> Plan:
-    """The plan with what the command line says instead."""
+    """The plan with the values from the command line."""
     from vmtax.plan.schema import from_data
     from vmtax.plan.vary import varied
 
@@ -222,7 +222,7 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
         _drop_workloads_without_layer(data)
     if options["budget"]:
         data["budget"] = options["budget"]
-    if options["rounds"] is not None:  # exactly, whatever the plan's own budget is
+    if options["rounds"] is not None:  # exactly, whatever the plan's own budget
         data |= {"rounds": {"min": options["rounds"], "max": options["rounds"]}, "budget": None}
     given = {name: f"--{name}" for name, value in options.items() if value is not None}
     return varied(from_data(data, source="command line", options=given), options.get("vary") or ())
@@ -234,7 +234,7 @@ def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
 
     fits = {name for name, kind in WORKLOADS.items() if kind.layers & set(data["layers"])}
     if not fits:
-        return  # no legal layer at all: the plan's own check says so better
+        return  # no valid layer: the plan's own check reports that better
     data["workloads"] = [entry for entry in data["workloads"] if entry["name"] in fits]
     data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] in fits]
 

@@ -1,4 +1,4 @@
-"""`vmtax runs`: the stored runs, and their removal."""
+"""The command `vmtax runs`: list and remove stored runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every part speaks in: records, events, units, quantities, checks and the kinds of failure.
+"""The vocabulary of all parts: records, events, units, quantities, checks and kinds of failure.
 
-All records are frozen and hold base units: seconds, bytes, bits, operations. Nothing here reads or changes anything.
+All records are frozen and use base units: seconds, bytes, bits, operations. Nothing here reads or changes anything.
 """

@@ -1,4 +1,4 @@
-"""What the doctor says: one frozen record for each thing looked at."""
+"""Findings of the doctor: one frozen record for each check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Area = Literal["measurable", "need", "disturbance", "tried"]
 Status = Literal["ok", "unknown", "disturbs", "missing", "failed"]
 WORST_FIRST: tuple[Status, ...] = ("failed", "missing", "disturbs", "unknown", "ok")
 
-# What the exit code is about.
+# The exit code depends on these.
 HOST, VM = "host", "VM"
 
 
@@ -26,7 +26,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything about one host."""
+    """All findings about one host."""
 
     host: str  # "local" or "ssh://[user@]host", as given
     about: str  # processor, memory, system; one line
@@ -38,7 +38,7 @@ class Diagnosis:
 
     @property
     def bad(self) -> tuple[Check, ...]:
-        """What keeps host and VM from being measured."""
+        """Checks that show why host and VM cannot be measured."""
         layers = [check for check in self.of("measurable") if check.name in (HOST, VM)]
         lacking = [check for check in layers if check.status in ("missing", "failed")]
         return (*lacking, *(check for check in self.of("tried") if check.status == "failed"))

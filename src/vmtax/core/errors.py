@@ -1,4 +1,4 @@
-"""How vmtax ends: its exit codes, and the two kinds of failure whose text explains itself."""
+"""Exit codes of vmtax, and its two kinds of failure, whose text explains them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MEANINGS = {
 
 
 class CannotDo(Exception):
-    """What was asked for cannot be done here; the text says what is wrong, where, and what to do."""
+    """The request cannot be carried out here; the text says what is wrong, where, and what to do."""
 
     exit_code = FAILED
 
 
 class BadInput(Exception):
-    """What was asked for makes no sense; the text says what is wrong, where, and what would be right."""
+    """The request makes no sense; the text says what is wrong, where, and what would be right."""
 
     exit_code = BAD_INPUT

@@ -9,16 +9,16 @@ from vmtax.core.records import Boot, Comparison, Treatment, Trial
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something slow goes on: image build, probe, copying."""
+    """A slow step: building an image, probing, copying."""
 
     what: str  # "building the root image", "probing /dev/kvm"
-    detail: str = ""  # the newest line of it
-    done: float | None = None  # share from 0 to 1 where it is known
+    detail: str = ""  # newest detail of the step
+    done: float | None = None  # share from 0 to 1, if known
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the user must know: what is not measured, why TCG is used."""
+    """Something that the user must know: what is not measured, why TCG is used."""
 
     text: str
 
@@ -29,7 +29,7 @@ class RunStarted:
     treatments: tuple[Treatment, ...]
     rounds_min: int
     rounds_max: int
-    emulated: bool = False  # the host under test itself is, and so every figure
+    emulated: bool = False  # the host under test itself is emulated, and so every figure
     rounds_done: int = 0  # in earlier sessions
 
 
@@ -62,8 +62,8 @@ class TrialFinished:
 @dataclass(frozen=True, slots=True)
 class RoundFinished:
     round: int
-    planned: int  # rounds as foreseen now; may move with the budget and the intervals
-    seconds_left: tuple[float, float]  # a range until two rounds are done, equal ends from then on
+    planned: int  # rounds as expected now; may change with the budget and the intervals
+    seconds_left: tuple[float, float]  # a range until two rounds are done, a single value from then on
     comparisons: tuple[Comparison, ...]  # of the primary metrics, so far
 
 

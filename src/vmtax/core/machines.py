@@ -1,4 +1,4 @@
-"""What every machine can do, and how a command fails."""
+"""The interface of machines, and how a command fails."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import IO, Protocol
 
 from vmtax.core.errors import CannotDo
 
-DEFAULT_TIMEOUT = 60.0  # seconds; everything has a limit, this is the one for quick commands
-TAIL_LINES = 12  # how much of stderr a failure shows
+DEFAULT_TIMEOUT = 60.0  # seconds; every command has a limit, this is the one for quick commands
+TAIL_LINES = 12  # lines of stderr that a failure shows
 
 
 def how_ended(code: int) -> str:
-    """In words, for an exit status; negative: killed by that signal."""
+    """An exit status in words; negative: killed by that signal."""
     if code >= 0:
         return f"exit code {code}"
     with contextlib.suppress(ValueError):
@@ -26,7 +26,7 @@ def how_ended(code: int) -> str:
 
 
 def first_line(text: str) -> str:
-    """Of what a program printed, as part of a message."""
+    """The first line of a program's output, as part of a message."""
     return text.strip().partition("\n")[0] or "it says nothing"
 
 
@@ -48,7 +48,7 @@ class Outcome:
 
 
 class MachineError(CannotDo):
-    """Anything that goes wrong with a machine."""
+    """Any problem with a machine."""
 
 
 class MachineLost(MachineError):
@@ -56,7 +56,7 @@ class MachineLost(MachineError):
 
 
 class CommandFailed(MachineError):
-    """A command ended badly. The text names the machine and the argv, how it ended and its last words."""
+    """A command failed. The text names the machine and the argv, how the command ended and its last output."""
 
     def __init__(self, outcome: Outcome, remedy: str = "") -> None:
         self.outcome = outcome
@@ -69,7 +69,7 @@ class CommandFailed(MachineError):
 
 
 class Process(Protocol):
-    """A command running in the background, its pipes in our hands."""
+    """A command that runs in the background, with pipes to us."""
 
     argv: tuple[str, ...]
 
@@ -87,7 +87,7 @@ class Process(Protocol):
         ...
 
     def wait(self, timeout: float) -> int:
-        """Exit status; raises TimeoutError after `timeout` seconds."""
+        """Wait for its exit status. Raises TimeoutError after `timeout` seconds."""
         ...
 
     def stop(self) -> None:
@@ -95,25 +95,25 @@ class Process(Protocol):
         ...
 
     def stderr_tail(self) -> str:
-        """What it last wrote to stderr."""
+        """The end of its stderr."""
         ...
 
 
 class Undoing(Protocol):
-    """Something set up on a machine together with how to undo it."""
+    """Something that was set up on a machine, and how to undo it."""
 
     def undo(self) -> None:
-        """Undo it now, through the guard; raises CommandFailed when that does not work."""
+        """Undo it now, through the guard. Raises CommandFailed if that fails."""
         ...
 
 
 class Reader(Protocol):
-    """What runs commands to their end and sets nothing up: all that reading takes. Every Machine is one."""
+    """Runs commands to their end and sets nothing up: enough for reading. Every Machine is one."""
 
     path: str  # "host", "host/vm", ...
 
     def try_run(self, *argv: str, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
-        """Run to the end and say how it went. Raises MachineLost only."""
+        """Run to the end and return the outcome. Raises only MachineLost."""
         ...
 
 
@@ -125,7 +125,7 @@ class Machine(ABC):
 
     @abstractmethod
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
-        """Run to the end and say how it went. Raises MachineLost only."""
+        """Run to the end and return the outcome. Raises only MachineLost."""
 
     @abstractmethod
     def start(self, *argv: str) -> Process:
@@ -133,45 +133,45 @@ class Machine(ABC):
 
     @abstractmethod
     def push(self, source: Path, target: PurePosixPath, timeout: float = 600.0) -> None:
-        """Copy a file of ours to the machine."""
+        """Copy a local file to the machine."""
 
     @abstractmethod
     def undo_later(self, *argv: str, lasting: bool = False) -> Undoing:
-        """Write to the guard's undo list, durably, that `argv` undoes what is about to be set up.
+        """Register durably in the guard's undo list that `argv` undoes what is about to be set up.
 
-        `lasting`: what is set up outlives a reboot of the machine (a volume, a partition), and then is undone too. It
-        must be known by a name that no other program would choose.
+        `lasting`: what is set up survives a reboot of the machine (a volume, a partition), and is undone even then. Its
+        name must be one that no other program would choose.
         """
 
     @abstractmethod
     def remove_later(self, path: PurePosixPath) -> Undoing:
-        """Write to the guard's undo list that the file or directory `path` is ours and must go."""
+        """Register in the guard's undo list that the file or directory `path` is ours and must be removed."""
 
     @abstractmethod
     def reach(self, port: int) -> tuple[str, ...]:
-        """The ssh options that reach 127.0.0.1:port of this machine from here, for a guest on it."""
+        """The ssh options to reach 127.0.0.1:port of this machine from here, for a guest on it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Undo everything set up on it, and end the connection."""
+        """Undo everything that was set up on it, and end the connection."""
 
     def run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT, remedy: str = "") -> str:
-        """Standard output; raises CommandFailed, which ends with `remedy`, when it does not exit with 0."""
+        """Standard output. Raises CommandFailed, whose text ends with `remedy`, if the exit status is not 0."""
         outcome = self.try_run(*argv, input=input, timeout=timeout)
         if not outcome.ok:
             raise CommandFailed(outcome, remedy)
         return outcome.stdout
 
     def succeeds(self, *argv: str, timeout: float = DEFAULT_TIMEOUT) -> bool:
-        """Whether the command exits with 0."""
+        """Whether the exit status is 0."""
         return self.try_run(*argv, timeout=timeout).ok
 
     def read_text(self, path: PurePosixPath | str) -> str:
-        """The text of a file; raises CommandFailed where it cannot be read."""
+        """The text of a file; raises CommandFailed if it cannot be read."""
         return self.run("cat", str(path))
 
     def write_text(self, path: PurePosixPath, text: str) -> None:
-        """Make or replace a small file."""
+        """Create or replace a small file."""
         self.run("tee", str(path), input=text)
 
     def __repr__(self) -> str:

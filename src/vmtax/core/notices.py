@@ -1,6 +1,7 @@
-"""Warnings as records: a code, what caused it, what it does to which figures, and what to do about it.
+"""Warnings as records: a code, the cause, the effect on which figures, and what to do about it.
 
-Every code stands once in `MEANINGS`; docs/reference/warnings.md is made from that table. Sentences have no full stop.
+Every code is listed once in `MEANINGS`; docs/reference/warnings.md is generated from that table. Sentences have no full
+stop.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ Code = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code stands for, whichever run it is about."""
+    """The meaning of a code, for any run."""
 
     label: str  # a few words, as in a footnote
-    cause: str  # in general; a notice says what it was in its run
-    effect: str  # on the figures that it is about
-    cure: str  # what to do; a notice may know better
+    cause: str  # in general; a notice gives the cause in its run
+    effect: str  # on the affected figures
+    cure: str  # what to do; a notice may give better advice
 
 
-# The gravest first: reports have this order.
+# The most serious first: reports use this order.
 MEANINGS: Mapping[Code, Meaning] = {
     "failed": Meaning(
         "a measurement failed",
@@ -210,7 +211,7 @@ MEANINGS: Mapping[Code, Meaning] = {
     ),
 }
 
-# What earlier versions stored with trials and boots, and what it is called now.
+# Patterns of texts that earlier versions stored with trials and boots -> present code.
 _EARLIER: tuple[tuple[str, Code], ...] = (
     (r"booted at the second attempt: (?P<cause>.*)", "second-boot"),
     (r"(?P<cause>(did not shut down within|QEMU crashed in the shutdown).*)", "shutdown"),
@@ -222,7 +223,7 @@ _EARLIER: tuple[tuple[str, Code], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One warning: its cause, and the treatments and metrics whose figures it is about."""
+    """One warning: its cause, and the treatments and metrics whose figures it affects."""
 
     code: Code
     cause: str  # one sentence about this run
@@ -233,29 +234,31 @@ class Notice:
 
     @property
     def effect(self) -> str:
-        """What it does to the figures that it is about: one sentence."""
+        """The effect on the affected figures, in one sentence."""
         return MEANINGS[self.code].effect
 
     @property
     def remedy(self) -> str:
-        """What to do about it: one sentence."""
+        """What to do about it, in one sentence."""
         return self.cure or MEANINGS[self.code].cure
 
     @property
     def text(self) -> str:
-        """All of it in one line, as JSON's fields of strings have it."""
+        """Everything in one line, as in JSON's text fields."""
         if self.code == "other":
             return self.cause
         return f"{self.code}: {sentence(self.cause)} {sentence(self.effect)} {sentence(self.remedy)}"
 
 
 def recorded(code: Code, cause: str) -> str:
-    """A warning about one trial or one boot, as these are stored with it."""
+    """A warning about one trial or one boot, in the format that is stored with it."""
     return f"{code}: {cause}"
 
 
 def read(text: str) -> Notice:
-    """What is stored with a trial or a boot as a notice, also what earlier versions stored; `other` where none fits."""
+    """Convert text stored with a trial or a boot to a notice, including that of earlier versions; `other` if none
+    matches.
+    """
     for pattern, code in _EARLIER:
         if found := re.fullmatch(pattern, text, re.DOTALL):
             return Notice(code, whole(found["cause"]))
@@ -264,10 +267,10 @@ def read(text: str) -> Notice:
 
 
 def whole(error: str) -> str:
-    """The first line of an error as earlier versions stored it, without the announcement of lines that it had not."""
+    """The first line of an error stored by earlier versions, without its announcement of further lines."""
     return re.sub(r"; (its console|it) last said$", "", error)
 
 
 def sentence(text: str) -> str:
-    """With its full stop."""
+    """The sentence with its full stop."""
     return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,4 +1,4 @@
-"""What a plan writes as a number with a unit, and between which bounds; each bound stands once, as text."""
+"""Numbers with units in plans, and their bounds; each bound is written once, as text."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pydantic_core import CoreSchema, core_schema
 
 from vmtax.core.units import show
 
-FROM_YAML = {"from": "yaml"}  # validation context: a person wrote it, so a bare number may lack its unit
+FROM_YAML = {"from": "yaml"}  # validation context: written by a person, so a number may lack its unit
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Annotates a field that is read from text such as "1GiB", and held to its bounds."""
+    """Annotates a field that is parsed from text such as "1GiB", and checked against bounds."""
 
-    parse: Callable[[str], float]  # text -> base units; ValueError
+    parse: Callable[[str], float]  # text -> base units; raises ValueError
     low: str
     high: str
     example: str
-    bare: bool = False  # whether a person may write a number of base units
-    none: bool = False  # whether the word `none` stands for no such number
-    as_text: bool = False  # the field keeps what was written
+    bare: bool = False  # whether a person may write a number in base units
+    none: bool = False  # whether the word `none` is allowed for no number
+    as_text: bool = False  # the field keeps the text
 
     @property
     def bounds(self) -> str:
@@ -43,7 +43,7 @@ class Quantity:
         return value if self.as_text else number
 
     def _number(self, value: object, info: ValidationInfo) -> float:
-        """A number is in base units already."""
+        """A number is already in base units."""
         unitless = self.as_text or (info.context == FROM_YAML and not self.bare)
         if not isinstance(value, int | float) or isinstance(value, bool) or unitless:
             example = f"{self.example}{' (or none)' if self.none else ''}"

@@ -1,6 +1,6 @@
-"""Frozen records of what was done and what came out. Base units everywhere: seconds, bytes, bits, operations.
+"""Frozen records of what was done, and of the results. Base units everywhere: seconds, bytes, bits, operations.
 
-Their types say which values are possible. `store.model` holds to that whatever was not made by this process.
+Their types define the possible values. `store.model` checks everything that was not created by this process.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ VERDICT_CODES: Mapping[Verdict, VerdictCode] = {
 
 LAYERS = ("host", "vm", "nested")  # from the bottom up
 
-Unit = Literal["1", "1/s", "s", "B", "B/s", "bit/s", "s/B"]  # the base units; units.py says how they are written
+Unit = Literal["1", "1/s", "s", "B", "B/s", "bit/s", "s/B"]  # the base units; see units.py for how they are written
 
 # A JSON object as the standard library reads it.
 Json = dict[str, Any]
 
 
 def _is_plausible(value: float) -> bool:
-    """No figure of a machine is outside; ratios of what is inside are finite. False for NaN."""
+    """True for any figure of a machine; ratios of such figures are finite. False for NaN."""
     return value == 0 or 1e-100 < abs(value) < 1e100
 
 
@@ -45,11 +45,11 @@ def _is_layer(name: str) -> bool:
 
 
 LONGEST_LABEL = 40  # characters
-LIKE_AN_ID = re.compile(r"\d{8}(-|$)")  # how ids of runs begin
+LIKE_AN_ID = re.compile(r"\d{8}(-|$)")  # prefix of run ids
 
 
 def label_problem(text: str) -> str | None:
-    """Why a run cannot be called so; None where it can."""
+    """Why a run cannot have this label; None if it can."""
     if not 0 < len(text) <= LONGEST_LABEL:
         return f"must have from 1 to {LONGEST_LABEL} characters"
     if not text.isprintable() or text.strip() != text:
@@ -73,7 +73,7 @@ Count = Annotated[int, Interval(ge=1, lt=2**31)]
 Time = Annotated[float, Interval(ge=0, lt=2**33)]  # seconds since the epoch, until the year 2242
 Share = Annotated[float, Interval(ge=0, le=1)]
 Seconds = Annotated[float, Interval(ge=0, lt=1e10)]
-Reading = Annotated[float, Interval(gt=-1e18, lt=1e18)]  # a difference of counters may be a little below zero
+Reading = Annotated[float, Interval(gt=-1e18, lt=1e18)]  # a difference of counters may be slightly negative
 Difference = Annotated[int, Interval(gt=-(2**53), lt=2**53)]
 Value = Annotated[float, Predicate(_is_plausible)]
 OneReading = Annotated[Mapping[Name, Reading], Len(0, 1000)]
@@ -82,10 +82,10 @@ Readings = Annotated[Mapping[Name, OneReading], Len(0, 1000)]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a number means."""
+    """The meaning of a number."""
 
     name: Name  # "workload.case.measure", for example "disk.randread-4k-qd1.iops"
-    unit: Unit  # base unit as units.py knows it
+    unit: Unit  # a base unit of units.py
     better: Better  # which direction is an improvement
 
     @property
@@ -95,7 +95,7 @@ class Metric:
 
     @property
     def case(self) -> str:
-        """What stands between workload and measure; "" where nothing does."""
+        """The part between workload and measure; "" if there is none."""
         return self.name.partition(".")[2].rpartition(".")[0]
 
     @property
@@ -106,7 +106,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One number that one workload reported."""
+    """One number reported by one workload."""
 
     metric: Metric
     value: Value  # in metric.unit
@@ -141,7 +141,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How a guest was migrated, by its hypervisor."""
+    """How a guest was migrated, according to its hypervisor."""
 
     total_seconds: Seconds
     downtime_seconds: Seconds
@@ -164,13 +164,13 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One execution of one workload in one boot, whether it worked or not."""
+    """One execution of one workload in one boot, successful or not."""
 
     round: Count  # from 1
     position: Count  # of the treatment within its round's shuffled order, from 1
     treatment: Name  # Treatment.name
     workload: Name  # Workload.name
-    case: Text  # the part of the workload: "randread-4k-qd1"; "" where there is only one
+    case: Text  # the part of the workload: "randread-4k-qd1"; "" if there is only one
     iteration: Count  # within the boot, from 1
     status: Status  # "failed": the command did not work; "refused": it worked but must not be compared
     started: Time  # seconds since the epoch, clock of the machine that runs vmtax
@@ -178,10 +178,10 @@ class Trial:
     measurements: tuple[Measurement, ...] = ()
     warnings: tuple[Text, ...] = ()  # as `notices.recorded` writes them: "clock: ..."
     error: Text | None = None  # one line: why it failed or was refused
-    raw: str = ""  # the tool's own output; kept compressed beside the store
+    raw: str = ""  # the tool's own output; stored compressed beside the database
     disturbance: Disturbance | None = None  # None: not read
     latencies: tuple[tuple[Share, Seconds], ...] = ()  # (share of operations, seconds that these took at most), rising
-    machine: Text = ""  # path of the machine whose work it is: "host/vm-2"; "" in runs that do not have it
+    machine: Text = ""  # path of the machine whose work it is: "host/vm-2"; "" in older runs
     readings: Readings = field(default_factory=dict)  # machine path -> what meters read there: "vmstat.pgfault"
 
 
@@ -193,11 +193,11 @@ class Comparison:
     baseline: str  # Treatment.name
     treatment: str  # Treatment.name
     ratio: float  # exp(Hodges-Lehmann of ln(treatment/baseline) over rounds)
-    low: float | None  # interval of the ratio; None with too few rounds
+    low: float | None  # of the interval of the ratio; None if there are too few rounds
     high: float | None
     rounds: int  # rounds in which both sides have a value
     verdict: Verdict
-    mean_ratio: float | None = None  # exp(mean of the log ratios): moves with stalls that the median does not see
+    mean_ratio: float | None = None  # exp(mean of the log ratios): also affected by stalls, unlike the median
     p95_ratio: float | None = None  # of the slow tails; None with fewer than 200 rounds
     baseline_stalls: float = 0.0  # share of its runs that are slower than 1.5 times its median
     treatment_stalls: float = 0.0
@@ -219,7 +219,7 @@ class Experiment:
     id: Name  # short, unique, sortable by time: "20261121-0412-quick-7f3a"
     name: Name  # the plan's name
     host: Name  # "local" or "ssh://user@host", as given
-    command: Text  # the command line that repeats it
+    command: Text  # command line that repeats it
     created: Time  # seconds since the epoch
     finished: Time | None
     state: State
@@ -228,20 +228,21 @@ class Experiment:
     treatments: tuple[Treatment, ...]
     boots: tuple[Boot, ...]
     trials: tuple[Trial, ...]
-    notes: tuple[Text, ...] = ()  # what was not measured and why; falls back to TCG because ...
-    options: Json = field(default_factory=dict)  # what the command line added to the plan; a resumed run has the same
+    notes: tuple[Text, ...] = ()  # what was not measured and why; why TCG was used
+    # What the command line added to the plan; used again when the run is resumed
+    options: Json = field(default_factory=dict)
     ended: Text | None = None  # why there were no more rounds: precise enough, decided, budget, rounds.max
-    label: Label = ""  # what its user calls it: "before"; several runs may have the same
-    seconds: Seconds | None = None  # that were worked on it so far, without pauses; None: not kept
+    label: Label = ""  # given by the user: "before"; several runs may have the same
+    seconds: Seconds | None = None  # working time so far, without pauses; None: not stored
 
     @property
     def took(self) -> float | None:
-        """Seconds, set-up included and pauses not; None of a run that goes on.
+        """Seconds, including set-up but not pauses; None while the run is in progress.
 
-        Of runs that earlier versions stored: from its beginning to its end.
+        For runs stored by earlier versions: from beginning to end.
         """
         if self.state == "running":
             return None
         if self.seconds is None and self.finished is not None:
-            return max(0.0, self.finished - self.created)  # clocks are set
+            return max(0.0, self.finished - self.created)  # clocks may have been set
         return self.seconds

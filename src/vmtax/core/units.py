@@ -1,4 +1,4 @@
-"""Base units inside, scaled ones where a person reads or writes. Knows nothing else of vmtax."""
+"""Convert between base units, used internally, and scaled units, used by people. Independent of the rest of vmtax."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 _UP = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _DOWN = (("", 1.0), ("m", 1e-3), ("\N{MICRO SIGN}", 1e-6), ("n", 1e-9))
 
-# Base unit -> (what follows the prefix, prefixes with their factors, largest first). Rates have no "milli": an "m/s"
-# would be metres. Seconds are not scaled up to kiloseconds. CPU time per byte is always given per gigabyte.
+# Base unit -> (text after the prefix, prefixes with their factors, largest first). Rates have no "milli": "m/s" would
+# be metres. Seconds are not scaled up to kiloseconds. CPU time per byte is always given per gigabyte.
 UNITS = {
     "1": ("", _UP),
     "1/s": ("/s", _UP),
@@ -34,13 +34,13 @@ _DURATION = re.compile(
 )
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
-_TWICE = 1.995  # a ratio that reads as twice, from which on a cost is a number of times
-_LONGEST = 40  # characters of a quantity: what is longer is none
-_LONGEST_VALUE = 40  # characters of a wrong value that are repeated in a message
+_TWICE = 1.995  # a ratio that rounds to twice, from which on a cost is written as a factor
+_LONGEST = 40  # characters of a quantity; longer text is not accepted
+_LONGEST_VALUE = 40  # characters of a wrong value that a message repeats
 
 
 def format_value(value: float, unit: str) -> str:
-    """`value` in a base unit for people, three significant digits: "12.3 k/s", "1.25 ms", "1.60 Gbit/s".
+    """`value` in a base unit for people, with three significant digits: "12.3 k/s", "1.25 ms", "1.60 Gbit/s".
 
     Raises ValueError for a unit that is no base unit.
     """
@@ -59,10 +59,10 @@ def format_value(value: float, unit: str) -> str:
 
 
 def format_row(values: Sequence[float | None], unit: str) -> tuple[str, list[str]]:
-    """Values of one row of a table with the unit that they share: ("GB/s", ["15.9", "0.650", ""]).
+    """Values of one row of a table with their common unit: ("GB/s", ["15.9", "0.650", ""]).
 
-    Three significant digits each; "" where there is none. The prefix suits the largest, or a smaller one where the
-    smallest would have no digit within four places.
+    Three significant digits each; "" for None. The prefix suits the largest value, or is smaller if the smallest value
+    would have no digit within four places.
     """
     name, prefixes = UNITS[unit]
     sizes = [abs(value) for value in values if value and math.isfinite(value)]
@@ -79,12 +79,12 @@ def format_row(values: Sequence[float | None], unit: str) -> tuple[str, list[str
 
 
 def format_room(size: float) -> str:
-    """Bytes of memory or of a disk, for people, as these are sold and named in plans: "1.5 GiB", "64 MiB"."""
+    """Bytes of memory or disk space for people, in the units of products and plans: "1.5 GiB", "64 MiB"."""
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.0f} MiB"
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds for people, the two largest parts: "850 ms", "4.2 s", "45 s", "2 m 05 s", "1 h 30 m", "2 d 04 h"."""
+    """Seconds for people, in the two largest units: "850 ms", "4.2 s", "45 s", "2 m 05 s", "1 h 30 m", "2 d 04 h"."""
     if seconds < 0:
         return MINUS + format_duration(-seconds)
     if seconds < 0.9995:
@@ -104,9 +104,9 @@ def format_duration(seconds: float) -> str:
 
 
 def format_span(low: float, high: float) -> str:
-    """A range of seconds for people, in one unit where both have the same: "20 to 40 minutes", "45 s to 2 minutes".
+    """A range of seconds for people, in one unit if both have the same: "20 to 40 minutes", "45 s to 2 minutes".
 
-    Where the two are equal it is the exact duration.
+    If the two are equal, the exact duration.
     """
     if low == high:
         return format_duration(low)
@@ -119,7 +119,7 @@ def format_span(low: float, high: float) -> str:
 
 
 def _coarse(seconds: float) -> tuple[str, str]:
-    """A number of few digits and its unit."""
+    """A rounded number and its unit."""
     if seconds < 90:
         return f"{max(1, round(seconds, -1 if seconds >= 20 else 0)):.0f}", "s"
     if seconds < 90 * 60:
@@ -132,9 +132,9 @@ def _coarse(seconds: float) -> tuple[str, str]:
 def format_overhead(fraction: float) -> str:
     """An overhead for people: "1.9 %", "-0.3 %" with a real minus sign, "96 %".
 
-    From ten times the time on it is shown as the factor, "24x" with a real multiplication sign; a rate that became
-    tenfold (-900 % and less, most often a cache) reads "24x better". Below 100 % it is not rounded up to 100 %: a rate
-    that falls to 0.3 % reads "99.7 %".
+    From ten times the time on, it is shown as the factor, "24x" with a real multiplication sign; a rate that became
+    tenfold (-900 % and less, most often because of a cache) is "24x better". Values below 100 % are not rounded up to
+    100 %: a rate that falls to 0.3 % is "99.7 %".
     """
     if not math.isfinite(fraction):
         return str(fraction)
@@ -151,27 +151,28 @@ def format_overhead(fraction: float) -> str:
 class Cost:
     """A cost for people: time for the same work, against a baseline."""
 
-    estimate: str  # "+3.1 %", "−3 %" of a gain, "24×" from twice the time on; "not measured" of no number
-    low: str = ""  # the ends of its interval as bare numbers in the estimate's unit; "" without one
+    estimate: str  # "+3.1 %", "−3 %" for a gain, "24×" from twice the time on; "not measured" for NaN
+    low: str = ""  # ends of its interval as bare numbers in the estimate's unit; "" if there is none
     high: str = ""
 
     @property
     def interval(self) -> str:
-        """Its interval: "2.4–3.9", "20–27", "−1.2…0.8"; "" without one."""
+        """Its interval: "2.4–3.9", "20–27", "−1.2…0.8"; "" if there is none."""
         dash = "…" if MINUS in self.low + self.high else "–"
         return f"{self.low}{dash}{self.high}" if self.low else ""
 
     def __str__(self) -> str:
-        """For a sentence: "+3.1 % (2.4–3.9)"."""
+        """For use in a sentence: "+3.1 % (2.4–3.9)"."""
         return f"{self.estimate} ({self.interval})" if self.low else self.estimate
 
 
 def time_ratio(
     better: str, ratio: float, low: float | None = None, high: float | None = None
 ) -> tuple[float, float | None, float | None]:
-    """(estimate, low, high) of the ratio of times for the same work, of the ratio of a metric and its interval.
+    """(estimate, low, high) of the ratio of times for the same work, from the ratio of a metric and its interval.
 
-    better: "lower" of a time, of CPU or of bytes, whose ratio it is; "higher" of a rate, of which it is the inverse
+    better: "lower" for a time, CPU time or bytes, whose ratio it equals; "higher" for a rate, of which it is the
+    inverse
     """
     if better == "lower":
         return ratio, low, high
@@ -179,10 +180,10 @@ def time_ratio(
 
 
 def format_cost(ratio: float, low: float | None = None, high: float | None = None) -> Cost:
-    """The cost of a ratio of times for the same work, which is 1 where nothing is lost; low <= ratio <= high.
+    """The cost for a ratio of times for the same work; 1 means no cost; low <= ratio <= high.
 
-    Below twice the time it is a percentage, from there on a number of times; the interval is in the same unit, with the
-    decimals that its width deserves. What is not 0 % (or once) never reads so only because it was rounded.
+    Below twice the time it is a percentage, from there on a factor; the interval is in the same unit, with decimals
+    according to its width. A value other than 0 % (or 1×) is never rounded to that.
     """
     if not math.isfinite(ratio):
         return Cost("not measured")
@@ -198,35 +199,35 @@ def format_cost(ratio: float, low: float | None = None, high: float | None = Non
 
 
 def format_percent(fraction: float) -> str:
-    """A percentage that somebody gave, as he gave it: "2 %", "0.5 %"."""
+    """A percentage in the precision in which it was given: "2 %", "0.5 %"."""
     return f"{100 * fraction:.10g} %"
 
 
 def count_of(number: int, noun: str) -> str:
-    """ "1 round", "2,143 rounds"."""
+    """Such as "1 round", "2,143 rounds"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def at_most(most: int, texts: Sequence[str]) -> list[str]:
-    """The texts for people, those beyond the first `most` as their number: "and 5,980 more"."""
+    """The texts for people; those beyond the first `most` become a number: "and 5,980 more"."""
     return [*texts[:most], *([f"and {len(texts) - most:,} more"] if len(texts) > most else [])]
 
 
 def shortened(text: str, most: int) -> str:
-    """`text`, or its beginning and its end where it has more than `most` characters."""
+    """`text`, or only its beginning and end if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most // 2]}...{text[3 - (most + 1) // 2 :]}"
 
 
 def show(value: object) -> str:
-    """A value as a message repeats it: short."""
+    """A value as repeated in a message: shortened."""
     text = repr(value) if isinstance(value, str) else _plain(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of "4k", "512MiB", "1.5G" (powers of 1024, as fio and QEMU read them) or "1GB" (powers of 1000).
+    """Bytes of "4k", "512MiB", "1.5G" (powers of 1024, as in fio and QEMU) or "1GB" (powers of 1000).
 
-    Raises ValueError when it is no size or not a whole number of bytes.
+    Raises ValueError if it is no size or not a whole number of bytes.
     """
     match = _matched(_BYTES, text)
     if match:
@@ -239,7 +240,9 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of "90s", "20m", "1h30m", "1.5h", "2d", largest unit first. Raises ValueError, also without a unit."""
+    """Seconds of "90s", "20m", "1h30m", "1.5h", "2d", largest unit first. Raises ValueError, also if there is no
+    unit.
+    """
     match = _matched(_DURATION, text)
     parts = {unit: number for unit, number in match.groupdict().items() if number} if match else {}
     if not parts:
@@ -248,7 +251,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_percent(text: str) -> float:
-    """Fraction of "2%": 0.02. Raises ValueError without the sign, for 0.02 could be meant as either."""
+    """Fraction of "2%": 0.02. Raises ValueError without the sign, because 0.02 would be ambiguous."""
     match = _matched(_PERCENT, text)
     if not match:
         raise ValueError(f"{show(text)} is no percentage; write a number and a percent sign, such as 2% or 0.5%")
@@ -261,7 +264,7 @@ def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _three_digits(value: float) -> str:
-    """`value` > 0 with three significant digits, without an exponent where that is readable."""
+    """`value` > 0 with three significant digits, without an exponent if that is readable."""
     if value < 0.001:
         return f"{value:.2e}"
     exponent = math.floor(math.log10(float(f"{value:.2e}")))
@@ -269,7 +272,7 @@ def _three_digits(value: float) -> str:
 
 
 def _cost_decimals(numbers: Sequence[float], percent: bool) -> int:
-    """Of an estimate, and of its interval's ends where it has one: some 2 to 20 steps from end to end."""
+    """Decimals of an estimate, and of its interval's ends if it has one: some 2 to 20 steps from end to end."""
     size = max(map(abs, numbers))
     usual = 1 if size < 9.95 or (not percent and numbers[0] < 9.95) else 0
     ends = sorted(numbers[1:])
@@ -282,14 +285,14 @@ def _cost_decimals(numbers: Sequence[float], percent: bool) -> int:
         decimals = max(0 if percent else usual, min(by_width, three_digits, 4))
         while decimals < 4 and f"{ends[0]:.{decimals}f}" == f"{ends[1]:.{decimals}f}":
             decimals += 1
-    # A cost above -100 % is not rounded to -100 %.
+    # A cost above -100 % must not be rounded to -100 %.
     while decimals < 4 and any(percent and n > -100 and float(f"{n:.{decimals}f}") == -100 for n in numbers):
         decimals += 1
     return decimals
 
 
 def _cost_digits(number: float, decimals: int, nothing: float) -> str:
-    """`number` with these decimals, up to two where it would otherwise read 0 or `nothing` and is neither."""
+    """`number` with these decimals, up to two if it would otherwise be rounded to 0 or `nothing`."""
     if abs(number) >= 1e6:
         return f"{number:.3g}"
     texts = [f"{number:.{more}f}" for more in range(decimals, max(decimals, 2) + 1)]
@@ -308,7 +311,9 @@ def _percent_decimals(percent: float) -> int:
 
 
 def printable(text: str) -> str:
-    """`text` without what a terminal would obey: a name or a tool's last words may hold escape sequences."""
+    """`text` without characters that a terminal would interpret: names and tools' output may contain escape
+    sequences.
+    """
     return "".join(c if c.isprintable() else " " if c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -322,5 +327,5 @@ def _plain(value: object) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     if isinstance(value, int) and abs(value) > 10**_LONGEST_VALUE:
-        return "a number of that size"  # and str() of more than 4300 digits raises
+        return "a number of that size"  # str() of more than 4300 digits raises
     return str(value)

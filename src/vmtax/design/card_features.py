@@ -1,10 +1,11 @@
-"""What a network card of a guest can do besides carrying packets, as far as documentation says it. Pure.
+"""Features of a guest's network card besides carrying packets, as far as they are documented. Pure.
 
-Sources: QEMU's docs/devel/migration/vfio.rst (a VFIO device is migrated only where its kernel driver can save it; else
-it blocks the migration) and docs/system/virtio-net-failover.rst. The kernel's Documentation/PCI/pci-iov-howto.rst: each
-virtual function has a register set of its own, on which its driver works as on that of any card. The kernel's
-Documentation/networking/bridge.rst: a bridge is one device, to which the ports of all guests belong. libslirp's
-src/state.c saves the sockets of guestfwd alone. libvirt's formatdomain, "Direct attachment to physical interface".
+Sources: QEMU's docs/devel/migration/vfio.rst (a VFIO device can only be migrated if its kernel driver can save it;
+otherwise it blocks the migration) and docs/system/virtio-net-failover.rst. The kernel's
+Documentation/PCI/pci-iov-howto.rst: each virtual function has its own register set, on which its driver works as on
+that of any card. The kernel's Documentation/networking/bridge.rst: a bridge is a single device, to which the ports of
+all guests belong. libslirp's src/state.c saves only the sockets of guestfwd. libvirt's formatdomain, "Direct attachment
+to physical interface".
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from vmtax.design.features import DOCUMENTED, Feature, State
 from vmtax.design.net import Path
 
 MIGRATABLE, ISOLATION = "migratable", "isolation"
-Answer = tuple[State, str]  # and why
+Answer = tuple[State, str]  # with the reason
 
 
 @dataclass(frozen=True, slots=True)
 class Documented:
-    """Of the guests on one path."""
+    """What is documented for the guests on one path."""
 
     migratable: Answer
     isolation: Answer
@@ -33,7 +34,7 @@ class Documented:
 
     @property
     def features(self) -> tuple[Feature, Feature]:
-        """Both of them, with what documentation says."""
+        """Both features, as documented."""
         (sent, how), (alone, why) = self.migratable, self.isolation
         return Feature(MIGRATABLE, sent, DOCUMENTED, how), Feature(ISOLATION, alone, DOCUMENTED, why)
 
@@ -52,7 +53,7 @@ _SHARED: Answer = ("no", "a bridge of the host's kernel carries the packets of a
 _SOCKETS: Answer = ("no", "the host's own TCP carries its connections, beside those of all programs")
 _PASSED: Answer = ("no", "the host's kernel passes the packets of all guests to one card")
 _ALONE: Answer = ("yes", "a virtual function has a register set and queues of its own in the card")
-# A path without an entry is one of guests whose cards differ: it is measured, and not recommended.
+# A path without an entry gives guests different cards: it is measured, and not recommended.
 PATHS: Mapping[Path, Documented] = {
     Path.TAP: Documented(_SENT, _SHARED),
     Path.VHOST: Documented(_SENT, _SHARED),

@@ -1,7 +1,7 @@
-"""A disk under test: how it is kept on its host, and how QEMU opens it. Each field is a factor of plans. Pure.
+"""A disk under test: how it is stored on its host, and how QEMU opens it. Each field is a factor of plans. Pure.
 
 QEMU's manual, -drive cache=: `none` and `directsync` set cache.direct=on, which opens the image with O_DIRECT; `unsafe`
-is the one mode with cache.no-flush=on, "Ignore any flush requests for the device"; `writethrough` and `directsync` set
+is the only mode with cache.no-flush=on, "Ignore any flush requests for the device"; `writethrough` and `directsync` set
 cache.writeback=off, which flushes every write before it is completed.
 """
 
@@ -15,7 +15,7 @@ from vmtax.design.settings import BACKED, SWITCH, Conflict, Option, Settings, in
 
 
 class CacheMode(StrEnum):
-    """QEMU's cache=."""
+    """QEMU's option cache=."""
 
     NONE = "none"
     WRITEBACK = "writeback"
@@ -30,7 +30,7 @@ class CacheMode(StrEnum):
 
     @property
     def ignores_flushes(self) -> bool:
-        """Whether what the guest flushed may be lost with the host's power."""
+        """Whether data that the guest flushed may be lost in a power cut of the host."""
         return self is CacheMode.UNSAFE
 
     @property
@@ -40,7 +40,7 @@ class CacheMode(StrEnum):
 
 
 class Volume(StrEnum):
-    """What holds the disk."""
+    """What contains the disk."""
 
     PLAIN = "plain"
     LVM = "lvm"
@@ -66,7 +66,7 @@ class Volume(StrEnum):
 
     @property
     def is_raidz(self) -> bool:
-        """Whether it lies over several disks."""
+        """Whether it spans several disks."""
         return self in (Volume.RAIDZ1_ZVOL, Volume.RAIDZ1_DATASET)
 
     @property
@@ -80,7 +80,7 @@ ZVOLS = {"disk.volume": tuple(volume for volume in Volume if volume.is_zvol)}
 DATASETS = {"disk.volume": tuple(volume for volume in Volume if volume.is_dataset)}
 ON_ZFS = {"disk.volume": tuple(volume for volume in Volume if volume.is_zfs)}
 CACHED = tuple(mode for mode in CacheMode if not mode.is_direct)
-THREADED = ("virtio", "virtio-scsi")  # buses that take an iothread and several queues
+THREADED = ("virtio", "virtio-scsi")  # buses that support an iothread and several queues
 QUEUED = {"disk.bus": THREADED}
 CLUSTERS = ("64KiB", "4KiB", "16KiB", "32KiB", "128KiB", "256KiB", "512KiB", "1MiB", "2MiB")
 ZVOL_BLOCKS = ("16KiB", "4KiB", "8KiB", "32KiB", "64KiB", "128KiB")
@@ -89,7 +89,9 @@ RECORDS = ("128KiB", "4KiB", "8KiB", "16KiB", "32KiB", "64KiB", "1MiB")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSettings(Settings):
-    """One disk. The fields for which `layers` is BACKED decide its file or device; the others how QEMU opens it."""
+    """The settings of one disk. The fields whose `layers` is BACKED determine its file or device; the others how QEMU
+    opens it.
+    """
 
     volume: Volume = setting(
         "disk.volume",
@@ -302,7 +304,7 @@ class DiskSettings(Settings):
         options={
             "drive": Option("detect-zeroes", {"on": "on", "unmap": "unmap"}),
             "libvirt": Option("detect_zeroes", {"on": "on", "unmap": "unmap"}),
-            # Proxmox detects zeros by default, so off must be given.
+            # Proxmox detects zeros by default, so off must be set explicitly.
             "proxmox": Option("detect_zeroes", {"off": "0", "on": "1", "unmap": "1"}),
         },
         conflicts=(
@@ -320,7 +322,9 @@ class DiskSettings(Settings):
 
     @property
     def lies_in_directory(self) -> bool:
-        """Whether it is an image in the directory that was named for disks, with nothing made in between."""
+        """Whether it is an image directly in the directory named for disks, without a file system or volume in
+        between.
+        """
         return self.volume is Volume.PLAIN and self.filesystem == "as-is"
 
 

@@ -1,6 +1,6 @@
-"""Every factor that a plan may name, and which of their levels go together. Pure.
+"""All factors that a plan may name, and which of their levels can be combined. Pure.
 
-A factor's entry is a field of the settings that it belongs to: `disk.py`, `guest.py`, `net.py`, `migration.py`,
+A factor is defined by a field of the settings that it belongs to: `disk.py`, `guest.py`, `net.py`, `migration.py`,
 `host.py`.
 """
 
@@ -23,16 +23,19 @@ FACTORS: Mapping[str, Factor] = MappingProxyType(
         for factor in settings.factors().values()
     }
 )
-BACKING = tuple(name for name, factor in FACTORS.items() if factor.layers == BACKED)  # decide a disk's file or device
-DISK = tuple(name for name, factor in FACTORS.items() if factor.scope == "disk")  # say what a disk is
-REBOOT = tuple(name for name, factor in FACTORS.items() if factor.scope == "reboot")  # say how the host is booted
+# They determine a disk's file or device
+BACKING = tuple(name for name, factor in FACTORS.items() if factor.layers == BACKED)
+DISK = tuple(name for name, factor in FACTORS.items() if factor.scope == "disk")  # they describe a disk
+# They describe how the host is booted
+REBOOT = tuple(name for name, factor in FACTORS.items() if factor.scope == "reboot")
 _DEFAULTS = {name: factor.default for name, factor in FACTORS.items()}
 _CONFLICTS = tuple(conflict for factor in FACTORS.values() for conflict in factor.conflicts)
-LEGALITY = tuple(dict.fromkeys(name for conflict in _CONFLICTS for name in conflict.levels))  # decide what is legal
+# They determine whether a combination is legal
+LEGALITY = tuple(dict.fromkeys(name for conflict in _CONFLICTS for name in conflict.levels))
 
 
 def why_illegal(levels: Mapping[str, str]) -> str | None:
-    """Why these levels cannot go together; None when they can, or when too few are given to decide."""
+    """Why these levels cannot be combined; None if they can, or if too few are given to decide."""
     for conflict in _CONFLICTS:
         if all(
             levels.get(name, _DEFAULTS[name] if name in conflict.assumed else None) in illegal
@@ -43,7 +46,7 @@ def why_illegal(levels: Mapping[str, str]) -> str | None:
 
 
 def idle(levels: Mapping[str, str]) -> dict[str, str]:
-    """Factors that mean nothing beside the other levels, each with the level that makes it so."""
+    """Factors without meaning beside the other levels, each with the level that is the reason."""
     complete = {**_DEFAULTS, **levels}
     reasons = ((name, FACTORS[name].why_idle(complete)) for name in levels if name in FACTORS)
     return {name: reason for name, reason in reasons if reason is not None}

@@ -1,6 +1,6 @@
-"""What a disk or a network card can do besides being fast; and what documentation says of the durability of disks.
+"""Features of disks and network cards besides speed, and the documented durability of disks.
 
-What QEMU's cache modes do stands in `disk.CacheMode`. zfsprops(7): sync=disabled "disables synchronous requests".
+QEMU's cache modes are described in `disk.CacheMode`. zfsprops(7): sync=disabled "disables synchronous requests".
 ext4(5): barrier=0 "disables the use of write barriers".
 """
 
@@ -13,7 +13,7 @@ from typing import Literal
 from vmtax.core.records import Json
 from vmtax.design.disk import DiskSettings
 
-State = Literal["yes", "no", "not tried", "not shown"]  # the last: not by what was measured
+State = Literal["yes", "no", "not tried", "not shown"]  # the last: not by the measurements
 # name -> what a disk that has it does; in the order of the table.
 FEATURES: Mapping[str, str] = {
     "durable": "keeps what the guest flushed when the host loses power",
@@ -24,14 +24,16 @@ FEATURES: Mapping[str, str] = {
     "pause-on-full": "pauses the guest when the host's disk is full",
     "migration": "can be migrated while the guest runs",
 }
-SMALL = 0.5  # of the host's side of the cheapest card that the host carries: below it a card takes "no host CPU"
-# The same of a network card: `card_features.py` says which has them.
+# Share of the host's CPU time for the cheapest card that the host carries; below it, a card has the feature "no host
+# CPU"
+SMALL = 0.5
+# The same for a network card: `card_features.py` says which card has them.
 CARD_FEATURES: Mapping[str, str] = {
     "migratable": "can be migrated while the guest runs",
     "no-host-cpu": "costs the host, beside guest code, less than half of the cheapest card whose packets it carries",
     "isolation": "has queues of its own in hardware, which no other guest's packets go through",
 }
-DOCUMENTED, BY_TRIAL = "documented", "by trial"  # how it is known that a disk is durable
+DOCUMENTED, BY_TRIAL = "documented", "by trial"  # sources of the answer whether a disk is durable
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Feature:
 
 
 def documented_durability(settings: DiskSettings) -> Feature:
-    """From the settings alone. Pure. Sources: this module's docstring."""
+    """From the settings only. Pure. Sources: this module's docstring."""
     cache = settings.cache
     if cache.ignores_flushes:
         return Feature("durable", "no", DOCUMENTED, f"cache={cache} ignores the guest's flushes")

@@ -1,4 +1,4 @@
-"""A guest apart from its disks and networks. Each field is a factor of plans. Pure."""
+"""Settings of a guest apart from its disks and networks. Each field is a factor of plans. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from vmtax.core.records import LAYERS
 from vmtax.design.settings import SWITCH, Option, Settings, is_on, setting
 
 MIB = 2**20
-# Each alone, by the Linux kernel's documentation (admin-guide/hw-vuln, kernel-parameters). CPU buffers are cleared by
-# one code for four attacks, so no one of the four parameters turns it off.
+# The parameter for each mitigation, according to the Linux kernel's documentation (admin-guide/hw-vuln,
+# kernel-parameters). One mechanism clears CPU buffers against four attacks, so none of the four parameters alone turns
+# it off.
 ALONE = {
     "no-pti": "pti=off",
     "no-spectre_v1": "nospectre_v1",
@@ -23,11 +24,11 @@ ALONE = {
 }
 COUNTS = ("1", "2", "3", "4", "6", "8", "12", "16")
 HALT_POLLING = {"default": None, "off": 0, "50us": 50_000, "200us": 200_000, "1ms": 1_000_000}  # level -> ns
-MODEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"  # what QEMU may call a CPU
+MODEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"  # possible names of CPUs in QEMU
 
 
 class Backing(StrEnum):
-    """What the host has a guest's memory in."""
+    """What backs a guest's memory on the host."""
 
     THP = "thp"
     SMALL = "4k"
@@ -37,18 +38,18 @@ class Backing(StrEnum):
 
     @property
     def page_bytes(self) -> int | None:
-        """Of the huge pages that must be there for it; None where there need be none."""
+        """The size of the huge pages that must be available for it; None if none are needed."""
         return {Backing.HUGE: 2 * MIB, Backing.GIGANTIC: 1024 * MIB}.get(self)
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is a file in memory, which other processes could open too."""
+        """Whether it is a file in memory, which other processes could also open."""
         return self not in (Backing.THP, Backing.SMALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestSettings(Settings):
-    """What a treatment says of its guest."""
+    """The settings of a treatment's guest."""
 
     backing: Backing = setting(
         "memory.backing",

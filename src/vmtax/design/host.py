@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from vmtax.core.records import LAYERS, Treatment
 from vmtax.design.settings import Settings, setting
 
-AS_USUAL = "none"  # the level of a host that is booted with nothing beside its usual arguments
+AS_USUAL = "none"  # the level for a host that is booted with its usual arguments only
 _ARGUMENT = r"[A-Za-z][A-Za-z0-9_.-]{0,60}(=[A-Za-z0-9_.,:/+@%-]{0,60})?"
 ARGUMENTS = rf"{_ARGUMENT}( {_ARGUMENT}){{0,7}}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings(Settings):
-    """What a treatment says of the boot of its host."""
+    """The settings of a treatment for the boot of its host."""
 
     kernel_arguments: str = setting(
         "host.kernel_arguments",
@@ -35,40 +35,40 @@ KERNEL_ARGUMENTS = HostSettings.factors()["kernel_arguments"].name
 
 
 def of_boot(treatment: Treatment) -> str:
-    """The level that the treatment's host is booted with."""
+    """The level with which the treatment's host is booted."""
     return treatment.levels.get(KERNEL_ARGUMENTS, AS_USUAL)
 
 
 def boots_asked(treatments: Sequence[Treatment]) -> tuple[str, ...]:
-    """The levels that the host is to be rebooted with, in the plan's order; none where nothing asks for a reboot."""
+    """The levels with which the host must be rebooted, in the plan's order; empty if no reboot is needed."""
     levels = tuple(dict.fromkeys(map(of_boot, treatments)))
     return () if levels == (AS_USUAL,) else levels
 
 
 def reboots_itself(host: str) -> bool:
-    """Whether a host, by its name in a plan, is rebooted by vmtax: a lab is."""
+    """Whether vmtax itself reboots a host, given its name in a plan: only labs."""
     return host == "lab" or host.startswith("lab:")
 
 
 def arguments(level: str) -> tuple[str, ...]:
-    """What a level adds to the kernel's command line."""
+    """Arguments that a level adds to the kernel's command line."""
     return () if level == AS_USUAL else tuple(level.split())
 
 
 def named(command_line: str, levels: Collection[str]) -> tuple[str, ...]:
-    """Of a kernel's command line the arguments that any of the levels is about, whatever their values."""
+    """The arguments of a kernel's command line that any of the levels sets, whatever their values."""
     about = {_key(word) for level in levels for word in arguments(level)}
     return tuple(word for word in command_line.split() if _key(word) in about)
 
 
 def others(command_line: str, levels: Collection[str]) -> tuple[str, ...]:
-    """The arguments that no level is about: the same in every boot of a run."""
+    """The arguments that no level sets: they are the same in every boot of a run."""
     about = {_key(word) for level in levels for word in arguments(level)}
     return tuple(word for word in command_line.split() if _key(word) not in about)
 
 
 def is_booted(level: str, levels: Collection[str], command_line: str) -> bool:
-    """Whether a kernel's command line has just the arguments of this one of the levels."""
+    """Whether a kernel's command line has exactly the arguments of this one of the levels."""
     return set(map(_same, named(command_line, levels))) == set(map(_same, arguments(level)))
 
 
@@ -81,7 +81,7 @@ def in_words(level: str, levels: Collection[str]) -> str:
 
 
 def _key(word: str) -> str:
-    """The kernel takes - for _ in a name."""
+    """The name of an argument; the kernel treats - and _ in it as equal."""
     return word.partition("=")[0].replace("-", "_")
 
 

@@ -1,6 +1,6 @@
-"""The two sides of `run --interleave-with`: what they are called, and which treatments they have. Pure.
+"""The two sides of `run --interleave-with`: their names and their treatments. Pure.
 
-The plan's own host and QEMU are the side ""; the other side is called what the option names.
+The side of the plan's own host and QEMU is ""; the other side is named after the option's value.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from vmtax.core.records import Experiment, Treatment
 
 
 def is_host(other: str) -> bool:
-    """Whether it is a host as a plan names one; else it is a QEMU program."""
+    """Whether it is a host as in a plan; otherwise it is a QEMU program."""
     return other in ("local", "lab") or other.startswith(("ssh:", "lab:"))
 
 
 def both(treatments: Sequence[Treatment], other: str | None) -> tuple[Treatment, ...]:
-    """The treatments of the plan, then those of the other side; a host measured with two QEMUs is one host layer."""
+    """The treatments of the plan, then those of the other side; a host measured with two QEMUs is a single host
+    layer.
+    """
     if other is None:
         return tuple(treatments)
     joint = "on" if is_host(other) else "with"
@@ -40,27 +42,27 @@ def both(treatments: Sequence[Treatment], other: str | None) -> tuple[Treatment,
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What to call the two sides of an experiment."""
+    """Names of the two sides of an experiment."""
 
     own: str  # "local", or the QEMU of the plan's own side
     other: str
-    joint: str  # "on" a host, "with" a QEMU
+    joint: str  # "on" for a host, "with" for a QEMU
 
     def where(self, *, own: bool) -> str:
         """One of the sides: "on ssh://b"."""
         return f"{self.joint} {self.own if own else self.other}"
 
     def short(self, treatment: str) -> str:
-        """The name of a treatment without its side, for a place that names the side already."""
+        """The name of a treatment without its side, for text that names the side already."""
         return treatment.removesuffix(f" {self.where(own=False)}")
 
     def place(self, host: str) -> str:
-        """Where all was measured, `host` being the plan's."""
+        """Where everything was measured; `host` is the plan's."""
         return f"{self.own} and {self.other}" if self.joint == "on" else f"{host}, with {self.own} and {self.other}"
 
 
 def sides_of(experiment: Experiment) -> Sides | None:
-    """None where nothing is interleaved."""
+    """None if nothing is interleaved."""
     other = next((treatment.side for treatment in experiment.treatments if treatment.side), None)
     if other is None:
         return None
@@ -74,5 +76,5 @@ def sides_of(experiment: Experiment) -> Sides | None:
 
 
 def qemu_name(command: Sequence[str]) -> str:
-    """What to call the QEMU of the plan's own side."""
+    """The name of the QEMU of the plan's own side."""
     return command[0] if len(command) == 1 else "the image's QEMU"

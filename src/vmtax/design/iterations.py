@@ -1,6 +1,7 @@
-"""How often a workload is run in each boot: the pilot's boots, and what follows from them. Pure.
+"""How often a workload is run in each boot: the pilot's boots, and the schedules that follow from them. Pure.
 
-Nothing of it is stored: it is computed anew from the pilot's trials, so a resumed run and every report get the same.
+Schedules are not stored: they are recalculated from the pilot's trials, so a resumed run and every report get the same
+ones.
 """
 
 from __future__ import annotations
@@ -17,48 +18,50 @@ from vmtax.core.records import Boot, Experiment, Measurement, Metric, Trial
 from vmtax.workload.words import compared
 
 PILOT_ROUNDS = 3
-PILOT_ITERATIONS = 12  # of each case in each boot of the pilot: enough to see a warm-up of some, and drift
-OPENING_SECONDS = 2.0  # what a boot takes besides booting: it settles, caches are dropped; the host too
+PILOT_ITERATIONS = 12  # of each case in each boot of the pilot: enough to detect a warm-up of several, and drift
+OPENING_SECONDS = 2.0  # of a boot besides booting: settling and dropping caches; also on the host
 LEAST_SECONDS = 1e-3  # of an iteration: no command is faster
 
-VOID = "it does not count, because"  # how the error begins of a machine that worked while another did not
+VOID = "it does not count, because"  # begins the error of a machine that worked while another one failed
 
-RATES = ("1/s", "B/s", "bit/s")  # units of metrics whose values add up over machines
+RATES = ("1/s", "B/s", "bit/s")  # units of metrics that are added up over machines
 
-Iterations = int | Literal["auto"]  # of a plan
+Iterations = int | Literal["auto"]  # in a plan
 Case = tuple[str, str]  # workload, case
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What the pilot says of one case of one workload; the same for all treatments, or they were not alike."""
+    """The schedule of one case of one workload; the same for all treatments, which would not be comparable
+    otherwise.
+    """
 
-    metric: Metric  # that it was planned by: a primary one where the case has any, else its first
-    warm_up: int  # leading iterations of every boot, of the pilot's too, that do not count
-    iterations: int  # that count, in each boot after the pilot
-    steady: bool  # False: the values never settled, and nothing is left out as warm-up
-    reason: str  # how the warm-up was found, or why not; one line
-    components: Mapping[str, stats.VarianceComponents]  # treatment name -> of its pilot boots
+    metric: Metric  # by which it was planned: a primary one if the case has any, else its first
+    warm_up: int  # leading iterations of every boot, including the pilot's, that do not count
+    iterations: int  # those that count, in each boot after the pilot
+    steady: bool  # False: the values never settled, and nothing is treated as warm-up
+    reason: str  # how the warm-up was determined, or why not; one line
+    components: Mapping[str, stats.VarianceComponents]  # treatment name -> components of its pilot boots
 
     @property
     def runs(self) -> int:
-        """In each boot after the pilot."""
+        """Iterations in each boot after the pilot."""
         return self.warm_up + self.iterations
 
     def counts(self, iteration: int) -> bool:
-        """Whether that iteration of a boot counts. Without a steady state the same iterations count in all boots."""
+        """Whether that iteration of a boot counts. Without a steady state, the same iterations count in all boots."""
         return self.warm_up < iteration and (self.steady or iteration <= self.runs)
 
 
 def together(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """One trial for each iteration: where several machines did it at the same time, what they did together.
+    """One trial for each iteration: if several machines worked at the same time, their combined result.
 
-    Rates are added up; of any other metric it is the median of the machines. It worked where it worked on all. Where
-    they did it again, because one of them was lost the first time, only the last time counts.
+    Rates are added up; other metrics get the median of the machines. The trial is ok if it is ok on all machines. If
+    they repeated it, because one of them was lost the first time, only the last attempt counts.
     """
     grouped: dict[tuple[object, ...], dict[str, Trial]] = {}
     for number, trial in enumerate(trials):
-        # Runs of earlier versions do not name the machine, and had one.
+        # Runs of earlier versions do not name the machine, and had only one.
         alone = (number,) if not trial.machine else ()
         key = (trial.round, trial.treatment, trial.workload, trial.case, trial.iteration, *alone)
         grouped.setdefault(key, {})[trial.machine] = trial
@@ -89,7 +92,7 @@ def _together(trials: Sequence[Trial]) -> Trial:
 
 
 def schedules(trials: Iterable[Trial], boots: Iterable[Boot], primary: Collection[str]) -> dict[Case, Schedule]:
-    """What follows from the pilot's rounds, for each case that has a result there; other rounds are not looked at."""
+    """The schedules from the pilot's rounds, for each case with a result there; other rounds are ignored."""
     pilot = together(trial for trial in trials if trial.round <= PILOT_ROUNDS and trial.workload != "boot")
     opening = _opening_seconds(pilot, boots)
     cases: dict[Case, list[Trial]] = defaultdict(list)
@@ -100,16 +103,16 @@ def schedules(trials: Iterable[Trial], boots: Iterable[Boot], primary: Collectio
 
 
 def of(experiment: Experiment) -> dict[Case, Schedule]:
-    """The schedules of a stored experiment; none where its plan says how many iterations there are."""
+    """The schedules of a stored experiment; empty if its plan sets the number of iterations."""
     if experiment.plan.get("iterations") != "auto":
         return {}
     return schedules(experiment.trials, experiment.boots, experiment.plan["primary"])
 
 
 def counted(trials: Sequence[Trial], planned: Mapping[Case, Schedule]) -> tuple[Trial, ...]:
-    """One trial for each iteration that is no warm-up; what failed stays, for it explains what is missing.
+    """One trial for each iteration that is no warm-up; failures are kept, because they explain what is missing.
 
-    What is not compared does not count here: all that is compared, ranked or summarized is made of these trials.
+    Everything that is compared, ranked or summarized is calculated from these trials.
     """
     return tuple(
         trial
@@ -130,7 +133,7 @@ def runs(wanted: Iterations, planned: Mapping[Case, Schedule], case: Case, round
 
 
 def sentence(planned: Mapping[Case, Schedule]) -> str:
-    """What was planned, in one line."""
+    """The schedules in one line."""
     parts = []
     for case, schedule in planned.items():
         warm_up = f" after {schedule.warm_up} of warm-up" if schedule.warm_up else ""
@@ -144,14 +147,14 @@ def name_of(case: Case) -> str:
 
 
 def pilot_excess(trials: Iterable[Trial], planned: Mapping[Case, Schedule]) -> float:
-    """Seconds by which a round of the pilot is longer than those that follow."""
+    """Seconds by which a round of the pilot is longer than later ones."""
     rest = {case: 1 - schedule.runs / PILOT_ITERATIONS for case, schedule in planned.items()}
     pilot = together(trial for trial in trials if trial.round <= PILOT_ROUNDS)
     return sum(trial.wall_seconds * rest.get((trial.workload, trial.case), 0.0) for trial in pilot) / PILOT_ROUNDS
 
 
 def _schedule(trials: Sequence[Trial], opening: Mapping[str, float], primary: Collection[str]) -> Schedule:
-    """`trials`: of one case, all with results. `opening`: seconds that a boot takes besides, by treatment."""
+    """`trials`: of one case, all with results. `opening`: other seconds of a boot, by treatment."""
     metric = _metric(trials, primary)
     boots = _values(trials, metric)
     whole = [values for by_round in boots.values() for values in by_round.values() if len(values) == PILOT_ITERATIONS]
@@ -183,7 +186,7 @@ def _metric(trials: Sequence[Trial], primary: Collection[str]) -> Metric:
 
 
 def _values(trials: Iterable[Trial], metric: Metric) -> dict[str, dict[int, list[float]]]:
-    """Treatment name -> round -> values of its iterations in order; those without a logarithm are left out."""
+    """Treatment name -> round -> values of its iterations in order; without values that have no logarithm."""
     boots: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trial in sorted(trials, key=lambda trial: (trial.round, trial.iteration)):
         for measurement in trial.measurements:
@@ -203,7 +206,9 @@ def _iterations(
     opening: Mapping[str, float],
     warm_up: int,
 ) -> int:
-    """One number for all treatments: a comparison has the variance of both sides, and a round takes the time of all."""
+    """One number for all treatments: a comparison has the variance of both sides, and a round the time of all
+    treatments.
+    """
     if not components:
         return 1
     every = components.values()
@@ -219,7 +224,7 @@ def _iterations(
 
 
 def _opening_seconds(pilot: Sequence[Trial], boots: Iterable[Boot]) -> dict[str, float]:
-    """Treatment name -> seconds that each of its cases bears of a boot: they share it equally."""
+    """Treatment name -> each case's share of the other seconds of a boot; all cases have the same share."""
     cases: dict[str, set[Case]] = defaultdict(set)
     rounds: dict[str, set[int]] = defaultdict(set)
     for trial in pilot:

@@ -9,7 +9,7 @@ from vmtax.design.settings import Settings, setting
 
 
 class Mode(StrEnum):
-    """In which order a guest's memory and its CPUs move."""
+    """The order in which a guest's memory and its CPUs are moved."""
 
     PRECOPY = "precopy"
     MULTIFD = "multifd"
@@ -18,7 +18,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationSettings(Settings):
-    """What a treatment says of the migration of its guest."""
+    """A treatment's settings for the migration of its guest."""
 
     mode: Mode = setting(
         "migration.mode",

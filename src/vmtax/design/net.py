@@ -24,31 +24,33 @@ class Path(StrEnum):
     SRIOV_AND_VHOST = "sriov+vhost"
 
     def of_guest(self, number: int) -> Path:
-        """That of the guest of this number, from 1, among those that work at once."""
+        """The path of the guest with this number, from 1, among those that work at once."""
         return self.parts[(number - 1) % len(self.parts)]
 
     @property
     def parts(self) -> tuple[Path, ...]:
-        """The paths of neighbouring guests: one, or several that take turns."""
+        """The paths of neighbouring guests: one, or several in turn."""
         return tuple(map(Path, self.value.split("+")))
 
     @property
     def model(self) -> str:
-        """What QEMU calls the card that it plays."""
+        """QEMU's name of the virtual card."""
         return self.value if self in (Path.E1000E, Path.RTL8139) else "virtio-net-pci"
 
     @property
     def has_function(self) -> bool:
-        """Whether each guest on it is given a virtual function of a card."""
+        """Whether each guest on it gets a virtual function of a card."""
         return self in (Path.SRIOV, Path.SRIOV_STANDBY)
 
     @property
     def has_vhost(self) -> bool:
-        """Whether the host's kernel serves its virtio card, also one that stands by."""
+        """Whether the host's kernel serves its virtio card, including a stand-by card."""
         return self in (Path.VHOST, Path.MACVTAP, Path.SRIOV_STANDBY)
 
     def is_carried_by(self, driver: str) -> bool:
-        """Whether a card with this driver in the guest is one of this path. A function has that of its maker."""
+        """Whether a card with this driver in the guest belongs to this path. A virtual function has its manufacturer's
+        driver.
+        """
         drivers = {Path.E1000E: ("e1000e",), Path.RTL8139: ("8139cp", "8139too")}.get(self, (VIRTIO,))
         return driver not in ("", VIRTIO) if self.has_function else driver in drivers
 
@@ -58,7 +60,7 @@ VIRTIO = "virtio_net"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetSettings(Settings):
-    """What a treatment says of its guest's card."""
+    """A treatment's settings for its guest's card."""
 
     path: Path = setting(
         "net.path",
@@ -112,24 +114,24 @@ DEFAULT = NetSettings()  # every factor at its default
 
 
 def settings_of(treatment: Treatment, guest: int | None = None) -> NetSettings:
-    """The settings of its VMs' cards; a factor that means nothing beside the others has its default.
+    """The settings of its VMs' cards; a factor without meaning beside the others has its default.
 
-    `guest`: the number of one of them, whose own path it then has
+    `guest`: number of one of them, for its own path
     """
     settings = meant(treatment.levels)
     return settings if guest is None else replace(settings, path=settings.path.of_guest(guest))
 
 
 def meant(levels: Mapping[str, str]) -> NetSettings:
-    """The settings of a card; a factor that means nothing beside the others has its default. Raises UnknownLevel."""
+    """The settings of a card; a factor without meaning beside the others has its default. Raises UnknownLevel."""
     return NetSettings.of(NetSettings.of(levels).unusual)
 
 
 def takes(path: Path, treatments: Sequence[Treatment]) -> bool:
-    """Whether the packets of some VM go this way."""
+    """Whether the packets of some VM take this path."""
     return any(each.layer == "vm" and path in settings_of(each).path.parts for each in treatments)
 
 
 def take_functions(treatments: Sequence[Treatment]) -> bool:
-    """Whether some VM is given a virtual function of a card."""
+    """Whether some VM gets a virtual function of a card."""
     return any(takes(path, treatments) for path in Path if path.has_function)

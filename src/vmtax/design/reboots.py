@@ -1,4 +1,4 @@
-"""Which boot of the host measures what, in a run that compares how its host is booted. Pure."""
+"""Assign measurements to boots of the host, in a run that compares how its host is booted. Pure."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ HOST = "host"  # path of the host under test
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What is measured in one boot of the host: the treatments of one round that want it booted so."""
+    """The work of one boot of the host: the treatments of one round that need this boot."""
 
     round: int  # from 1
     level: str  # of host.kernel_arguments
 
 
 def shuffled_blocks(treatments: Sequence[Treatment], seed: int) -> Iterator[Block]:
-    """The boots of the host that the shuffled rounds of these treatments take, in order; endless."""
+    """The boots of the host for the shuffled rounds of these treatments, in order; endless."""
     for number, order in enumerate(shuffled_rounds(treatments, seed), start=1):
         yield from dict.fromkeys(Block(number, of_boot(treatment)) for treatment in order)
 
 
 def seed_of(experiment: Experiment) -> int:
-    """Of the order within its rounds."""
+    """The seed of the order within its rounds."""
     seed = experiment.plan.get("seed")
     return int(experiment.created) if seed is None else int(seed)
 
 
 def boots_of(experiment: Experiment) -> list[Json]:
-    """The boots of its host that have measured something, in order: as facts of the host keep them."""
+    """The boots of its host that have measured something, in order, as stored in the host's facts."""
     facts = experiment.facts.get(HOST)
     found = facts.get("boots") if isinstance(facts, dict) else None
     return list(found) if isinstance(found, list) else []
 
 
 def next_block(experiment: Experiment) -> Block:
-    """What its next boot of the host is to measure: what the newest one left, or what comes after it."""
+    """The work for the next boot of its host: the rest of the newest boot's, or the following block."""
     boots, order = boots_of(experiment), shuffled_blocks(experiment.treatments, seed_of(experiment))
     if not boots:
         return next(order)
@@ -52,7 +52,7 @@ def next_block(experiment: Experiment) -> Block:
 
 
 def how_to_boot(experiment: Experiment) -> str:
-    """How its user is to boot the host before it goes on: "with mitigations=off"; empty: not at all."""
+    """How the user must boot its host before it can continue: "with mitigations=off"; empty: no reboot is needed."""
     levels, boots = boots_asked(experiment.treatments), boots_of(experiment)
     by_itself = reboots_itself(experiment.host) or (boots and not boots[-1]["over"])
     return in_words(next_block(experiment).level, levels) if levels and not by_itself else ""

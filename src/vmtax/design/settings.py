@@ -1,7 +1,7 @@
-"""What a factor is, and how a treatment's levels, which are text, become settings with types. Pure.
+"""Define factors, and convert a treatment's levels, which are text, to typed settings. Pure.
 
-A factor is one field of a class of settings: its levels, what each means, and how the programs that take it write it
-stand in that entry. `Settings.of` is the only place where the level of a factor is looked up by its name.
+A factor is one field of a class of settings, which defines its levels, their meaning, and how programs that use it
+write it. Only `Settings.of` looks up a level by the factor's name.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, Literal, Self, TypeVar
 from vmtax.core.units import parse_bytes
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
-# Programs that take a factor as an option: QEMU's -drive, the guest's kernel, qemu-img -o, zfs -o, libvirt, Proxmox.
+# Programs with an option for a factor: QEMU's -drive, the guest's kernel, qemu-img -o, zfs -o, libvirt, Proxmox.
 Program = Literal["drive", "kernel", "qemu-img", "zfs", "libvirt", "proxmox"]
 T = TypeVar("T")
 
 GUESTS = ("vm", "nested")
 BACKED = ("host", "vm")  # a nested guest's disk is always a raw file on its carrier's disk
 SWITCH = ("off", "on")
-_FACTOR = "factor"  # key in the metadata of a field
+_FACTOR = "factor"  # key in a field's metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,40 +32,43 @@ class Option:
     """How a program writes a factor."""
 
     name: str
-    values: Mapping[str, str] | None = None  # level -> value; other levels are not written. None: the level itself
+    # Level -> value; other levels are not written. None: the level itself is written
+    values: Mapping[str, str] | None = None
 
     def of(self, level: str) -> str | None:
-        """The value for a level; None where it is not written."""
+        """The value for a level; None if it is not written."""
         return level if self.values is None else self.values.get(level)
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Levels that cannot go together."""
+    """Levels that cannot be combined."""
 
-    levels: Mapping[str, Collection[str]]  # factor -> levels; all of these factors must be at one of theirs
-    why: str  # each factor in braces, by the last part of its name, is replaced by its level
-    assumed: tuple[str, ...] = ()  # of these factors, taken at their default where a plan does not name them
+    # Factor -> levels; the conflict applies if each of these factors is at one of its levels
+    levels: Mapping[str, Collection[str]]
+    why: str  # factors in braces, by the last part of their names, are replaced by their levels
+    assumed: tuple[str, ...] = ()  # factors that are assumed to be at their default if a plan does not name them
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One setting whose price is asked for."""
+    """A setting whose cost is of interest."""
 
-    name: str  # dotted, as a plan writes it: "disk.cache"
-    levels: tuple[str, ...]  # every legal level, the default first; those that have a name here
-    describe: str  # one line for the docs
-    layers: tuple[str, ...]  # where it means anything
+    name: str  # dotted, as in a plan: "disk.cache"
+    levels: tuple[str, ...]  # every legal level that is known here, the default first
+    describe: str  # one line for the documentation
+    layers: tuple[str, ...]  # where it has a meaning
     scope: Scope  # what it changes
-    read: Callable[[str], Any]  # from a level to the value in the settings
+    read: Callable[[str], Any]  # converts a level to the value in the settings
     options: Mapping[Program, Option]
-    only_with: Mapping[str, Collection[str]]  # factor -> levels beside which it means something; any, where not named
+    # Factor -> levels beside which it has a meaning; any level for a factor that is not listed
+    only_with: Mapping[str, Collection[str]]
     conflicts: tuple[Conflict, ...]
-    others: str = ""  # a regular expression: what else is legal here, for the host to judge; empty: nothing
+    others: str = ""  # regular expression for other levels, which depend on the host; empty: none
 
     @property
     def default(self) -> str:
-        """The level of a plan that does not name the factor."""
+        """The level for a plan that does not name the factor."""
         return self.levels[0]
 
     def takes(self, level: str) -> bool:
@@ -73,7 +76,7 @@ class Factor:
         return level in self.levels or (self.others != "" and re.fullmatch(self.others, level) is not None)
 
     def level(self, value: object) -> str:
-        """The level that is read as `value`."""
+        """The level for `value`."""
         for level in self.levels:
             if self.read(level) == value:
                 return level
@@ -82,7 +85,7 @@ class Factor:
         raise ValueError(f"{self.name}: no level is read as {value!r}")
 
     def why_idle(self, levels: Mapping[str, str]) -> str | None:
-        """The level beside which it means nothing; None where it means something. `levels`: of every factor."""
+        """The level beside which it has no meaning; None if it has one. `levels`: of every factor."""
         for name, legal in self.only_with.items():
             if levels[name] not in legal:
                 return f"{name}={levels[name]}"
@@ -108,7 +111,7 @@ def setting(
 
 
 def is_on(level: str) -> bool:
-    """How a level of SWITCH is read."""
+    """The value of a level of SWITCH."""
     return level == "on"
 
 
@@ -118,12 +121,12 @@ def in_bytes(levels: Collection[str]) -> dict[str, str]:
 
 
 class UnknownLevel(ValueError):
-    """A level that this version of vmtax does not have; the text names factor and level."""
+    """A level that this version of vmtax does not know; the text names factor and level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one subject. Each field is made by `setting`."""
+    """Settings of one subject. Each field is created by `setting`."""
 
     @classmethod
     @functools.cache
@@ -133,7 +136,7 @@ class Settings:
 
     @classmethod
     def of(cls, levels: Mapping[str, str]) -> Self:
-        """Parsed from a treatment's levels; what these do not name has its default. Raises UnknownLevel."""
+        """Convert a treatment's levels; missing ones have their default. Raises UnknownLevel."""
         values = {}
         for place, factor in cls.factors().items():
             level = levels.get(factor.name, factor.default)
@@ -149,7 +152,7 @@ class Settings:
 
     @property
     def unusual(self) -> dict[str, str]:
-        """The levels that are not the default and mean something beside the others."""
+        """The levels that differ from the default and have a meaning beside the others."""
         levels = self.levels
         return {
             factor.name: levels[factor.name]
@@ -158,7 +161,7 @@ class Settings:
         }
 
     def options(self, program: Program) -> Iterator[tuple[str, str]]:
-        """(name, value) of each option that gives these settings to a program."""
+        """(name, value) of each option that passes these settings to a program."""
         levels = self.levels
         for factor in self.factors().values():
             option = factor.options.get(program)

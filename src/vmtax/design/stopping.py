@@ -1,4 +1,4 @@
-"""When a run is over: the plan's precision, decision and rounds, and the sentences about them. Pure."""
+"""When a run is over: the plan's precision, decision and rounds, with the sentences about them. Pure."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """A plan's rules. Every interval of the run, final ones included, is drawn at `alpha`."""
+    """A plan's stopping rules. Every interval of the run, including the final ones, is calculated at `alpha`."""
 
     rounds_min: int
     rounds_max: int
-    precision: float | None  # half-width as a fraction: 0.02; None: any
-    worse_than: float | None  # margin as a fraction: 0.03; None: nothing is to be decided
+    precision: float | None  # half-width as a fraction: 0.02; None: any width
+    worse_than: float | None  # margin as a fraction: 0.03; None: there is no question
 
     @staticmethod
     def of(plan: Json) -> Stopping:
-        """From a validated plan as it is stored."""
+        """From a validated, stored plan."""
         rounds, decide = plan["rounds"], plan.get("decide")
         return Stopping(rounds["min"], rounds["max"], plan["precision"], decide and decide["worse_than"])
 
     @property
     def fixed(self) -> bool:
-        """The number of rounds is known beforehand."""
+        """Whether the number of rounds is fixed in advance."""
         return self.rounds_min == self.rounds_max
 
     @property
     def alpha(self) -> float:
-        """Of the intervals, such that looking at them as often as the rules do keeps 95 %."""
+        """The alpha of the intervals, such that checking them as often as the rules do keeps 95 % confidence."""
         if self.first_look is None:
             return stats.ALPHA
         return stats.look_alpha(self.looks, stats.ALPHA) if self.worse_than is not None else stats.PRECISION_ALPHA
@@ -56,7 +56,7 @@ class Stopping:
 
     @property
     def first_look(self) -> int | None:
-        """The first round after which results may end the run; None where they never do."""
+        """The first round after which results may end the run; None if they never do."""
         if self.fixed or (self.worse_than is None and self.precision is None):
             return None
         if self.worse_than is not None:
@@ -82,7 +82,7 @@ class Stopping:
         return None
 
     def decisions(self, primary: Iterable[Comparison]) -> tuple[Decision, ...]:
-        """The answers so far; none where the plan asks nothing."""
+        """The answers so far; empty if the plan has no question."""
         return tuple(Decision(comparison, self.answer(comparison)) for comparison in primary) if self.worse_than else ()
 
     def answer(self, comparison: Comparison) -> Answer:

@@ -1,4 +1,4 @@
-"""Which machines a treatment has: what is measured at the same time, and where each of them runs."""
+"""The machines of a treatment: which ones work at the same time, and where each of them runs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from vmtax.design.guest import GuestSettings
 from vmtax.design.interleaved import is_host
 from vmtax.design.settings import UnknownLevel
 
-COUNTED = "counted."  # how the names begin of a trial's readings that say which of its time its figures are about
-HOST = "host"  # path of the host under test that a plan names
+COUNTED = "counted."  # prefix of a trial's readings that say which part of its time its figures cover
+HOST = "host"  # path of the host under test in a plan
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """One machine whose work is measured. All subjects of a treatment work at the same time.
 
-    On the host layer each but the first is a further set of processes on the same machine.
+    On the host layer, each one after the first is another set of processes on the same machine.
     """
 
     name: str  # unique among the subjects of one parent: "host", "vm", "vm-2"
     layer: str  # "host", "vm" or "nested"
-    number: int = 1  # among its treatment's subjects, from 1: its disk, address and port follow from it
+    number: int = 1  # among its treatment's subjects, from 1: it determines disk, address and port
     levels: Mapping[str, str] = field(default_factory=dict)  # dotted factor name -> level
     host: str = HOST  # path of the host that it runs on
     outer: str | None = None  # name of the VM that carries it; None: it runs on the host itself
-    existing: str | None = None  # address of a machine that is up already; None: it is booted for the treatment
+    existing: str | None = None  # address of a machine that already runs; None: it is booted for the treatment
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Topology:
 
 
 def machines_at_once(treatment: Treatment) -> int | None:
-    """How many machines do the treatment's work at the same time; None for a stored level that is not known here."""
+    """How many machines do the treatment's work at the same time; None for a stored level that is unknown here."""
     try:
         return len(topology(treatment).subjects)
     except UnknownLevel:
@@ -55,7 +55,9 @@ def machines_at_once(treatment: Treatment) -> int | None:
 
 
 def unlike(treatments: Sequence[Treatment]) -> str | None:
-    """Which comparisons across layers are refused because the layers differ in their number of machines, in a line."""
+    """Which comparisons across layers are omitted because the layers differ in their number of machines, in one
+    line.
+    """
     several = {treatment.layer for treatment in treatments if machines_at_once(treatment) != 1}
     others = sorted({treatment.layer for treatment in treatments} - several, key=LAYERS.index)
     if not several or not others:
@@ -67,7 +69,7 @@ def unlike(treatments: Sequence[Treatment]) -> str | None:
 
 
 def topology(treatment: Treatment) -> Topology:
-    """What a treatment's levels ask for: its layer once, or as often as `guest.count` says."""
+    """The machines for a treatment's levels: its layer once, or as often as `guest.count` says."""
     host = treatment.side if is_host(treatment.side) else HOST
     settings, layer = GuestSettings.of(treatment.levels), treatment.layer
     subjects = []
@@ -85,7 +87,7 @@ def _numbered(name: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """When one machine worked, in seconds since the epoch. `begin` to `end` is what its figures are about."""
+    """When one machine worked, in seconds since the epoch. Its figures cover the time from `begin` to `end`."""
 
     since: float
     begin: float
@@ -94,7 +96,7 @@ class Worked:
 
     @staticmethod
     def of(trial: Trial) -> Worked:
-        """From the parts that were recorded; without them, all of its command's time."""
+        """From the recorded parts; without them, all of its command's time."""
         until = trial.started + trial.wall_seconds
         found = trial.readings.get(trial.machine, {})
         if COUNTED + "seconds" not in found:
@@ -106,7 +108,7 @@ class Worked:
 
 
 def overlap(machines: Iterable[Worked]) -> float:
-    """The smallest share of what counts of one machine in which all worked."""
+    """The smallest share, over the machines, of the time that counts in which all machines worked."""
     every = tuple(machines)
     since, until = max(each.since for each in every), min(each.until for each in every)
     return min(_share(each, since, until) for each in every)

@@ -1,4 +1,4 @@
-"""Factors × levels → legal treatments, and the shuffled rounds they run in."""
+"""Combine factors and levels into legal treatments, and order these in shuffled rounds."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from vmtax.design.settings import GUESTS
 
 Design = Literal["full", "one-at-a-time"]
 COUNT = GuestSettings.factors()["count"]
-MANY = 3  # combinations left out for one reason, above which one line names them all
-# What a host's own disk is whatever the guest's is: the host never writes qcow2, and its file is written in full.
+MANY = 3  # more combinations left out for one reason than this are named in a single line
+# The host's own disk for every guest's disk: the host never writes qcow2, and its file is written in full.
 _OF_HOST = {"disk.format": "raw", "disk.preallocation": "falloc"}
 
-_Named = tuple[tuple[str, tuple[str, ...]], ...]  # names with their levels: a mapping that can be hashed
+_Named = tuple[tuple[str, tuple[str, ...]], ...]  # names with their levels: a hashable mapping
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """An entry of a plan's hand-made list: a small factorial of its own, beside what the plan's factors say."""
+    """An entry of a plan's hand-made list: a small factorial of its own, in addition to the plan's factors."""
 
     levels: Mapping[str, Sequence[str]]
-    name: str | None = None  # stands in its treatments' names in place of its first levels
+    name: str | None = None  # replaces its first levels in its treatments' names
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All that a plan says of its treatments."""
+    """Everything that a plan says about its treatments."""
 
     factors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     combinations: Sequence[Combination] = ()
@@ -43,22 +43,22 @@ class Space:
 
     @property
     def parts(self) -> Sequence[Combination]:
-        """The entries of its list; one that adds nothing where there is no list."""
+        """The entries of its list; without a list, one entry that adds nothing."""
         return self.combinations or (Combination({}),)
 
     def first(self, name: str) -> str | None:
-        """The baseline level of a factor, None where the plan does not name it."""
+        """The baseline level of a factor, None if the plan does not name it."""
         for source in (self.factors, *(part.levels for part in self.combinations)):
             if name in source:
                 return source[name][0]
         return None
 
     def count(self) -> int:
-        """How many combinations of named levels `points` yields for all parts together; enumerates none of them."""
+        """How many combinations of named levels `points` yields for all parts together, without enumerating them."""
         return sum(self._count(part) for part in self.parts)
 
     def points(self, part: Combination) -> Iterator[dict[str, str]]:
-        """Every combination of the levels that are named for `part`, legal or not; the last name changes fastest."""
+        """Every combination of the levels named for `part`, legal or not; the last name changes fastest."""
         named = {**self.factors, **part.levels}
         if self.design == "full":
             for chosen in itertools.product(*named.values()):
@@ -77,20 +77,20 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What a plan's factors come to."""
+    """The result of a plan's factors."""
 
-    kept: tuple[Treatment, ...]  # every legal treatment, in the plan's order
-    left_out: tuple[str, ...]  # a line for each combination left out, or for each reason
-    idle_excludes: tuple[int, ...]  # entries of `exclude` that no treatment matches
+    kept: tuple[Treatment, ...]  # all legal treatments, in the plan's order
+    left_out: tuple[str, ...]  # a line for each combination that was left out, or for each reason
+    idle_excludes: tuple[int, ...]  # entries of `exclude` that match no treatment
 
 
 def settled(space: Space) -> dict[str, str]:
-    """The one level, for all treatments, of each factor that the plan does not name.
+    """The single level, for all treatments, of each factor that the plan does not name.
 
-    The default, or where that is illegal with a named level the first level that is legal with all of them:
-    a factor that the plan does not name must neither remove treatments nor differ between them.
+    It is the default or, if that is illegal with a named level, the first level that is legal with all of them: a
+    factor that the plan does not name must neither remove treatments nor differ between them.
     """
-    # Of thousands of combinations few differ in what decides whether a level is legal.
+    # Of thousands of combinations, few differ in the factors that determine whether a level is legal.
     different: dict[tuple[str | None, ...], dict[str, str]] = {}
     for part in space.parts:
         for levels in space.points(part):
@@ -112,22 +112,24 @@ def moved_defaults(space: Space) -> list[str]:
 def treatments(
     layers: Sequence[str], space: Space, exclude: Sequence[Mapping[str, Sequence[str]]] = ()
 ) -> tuple[list[Treatment], list[str]]:
-    """Every legal treatment in the plan's order, and one line for each combination left out, or for each reason."""
+    """All legal treatments in the plan's order, and one line for each combination that was left out, or for each
+    reason.
+    """
     expansion = expand(layers, space, exclude)
     return list(expansion.kept), list(expansion.left_out)
 
 
 def expand(layers: Sequence[str], space: Space, exclude: Sequence[Mapping[str, Sequence[str]]] = ()) -> Expansion:
-    """All that follows from a plan's factors; the same arguments are computed once.
+    """Everything that follows from a plan's factors; cached for equal arguments.
 
-    An entry of `exclude` maps factor names, and "layers", to the levels it is about; it matches where all of them do.
-    The first level of each factor is the baseline and is not part of a name.
+    An entry of `exclude` maps factor names, and "layers", to levels; it matches treatments that have one of the levels
+    for each of them. The first level of each factor is the baseline and is not part of a name.
     """
     combinations = tuple((part.name, _named(part.levels)) for part in space.combinations)
     return _expand(tuple(layers), _named(space.factors), combinations, space.design, tuple(map(_named, exclude)))
 
 
-@functools.lru_cache(maxsize=4)  # a command asks for the same plan's treatments a dozen times
+@functools.lru_cache(maxsize=4)  # a command needs the same plan's treatments a dozen times
 def _expand(
     layers: tuple[str, ...],
     factors: _Named,
@@ -166,16 +168,18 @@ def _expand(
 
 
 def repeat(treatments: Sequence[Treatment]) -> Treatment | None:
-    """The first guest treatment once more, for the A/A of each round; None where there is no guest.
+    """The first guest treatment again, for the A/A of each round; None if there is no guest.
 
-    A guest, so that the differences between boots are in it (METHOD.md, guards).
+    It is a guest, so that it includes the differences between boots (METHOD.md, guards).
     """
     guests = sorted((t for t in treatments if t.layer in GUESTS), key=lambda t: GUESTS.index(t.layer))
     return replace(guests[0], name=f"{guests[0].name} again", repeats=guests[0].name) if guests else None
 
 
 def backing(levels: Mapping[str, str]) -> dict[str, str]:
-    """Of a treatment's levels what decides the file or device of its disk; two with the same share one."""
+    """Those of a treatment's levels that determine the file or device of its disk; treatments with equal ones share
+    it.
+    """
     without = idle(levels)
     return {name: levels[name] for name in BACKING if name in levels and name not in without}
 
@@ -183,7 +187,7 @@ def backing(levels: Mapping[str, str]) -> dict[str, str]:
 def host_levels(levels: Mapping[str, str]) -> dict[str, str]:
     """The levels of the host treatment below a guest's: the same boot, its own fio on the same backing, a raw file.
 
-    How many sets of processes do the work is among them only where there are several.
+    The number of sets of processes is only included if it is above one.
     """
     of_host = {**backing({**levels, **_OF_HOST}), **{name: levels[name] for name in REBOOT if name in levels}}
     several = levels.get(COUNT.name, COUNT.default) != COUNT.default
@@ -192,9 +196,9 @@ def host_levels(levels: Mapping[str, str]) -> dict[str, str]:
 
 
 def shuffled_rounds(treatments: Sequence[Treatment], seed: int) -> Iterator[list[Treatment]]:
-    """Endless rounds: each treatment once, in an order drawn afresh for each round. One seed, one sequence.
+    """Endless rounds: each treatment once, in an order drawn for each round. The same seed gives the same sequence.
 
-    Those of one boot of the host stand together: the boots are shuffled, and the treatments of each boot.
+    Treatments of one boot of the host are adjacent: the boots are shuffled, and the treatments within each boot.
     """
     source = random.Random(seed)
     while True:
@@ -209,16 +213,18 @@ def shuffled_rounds(treatments: Sequence[Treatment], seed: int) -> Iterator[list
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A combination with a level of every factor."""
+    """A combination with a level for every factor."""
 
     part: Combination
-    named: Mapping[str, str]  # what the plan names of its levels
+    named: Mapping[str, str]  # those of its levels that the plan names
     levels: Mapping[str, str]
-    first: Mapping[str, str]  # the levels of the first combination of the same part
+    first: Mapping[str, str]  # levels of the first combination of the same part
 
 
 class _Exclusions:
-    """The entries of `exclude`. Bit `i` of a number stands for entry `i`: thousands are matched with an AND a key."""
+    """The entries of `exclude`. Bit `i` of a number stands for entry `i`: thousands are matched with one AND per
+    key.
+    """
 
     def __init__(self, entries: Sequence[_Named]) -> None:
         self._all = (1 << len(entries)) - 1
@@ -249,11 +255,11 @@ def _named(levels: Mapping[str, Sequence[str]]) -> _Named:
 
 
 def _filled(space: Space) -> Iterator[_Candidate]:
-    """Each combination with a level of every factor."""
+    """Each combination with a level for every factor."""
     rest = settled(space)
     for part in space.parts:
         points = list(space.points(part))
-        # What only other entries of the list name; the same for all treatments of an entry.
+        # Factors that only other entries of the list name; the same for all treatments of an entry.
         filled = dict(rest)
         for name in FACTORS:
             if name not in rest and name not in points[0]:
@@ -274,8 +280,8 @@ def _name(
     first: Mapping[str, str],
     order: Sequence[str],
 ) -> str:
-    """`first`: the levels of the plan's first combination, or where this one's entry has a name, of that entry's."""
-    # A name may contain a format or an attachment, which the host's own disk does not have.
+    """`first`: levels of the plan's first combination or, if this one's entry has a name, of that entry's first."""
+    # A name may include a format or an attachment, which the host's own disk does not have.
     words = [layer, *([candidate.part.name] if candidate.part.name and layer != "host" else [])]
     for name in order:
         level = here.get(name, COUNT.default if name == COUNT.name else None)
@@ -291,9 +297,9 @@ def _of_layer(layer: str, levels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pointless(layer: str, candidate: _Candidate, without: Mapping[str, str], space: Space) -> str | None:
-    """Why this combination does not differ from another one; None where it does."""
+    """Why this combination does not differ from another one; None if it does."""
     if layer == "host":
-        return None  # levels that mean nothing to it make no difference in it
+        return None  # levels without meaning for this layer do not matter
     for name, because in without.items():
         first = candidate.part.levels.get(name, space.factors.get(name, ("",)))[0]
         if candidate.named.get(name, first) != first:

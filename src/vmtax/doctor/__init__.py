@@ -1,7 +1,7 @@
-"""Says whether a host can be measured, and what will disturb it.
+"""Find out whether a host can be measured, and what would disturb a measurement.
 
-It only reads, unless `--try` is given: then `attempt.py` makes what a run would make, uses it and removes it. Each
-check names its cure.
+Nothing is changed, unless `--try` is given: then `attempt.py` makes what a run would make, uses it and removes it. Each
+check names a remedy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def examine(host: str) -> Readings:
 
 
 def diagnose(readings: Readings, tried: tuple[Check, ...] = ()) -> Diagnosis:
-    """What the readings, and what was tried, say."""
+    """Draw conclusions from the readings, and from what was tried."""
     plan = load("quick")
     wanted = Wanted(plan.guest.vcpus, memory_bytes(plan, "vm"), memory_bytes(plan, "nested"), disk_bytes(plan))
     found = needs(readings, wanted)

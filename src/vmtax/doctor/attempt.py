@@ -1,4 +1,6 @@
-"""`doctor --try`: makes small things and removes them again, because reading proves little. All through the guard."""
+"""Carry out `doctor --try`: make small things and remove them again, because reading proves little. The guard undoes
+all.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,17 @@ Emit = Callable[[Event], None]
 
 SIZE = 2**20  # of the file that is written with O_DIRECT
 BLOCK = 4096
-ATTEMPTS = 2  # of an emulated boot: one in many is lost on a busy host
+ATTEMPTS = 2  # to boot an emulated guest: occasionally one is lost on a busy host
 PATIENCE = Patience(ready=60.0)  # 4 s are usual
 FAILURES = (MachineError, BootFailed, StorageError, QemuError, ImageError, OSError)
 LONGEST = 300  # characters of a reason
-# Once it is in its namespace it vanishes with that. Constant text, the name stays an argument.
+# Once it is in a namespace, it vanishes with that. Constant text, the name stays an argument.
 DELETE_TAP = ("sh", "-c", '! test -e "/sys/class/net/$1" || exec ip link delete "$1"', "sh")
 NOT_TRIED = Check("tried", "cold caches", "unknown", "not tried: it would slow down everything else on the host")
 
 
 def announce(readings: Readings) -> tuple[str, ...]:
-    """What will be made, and removed again, on the host under test; a line each."""
+    """What will be made and removed again on the host under test; one line each."""
     lines = ["a guard process and private directories in /tmp, for as long as it takes"]
     if readings.placed and readings.qemu:
         lines.append("a guest of 512 MiB on /dev/kvm, and an emulated one where that does not boot")
@@ -64,7 +66,7 @@ def announce(readings: Readings) -> tuple[str, ...]:
 
 
 def attempt(readings: Readings, emit: Emit) -> tuple[Readings, tuple[Check, ...]]:
-    """Try everything that the readings allow; the readings with what is now known of KVM."""
+    """Try everything that the readings allow; returns them with what is now known about KVM."""
     left: list[str] = []
     with connected(readings.host, left.append) as hosts:
         readings, checks = attempt_on(hosts, readings, emit)
@@ -83,7 +85,7 @@ def attempt_on(hosts: Hosts, readings: Readings, emit: Emit) -> tuple[Readings, 
         checks.append(_no_image(readings))
     elif (damaged := _tried("image", partial(_check_image, host, image, placed))).status == "failed":
         checks.append(damaged)
-        readings, placed = replace(readings, placed=None), None  # nothing of it is run
+        readings, placed = replace(readings, placed=None), None  # the image is damaged: run nothing of it
     else:
         emit(Step("entering the image"))
         checks.append(_tried("host layer", lambda: _enter(host, placed)))
@@ -103,7 +105,7 @@ def attempt_on(hosts: Hosts, readings: Readings, emit: Emit) -> tuple[Readings, 
 
 
 def _parts(hosts: Hosts, readings: Readings, credentials: Credentials, emit: Emit) -> Iterator[Check]:
-    """What plans about disks and networks take."""
+    """Checks of what plans about disks and networks need."""
     host, placed, qemu = hosts.host, readings.placed, readings.qemu
     guest = probe_spec(qemu, placed) if placed and qemu and readings.kvm_failure == "" else None
     directory = DISK_DIRECTORY / hosts.local.fresh_name("parts")
@@ -123,7 +125,7 @@ def _tried(name: str, action: Callable[[], str], remedy: str = "") -> Check:
 
 
 def _reason(error: Exception) -> str:
-    """The first lines, which say what failed, in QEMU's own words; not the console's."""
+    """The first lines of the error, which say what failed, in QEMU's own words; without the console."""
     lines = [line.strip() for line in str(error).partition("\nconsole:")[0].splitlines()]
     return " ".join(filter(None, lines))[:LONGEST]
 
@@ -149,7 +151,7 @@ def _enter(host: Machine, placed: Placed) -> str:
 def _guests(
     hosts: Hosts, readings: Readings, placed: Placed, qemu: Qemu, credentials: Credentials, emit: Emit
 ) -> tuple[Readings, list[Check]]:
-    """A guest on KVM; an emulated one where it does not boot."""
+    """Boot a guest on KVM; if that fails, an emulated one."""
     local, host = hosts.local, hosts.host
     try:
         spec = probe_spec(qemu, placed)

@@ -1,4 +1,4 @@
-"""What will disturb the results, or make them mean something else. Pure."""
+"""Judge what would disturb the results, or change their meaning. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vmtax.doctor.needs import Wanted, gib, install
 from vmtax.doctor.readings import CPU, Readings
 from vmtax.meter.text import cpu_numbers, fields, kibibytes, whole
 
-# Shares of one second of all CPUs, or of one second, from which on something else is at work.
+# Shares of all CPUs' time, or of one second, from which on something else is considered to be active.
 BUSY = 0.05
 WAITING = 0.05
 STOLEN = 0.01
@@ -25,7 +25,7 @@ MICROCODE = {"GenuineIntel": "intel-microcode", "AuthenticAMD": "amd64-microcode
 
 
 def disturbances(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
-    """One check for each thing that is known to disturb, also where it does not."""
+    """One check for each known disturbance, including those that are absent."""
     return (
         _bare_metal(readings),
         *_load(readings),
@@ -65,7 +65,7 @@ def _load(readings: Readings) -> tuple[Check, ...]:
             _check(name, "unknown", "/proc/stat cannot be read") for name in ("neighbours", "pressure", "steal")
         )
     during, all_cpus = load.during, load.cpus * load.during.wall_seconds
-    # Stolen time is in busy, and has a check of its own.
+    # Stolen time is included in busy, and has its own check.
     busy = max(0.0, during.busy_seconds - during.steal_seconds) / all_cpus
     text = f"{busy:.0%} of {load.cpus} CPUs busy during one second"
     neighbours = _share("neighbours", busy, BUSY, text, WHO)
@@ -161,7 +161,7 @@ def _smt(readings: Readings, wanted: Wanted) -> Check:
 
 
 def siblings(readings: Readings, cpu: int) -> set[int]:
-    """The CPUs of the same core, itself included; empty where it is not known."""
+    """The CPUs of the same core, itself included; empty if it is not known."""
     return set(cpu_numbers(readings.files.get(f"{CPU}/cpu{cpu}/topology/thread_siblings_list")))
 
 
@@ -201,7 +201,7 @@ def _thp(readings: Readings) -> Check:
 
 
 def _microcode(readings: Readings) -> Check:
-    """The kernel's own words: it knows which microcode a mitigation wants, and since 6.17 which is old."""
+    """In the kernel's own words: it knows which microcode a mitigation needs, and since 6.17 which is outdated."""
     mitigations = readings.facts["mitigations"]
     version = readings.facts["microcode"] or "unknown version"
     if mitigations is None:

@@ -1,6 +1,6 @@
-"""`doctor --try`: what plans about disks and networks take of a host, each made small, used, and removed again.
+"""Try what plans about disks and networks need of a host (`doctor --try`): each part is made small, used, and removed.
 
-None of it is needed to measure a host and a VM: what is not there is "missing", with the reason, never "failed".
+Host and VM can be measured without any of it: an absent part is "missing", with the reason, never "failed".
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.network.sriov import LOAD_DRIVERS, VF_MAC, WRITE, Card, free_card
 from vmtax.storage.undo import ANY_DEVICE, DETACH, NO_GROUP, NO_POOL, UNMOUNT, WAIT_FOR
 
-FILE_BYTES = 400 * 2**20  # sparse; XFS takes no file system below 300 MiB
+FILE_BYTES = 400 * 2**20  # sparse; XFS needs at least 300 MiB
 HUGE_PAGES = 4
 PATIENCE = Patience(ready=40.0)
 PATTERN = ("if=/dev/urandom", "bs=64k", "count=4", "conv=fsync", "status=none")
-PEER_NAME = "vmtax-peer"  # in /etc/hosts: who answers pings behind a card with virtual functions
+PEER_NAME = "vmtax-peer"  # in /etc/hosts: the machine that answers pings behind a card with virtual functions
 FREE_ADDRESS = "10.78.0.77/24"
 
-# Constant texts, names stay arguments; they succeed where there is nothing to undo.
-# Of what is left of an array in its members udev would make one again. They are found by their files: a loop device
-# may be somebody else's by now.
+# Constant texts, names stay arguments; they succeed if there is nothing to undo. Members of an array must not keep its
+# metadata, from which udev would assemble it again. They are found by their files, because a loop device may be
+# somebody else's by now.
 NO_ARRAY = (
     *("sh", "-c"),
     '! test -e "$1" || mdadm --quiet --stop "$1" || exit 1; shift; for file; do losetup -n -O NAME -j "$file"; done | '
     'while read -r loop; do mdadm --quiet --zero-superblock "$loop" 2> /dev/null; done; true',
     "sh",
 )
-# Of one node, where there are several: a total would be spread over all, and be taken back from others. By its size:
-# the default size may be 1 GiB.
+# Of a single node if there are several: a total would be spread over all nodes, and taken back from others. By size,
+# because the default size may be 1 GiB.
 HUGE_PAGE_COUNT = (
     *("sh", "-c"),
     "for file in /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages "
     "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages; "
     'do ! test -e "$file" || { echo "$file"; exit; }; done; exit 1',
 )
-# Only if it was not changed by someone else meanwhile.
+# Only if nobody else changed it meanwhile.
 GIVE_BACK = ("sh", "-c", '[ "$(cat "$3")" != "$2" ] || printf %s "$1" > "$3"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the tries have to work with."""
+    """What the trials work with."""
 
     host: Machine
     local: LocalMachine
-    directory: PurePosixPath  # ours, on the host
-    guest: GuestSpec | None  # that boots there on KVM; None where none does
+    directory: PurePosixPath  # our own, on the host
+    guest: GuestSpec | None  # a guest that boots there on KVM; None if none does
     credentials: Credentials  # for guests
 
     @property
     def name(self) -> str:
-        """For a pool or volume group that no other run uses."""
+        """A name for a pool or volume group that no other run uses."""
         return f"vmtax-{self.local.token[:8]}"
 
     def loop(self, name: str) -> str:
@@ -72,7 +72,7 @@ class Parts:
 
 
 def tries(parts: Parts, emit: Callable[[str], None]) -> Iterator[Check]:
-    """One check each, as they are made."""
+    """One check each, yielded as it is made."""
     for name, tools, action in (
         ("ext4", ("mkfs.ext4", "losetup"), lambda: _file_system(parts, "ext4", "-q")),
         ("xfs", ("mkfs.xfs", "losetup"), lambda: _file_system(parts, "xfs", "-q")),
@@ -141,7 +141,7 @@ def _pool(parts: Parts) -> str:
     host, file = parts.host, str(parts.directory / "zfs.raw")
     host.run("truncate", "-s", str(FILE_BYTES), file)
     host.undo_later(*NO_POOL, parts.name)
-    # No mount point of its own, nothing in the host's list of pools.
+    # No mount point of its own, not in the host's list of pools.
     host.run("zpool", "create", "-o", "cachefile=none", "-O", "mountpoint=none", parts.name, file)
     host.run("zfs", "create", "-V", "64M", f"{parts.name}/volume")
     volume = f"/dev/zvol/{parts.name}/volume"
@@ -176,7 +176,7 @@ def _spec(parts: Parts) -> GuestSpec:
 
 @contextlib.contextmanager
 def _booted(parts: Parts, spec: GuestSpec, attach: Callable[[], None] | None = None) -> Iterator[Guest]:
-    """Tried twice: on an emulated host a guest may be lost on its way up."""
+    """Boot a guest, with two attempts: on an emulated host, one may be lost."""
     with contextlib.ExitStack() as stack:
 
         def up() -> Guest:
@@ -191,7 +191,7 @@ def _booted(parts: Parts, spec: GuestSpec, attach: Callable[[], None] | None = N
 
 
 def _vhost(parts: Parts) -> str:
-    """A guest on a bridge, its card served by the kernel."""
+    """Boot a guest on a bridge whose card is served by the kernel."""
     host, spec = parts.host, _spec(parts)
     host.run("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net", remedy="load vhost_net")
     segment = Segment(host, f"{parts.local.token[:5]}v")
@@ -204,7 +204,7 @@ def _vhost(parts: Parts) -> str:
 
 
 def _function(parts: Parts) -> str:
-    """A virtual function, bound to vfio-pci and given to a guest."""
+    """Bind a virtual function to vfio-pci and pass it to a guest."""
     host, spec = parts.host, _spec(parts)
     card = free_card(host)
     functions = Card(host, card)

@@ -1,4 +1,4 @@
-"""What measuring takes, one check each, and which layers can therefore be measured. Pure."""
+"""What measuring requires, one check each, and which layers can therefore be measured. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.meter.text import cpu_numbers, fields, kibibytes
 from vmtax.storage import DISK_DIRECTORY
 
-TO_COPY = ("tar", "zstd")  # tools that only an image on its way takes
+TO_COPY = ("tar", "zstd")  # tools that are only needed to copy the image
 FIRMWARE = "enable VT-x (Intel) or SVM (AMD) in the firmware setup (BIOS, UEFI)"
 BASE = ("system", "CPUs", "bwrap", "python3", "taskset", "image", "image cache", "tar", "zstd", "ssh", "ssh-keygen")
 DISKS = ("disk space", "fallocate")
-# What is measured -> the needs it has.
+# What is measured -> its requirements.
 WANTS = {
     HOST: (*BASE, *DISKS),
     VM: (*BASE, *DISKS, "VM RAM", "QEMU", "KVM"),
@@ -33,7 +33,7 @@ GOOD = {
     "bridge network": "a bridge and taps in network namespaces of their own",
     "cold caches": "the page cache is dropped once per boot",
 }
-LACKING = ("lacking", "not working")  # words for needs that are missing, and that failed
+LACKING = ("lacking", "not working")  # words for requirements that are missing, and that failed
 WITHOUT = {
     "bridge network": "QEMU's user networking instead: slower, and it does not reach a nested VM",
     "cold caches": "the host's caches stay warm",
@@ -42,16 +42,16 @@ WITHOUT = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a plan takes of the host under test."""
+    """What a plan needs of the host under test."""
 
     vcpus: int
-    vm_bytes: int  # of memory, QEMU's included
-    nested_bytes: int  # of memory, for a VM that carries a nested one
-    disk_bytes: int  # of the disks under test
+    vm_bytes: int  # memory, including QEMU's
+    nested_bytes: int  # memory of a VM that carries a nested one
+    disk_bytes: int  # for the disks under test
 
 
 def needs(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
-    """Everything that measuring takes, found or missing."""
+    """Every requirement, met or not."""
     return (
         _system(readings),
         _cpus(readings, wanted),
@@ -70,7 +70,7 @@ def needs(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
 
 
 def measurable(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """The layers, each as good as the worst of its needs."""
+    """One check for each layer, which is as good as the worst of its requirements."""
     by_name = {check.name: check for check in checks}
     return tuple(_layer(name, [by_name[need] for need in wants if need in by_name]) for name, wants in WANTS.items())
 
@@ -200,7 +200,7 @@ def _tun(readings: Readings) -> Check:
 
 
 def _image(readings: Readings) -> Check:
-    """It is built on the host that runs vmtax and copied to the one under test."""
+    """The image is built on the host that runs vmtax and copied to the one under test."""
     image = readings.image
     if image is not None:
         size = format_value(image.bytes, "B")
@@ -239,7 +239,7 @@ def _space(name: str, free: int | None, needed: int, where: str, cure: str) -> C
 
 
 def install(readings: Readings, *packages: str) -> str:
-    """The command where it is known, which is on Debian and what derives from it."""
+    """The command that installs packages, if known: on Debian and its derivatives."""
     system = fields(readings.files.get("/etc/os-release", ""), "=")
     family = f"{system.get('ID', '')} {system.get('ID_LIKE', '')}".replace('"', "").split()
     command = f"apt-get install {' '.join(packages)}"
@@ -247,5 +247,5 @@ def install(readings: Readings, *packages: str) -> str:
 
 
 def gib(size: int) -> str:
-    # A number without end, from a damaged file, has no float.
+    # A number from a damaged file may be too large for a float.
     return f"{min(size, 2**80) / 2**30:.1f} GiB"

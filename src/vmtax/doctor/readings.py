@@ -1,4 +1,4 @@
-"""Everything the doctor reads of a host, in some twenty quick commands that change nothing."""
+"""Read everything that the doctor needs to know about a host, in some twenty quick commands that change nothing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from vmtax.meter.facts import read_facts
 from vmtax.meter.text import Files, parse_files, whole
 from vmtax.storage import DISK_DIRECTORY
 
-LOAD_SECONDS = 1.0  # between the two readings of what else runs
+LOAD_SECONDS = 1.0  # between the two readings of the load
 CPU = "/sys/devices/system/cpu"
 
-# Constant texts for the far shell; names are arguments.
+# Constant texts for the remote shell; names are arguments.
 SYSTEM = ("sh", "-c", "uname -sm; id -u")
 HAVE = ("sh", "-c", 'for tool; do command -v "$tool" >/dev/null && echo "$tool"; done', "sh")
-# Opened for reading only: it distinguishes a device that works from one that a container may not use.
+# Opens devices read-only, because a container may have a device without being allowed to use it.
 OPENS = (
     *("sh", "-c", 'for file; do test -c "$file" && dd if="$file" count=0 status=none && echo "$file"; done', "sh"),
     *("/dev/kvm", "/dev/net/tun"),
@@ -42,11 +42,12 @@ MORE_FILES = (
     'exec grep -s -a -H "" /proc/meminfo /proc/self/cgroup /etc/os-release '
     f"{CPU}/cpu[0-9]*/topology/thread_siblings_list {CPU}/cpu[0-9]*/thermal_throttle/*_throttle_count",
 )
-# Whole names, cut to 15 letters as the kernel does; a kernel thread of KVM has a longer one than "kvm" (Proxmox).
+# Complete process names, cut to 15 characters as the kernel does; on Proxmox, a kernel thread of KVM is longer than
+# "kvm".
 VMMS = "qemu-.*|kvm|firecracker|cloud-hyperviso|crosvm|VBoxHeadless|VirtualBoxVM|vmware-vmx"
 PROCESSES = ("sh", "-c", 'exec grep -s -a -H -x -E "$1" /proc/[0-9]*/comm', "sh", VMMS)
 
-# What a host under test must have -> its Debian package.
+# Tools that a host under test must have -> Debian package.
 TOOLS = {
     "bwrap": "bubblewrap",
     "python3": "python3",
@@ -56,13 +57,13 @@ TOOLS = {
     "tar": "tar",
     "zstd": "zstd",
 }
-# What the host that runs vmtax must have.
+# Tools that the host that runs vmtax must have.
 TOOLS_HERE = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What else ran during one second."""
+    """The load by other processes during one second."""
 
     cpus: int
     during: Disturbance
@@ -70,25 +71,25 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """One host under test as it was found, and what there is on the host that runs vmtax."""
+    """Readings of one host under test, and of the host that runs vmtax."""
 
     host: str  # "local" or "ssh://..."
     system: str  # "Linux x86_64"; empty: unknown
-    user: int | None  # id
+    user: int | None  # user id
     facts: Json  # see meter.facts
-    files: Files  # what MORE_FILES printed
-    tools: frozenset[str]  # those of TOOLS that are there
-    tools_here: frozenset[str]  # those of TOOLS_HERE and of the image's build
+    files: Files  # from MORE_FILES
+    tools: frozenset[str]  # those of TOOLS that exist
+    tools_here: frozenset[str]  # those of TOOLS_HERE and of the image's build that exist
     opens: frozenset[str]  # devices that can be opened
-    device_error: str  # why another cannot, in dd's words
+    device_error: str  # why a device cannot be opened, in dd's words
     qemu: Qemu | None
-    qemu_error: str  # why there is none to be used
+    qemu_error: str  # why there is no usable QEMU
     image: Image | None  # on the host that runs vmtax
     placed: Placed | None  # the image on the host under test
     kvm_failure: str | None  # why no guest boots on KVM; empty: one does; None: not tried since the host's boot
-    disk: Json  # see meter.disk, of the directory for disks under test
-    cache_free: int | None  # bytes, where images lie on the host under test
-    vmms: tuple[str, ...] | None  # "qemu-system-x86 (pid 812)"; None: not to be seen
+    disk: Json  # see meter.disk, for the directory of disks under test
+    cache_free: int | None  # bytes, where images are stored on the host under test
+    vmms: tuple[str, ...] | None  # "qemu-system-x86 (pid 812)"; None: unknown
     load: Load | None
 
     @property
@@ -97,12 +98,12 @@ class Readings:
 
     @property
     def option(self) -> str:
-        """What the commands of a remedy need to be about this host."""
+        """The option that the commands of a remedy need to refer to this host."""
         return "" if self.is_local else f" --host {self.host}"
 
 
 def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep) -> Readings:
-    """Raises MachineLost only: what cannot be read is unknown."""
+    """Raises only MachineLost: what cannot be read is unknown."""
     system, _, user = reader.try_run(*SYSTEM).stdout.strip().partition("\n")
     facts = read_facts(reader)
     devices = reader.try_run(*OPENS)
@@ -131,19 +132,19 @@ def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep)
 
 
 def free_bytes(text: str) -> int | None:
-    """Of "blocks block-size"."""
+    """Parse "blocks block-size"."""
     blocks, size = ([whole(word) for word in text.split()] + [None, None])[:2]
     return None if blocks is None or size is None else blocks * size
 
 
 def processes(text: str) -> tuple[str, ...]:
-    """What PROCESSES printed -> "name (pid number)"."""
+    """Parse PROCESSES' output to "name (pid number)"."""
     files = parse_files(text)
     return tuple(f"{name} (pid {path.split('/')[2]})" for path, name in files.items() if path.count("/") > 2)
 
 
 def _tools(reader: Reader) -> frozenset[str]:
-    # Our own guard runs on the system's Python, whatever the search path says.
+    # Our guard uses the system's Python, whatever the search path says.
     names = [PYTHON if tool == "python3" else tool for tool in TOOLS]
     available = reader.try_run(*HAVE, *names).stdout.splitlines()
     return frozenset("python3" if name == PYTHON else name for name in available)
@@ -158,7 +159,7 @@ def _qemu(reader: Reader) -> tuple[Qemu | None, str]:
 
 def _vmms(reader: Reader) -> tuple[str, ...] | None:
     outcome = reader.try_run(*PROCESSES)
-    # 1: none found; 2: a process ended meanwhile.
+    # Exit codes 1: none found; 2: a process ended meanwhile.
     return processes(outcome.stdout) if outcome.code in (0, 1, 2) else None
 
 

@@ -1,4 +1,4 @@
-"""A run: preview, rounds, trials, progress, going on after a stop, archive and cleanup.
+"""Carry out a run: preview, rounds, trials, progress, resuming after a stop, archive and cleanup.
 
-Every result is committed when it lands, so that no end of the program loses one.
+Every result is committed as soon as it exists, so that no result is lost however the program ends.
 """

@@ -1,4 +1,4 @@
-"""Activities: what is done to guests from outside and timed, where a command would be run inside them."""
+"""Activities: actions on guests from outside that are timed, instead of commands that run inside guests."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from vmtax.workload.boot import Boot, measured
 
 
 class Activity(Protocol):
-    """One thing to do to the guests of a treatment, once in each of its rounds."""
+    """An action that is carried out once on the guests of a treatment in each of its rounds."""
 
     workload: ClassVar[str]  # name of the workload whose metrics it measures
 
     def perform(
         self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None, emit: Callable[[Event], None]
     ) -> Sequence[Trial]:
-        """Do it to all subjects; a trial for each guest that is one.
+        """Carry it out on all subjects; a trial for each guest among them.
 
-        `workload`: None where its trials are not kept
-        `emit`: gets what goes on, where it takes long
+        `workload`: None if its trials are not kept
+        `emit`: gets progress, if it takes long
         """
 
 
 class StartAndStop:
-    """The start that each guest had, and its shutdown: performed last, for nothing can be done to a guest after it."""
+    """Measures how long each guest took to start and takes to shut down. Comes last, because it ends the guests."""
 
     workload: ClassVar[str] = Boot.name
 
@@ -44,7 +44,7 @@ class StartAndStop:
         return [self._trial(key, guest, guest.shut_down()) for guest in guests]
 
     def _trial(self, key: TrialKey, guest: Guest, shutdown_seconds: float | None) -> Trial:
-        """`shutdown_seconds`: None where the guest did not shut down well."""
+        """`shutdown_seconds`: None if the guest did not shut down properly."""
         seconds = guest.ready_seconds + (shutdown_seconds or 0.0)
         measurements = measured(guest.ready_seconds, guest.kernel_seconds, shutdown_seconds)
         started, warnings, raw = time.time() - seconds, tuple(guest.warnings), guest.console.text()
@@ -58,6 +58,6 @@ ACTIVITIES: tuple[Activity, ...] = (Migrate(), EndOrCut(), StartAndStop())
 
 
 def failed_boot(key: TrialKey, started: float, error: str) -> Trial:
-    """The trial of guests that did not come up, or were lost in mid-round."""
+    """The trial of guests that did not come up, or were lost in the middle of a round."""
     first = error.partition("\n")[0]
     return new_trial(key, BOOT, "", started, time.time() - started, status="failed", error=first, raw=error)

@@ -1,8 +1,9 @@
-"""Carries runs between machines: one file with everything the store has of an experiment, raw outputs included.
+"""Move runs between machines: one file holds everything that the store has of an experiment, raw outputs included.
 
-The file is gzip over JSON lines: one that says what it is, `{"run": ...}` without boots and trials, then
-`{"boot": ...}` and `{"trial": ...}` for each of them. It may come from anywhere, so it is read in small pieces, twice:
-all of it is checked before anything is written. Earlier versions wrote one object, which is taken apart into lines.
+The file is gzip over JSON lines: a line that identifies the format, `{"run": ...}` without boots and trials, then
+`{"boot": ...}` and `{"trial": ...}` for each of them. It may come from an untrusted source, so it is read in small
+pieces, twice: all of it is checked before anything is stored. Earlier versions wrote a single object, which is split
+into such lines.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ SCHEMA, KIND, OLDER_KIND = "vmtax/1", "run-lines", "run"
 NO_EXPORT = "not a file that `vmtax export` wrote, or not all of it"
 OTHER_VERSION = "written by another version of vmtax?"
 # 322 trials are 4 MB with their raw outputs and 0.4 MB without; 100,000 measurements are 20,000 trials.
-LARGEST_FILE = 64 * 2**20  # bytes as they lie on the disk
-LARGEST_BYTES = 128 * 2**20  # unpacked: 10,000 trials, and 2 s to refuse the last of them
-LARGEST_LINE = 4 * 2**20  # a trial with its raw output; JSON takes up to 40 times its size in memory
-MOST_VALUES = 300_000  # in a line; each may take 1 KB while it is checked
-LARGEST_OLDER = 16 * 2**20  # of the one line of an earlier version: 1,300 trials
+LARGEST_FILE = 64 * 2**20  # compressed, as the file is on the disk
+LARGEST_BYTES = 128 * 2**20  # unpacked: 10,000 trials; refusing the last of them takes 2 s
+LARGEST_LINE = 4 * 2**20  # a trial with its raw output; parsed JSON takes up to 40 times its size in memory
+MOST_VALUES = 300_000  # in one line; each may take 1 KB of memory while it is checked
+LARGEST_OLDER = 16 * 2**20  # of the single line of an earlier version: 1,300 trials
 MOST_OLDER_VALUES = 10**6  # in that line
-MOST_RECORDS = 50_000  # boots and trials
+MOST_RECORDS = 50_000  # boots and trials together
 MOST_MEASUREMENTS = 200_000
 AHEAD_SECONDS = 86400.0  # by which the clock of the other machine may be ahead of ours
-PIECE = 2**16  # bytes that are read and unpacked at once
+PIECE = 2**16  # bytes that are read and unpacked at a time
 
 
 class ShareError(CannotDo):
-    """A file that holds no run, or a place that takes none; the text says what to do."""
+    """A file that holds no run, or a target that cannot be written; the text says what to do."""
 
 
 class NoRunFile(ShareError):
-    """A file to be imported in which no run is."""
+    """The file to be imported holds no run."""
 
     exit_code = BAD_INPUT
 
@@ -63,7 +64,7 @@ class Exported:
     """What `export` wrote."""
 
     file: Path
-    missing: tuple[str, ...]  # why a trial's raw output is not in it; one line for each such trial
+    missing: tuple[str, ...]  # why raw outputs are not in it; one line for each affected trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Imported:
 
 
 class _Record(TypedDict, total=False):
-    """A line: one of these."""
+    """One line of the file, with exactly one of these keys."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]  # how pydantic configures a TypedDict
 
@@ -98,7 +99,7 @@ def export(store: Store, run: str, target: Path | None) -> Exported:
     if len(experiment.trials) + len(experiment.boots) > MOST_RECORDS:
         raise ShareError(f"{experiment.id}: a file takes {MOST_RECORDS} boots and trials at most")
     file = target or Path(f"vmtax-{experiment.id}.run.gz")
-    keeper = LocalMachine()  # so that a half-written file is removed even after SIGKILL
+    keeper = LocalMachine()  # its guard removes a half-written file even after SIGKILL
     missing: list[str] = []
     try:
         refuse_no_file(file)
@@ -118,14 +119,14 @@ def export(store: Store, run: str, target: Path | None) -> Exported:
 def import_(store: Store, source: Path) -> Imported:
     """Add the run in `source` to the store.
 
-    Raises NoRunFile where none is in it, ShareError where it cannot be read, StoreError where it is there already.
+    Raises NoRunFile if it holds no run, ShareError if it cannot be read, StoreError if the store has the run already.
     """
     try:
         if not source.is_file():
             raise NoRunFile(f"{source}: {_why_no_file(source)}")
         with source.open("rb") as stream:
             for _ in _records(stream):
-                pass  # the whole file is checked before anything of it is written
+                pass  # the whole file is checked before any of it is stored
             stream.seek(0)
             records = _records(stream)
             run = cast(Experiment, next(records))
@@ -138,11 +139,11 @@ def import_(store: Store, source: Path) -> Imported:
     return Imported(run.id, run.name, _carried(run).host, counted.trials)
 
 
-IMPORTED = ", imported"  # ends the host of a run that was measured elsewhere
+IMPORTED = ", imported"  # appended to the host's name in a run that was measured elsewhere
 
 
 def _carried(run: Experiment) -> Experiment:
-    """As the store keeps it: it goes on nowhere, and was not measured here."""
+    """The run as the store keeps it: imported, so it is not running here and was not measured here."""
     return dataclasses.replace(
         run,
         state="interrupted" if run.state == "running" else run.state,
@@ -159,7 +160,7 @@ def _why_no_file(source: Path) -> str:
 
 @dataclass
 class _Counted:
-    """Counts the trials that go by."""
+    """Counts the trials that pass through."""
 
     records: Iterator[Boot | Trial]
     trials: int = 0
@@ -205,12 +206,12 @@ def _fits(line: bytes) -> bool:
 
 
 def _values(line: bytes) -> int:
-    """As many as it has at most."""
+    """An upper bound on the number of JSON values in the line."""
     return sum(map(line.count, (b",", b"[", b"{")))
 
 
 def _printable(raw: str) -> str:
-    """Bytes that were no text, as escapes: JSON has no others."""
+    """The text with bytes that are not UTF-8 as escapes, because JSON has only text."""
     return raw.encode("utf-8", "backslashreplace").decode()
 
 
@@ -241,7 +242,7 @@ def _records(stream: BinaryIO) -> Iterator[Experiment | Boot | Trial]:
 
 
 def _complete(run: Experiment) -> Experiment:
-    """With every key of its plan. Raises Unfit for what the records' own types do not refuse."""
+    """The run with every key of its plan. Raises Unfit for errors that the records' own types do not detect."""
     try:
         check_id(run.id)
         plan = from_data(run.plan, source="plan").model_dump(mode="json")
@@ -258,7 +259,7 @@ def _complete(run: Experiment) -> Experiment:
 
 @dataclass
 class _Fit:
-    """Whether records belong to a run, and are no more than a run has."""
+    """Checks that records belong to a run, and are not more than a run can have."""
 
     treatments: frozenset[str]
     records: int = 0
@@ -279,7 +280,7 @@ class _Fit:
 
 
 def _json_lines(unpacked: _Unpacked) -> Iterator[bytes]:
-    """The lines after the first, which says what the file is. Raises Unfit."""
+    """The lines after the first, which identifies the format. Raises Unfit."""
     first = unpacked.line(LARGEST_OLDER)
     if _values(first) > MOST_OLDER_VALUES:
         raise Unfit("not a file that `vmtax export` wrote: too many values")
@@ -298,7 +299,7 @@ def _json_lines(unpacked: _Unpacked) -> Iterator[bytes]:
 
 
 def _older_lines(data: Any) -> Iterator[bytes]:
-    """What an earlier version wrote as one object."""
+    """The single object of an earlier version, as lines."""
     if not isinstance(data, dict):
         raise Unfit("not a file that `vmtax export` wrote: it has no data")
     parts = {"boot": data.pop("boots", []), "trial": data.pop("trials", [])}
@@ -311,7 +312,7 @@ def _older_lines(data: Any) -> Iterator[bytes]:
 
 
 class _Unpacked:
-    """The lines of a gzip stream. No more is unpacked than is asked for."""
+    """The lines of a gzip stream. Unpacks no more than is asked for."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -320,7 +321,7 @@ class _Unpacked:
         self._rest = b""
 
     def line(self, longest: int) -> bytes:
-        """The next one; empty at the end. Raises Unfit for one that is longer, and for what is no gzip."""
+        """The next line; empty at the end. Raises Unfit for a line that is longer, and if the data is no gzip."""
         pieces = io.BytesIO()
         while True:
             end = self._rest.find(b"\n") + 1
@@ -335,7 +336,7 @@ class _Unpacked:
                 return pieces.getvalue()
 
     def _piece(self) -> bytes:
-        """Some bytes; empty at the end."""
+        """Some unpacked bytes; empty at the end."""
         while not self._gzip.eof:
             packed = self._gzip.unconsumed_tail or self._stream.read(PIECE)
             self._packed += 0 if self._gzip.unconsumed_tail else len(packed)

@@ -1,7 +1,7 @@
-"""Guests that check the states of cut disks: several at once, each with files of its own that hold the states.
+"""Check the states of cut disks in guests: several at once, each with its own files that hold the states.
 
-A fault of the check must not pass for one of the disk. So before the first loss that a guest finds counts, the same
-state is made again from the log, in other files, and another guest, booted for it, must find the same.
+A fault of the checking guest must not be mistaken for a fault of the disk. So before a guest's first loss counts, the
+same state is rebuilt from the log in other files, and another guest, booted for this, must find the same.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from vmtax.workload.durability.stacks import Stack
 
 MOUNT = "/mnt"
 STATE_SECONDS = 120.0  # to check one state
-WORTH = 20  # states that one more guest must spare the others: it takes seconds to boot
+WORTH = 20  # states that another guest must take over to be worth the seconds of its boot
 
 
 @dataclass(frozen=True, slots=True)
 class StateResult:
-    """What a guest finds in one state of a disk."""
+    """What a guest found in one state of a disk."""
 
-    answer: Json  # of the program in the guest
-    image: str  # what qemu-img finds wrong with the image; "" where that is nothing
+    answer: Json  # from the program in the guest
+    image: str  # qemu-img's complaint about the image; "" if there is none
 
     def is_loss(self, acknowledged: Mapping[str, int]) -> bool:
         counts = Counts()
@@ -50,7 +50,7 @@ class StateResult:
 
     @property
     def verdict(self) -> object:
-        """What two guests must agree on."""
+        """The part of the result on which two guests must agree."""
         writers = self.answer.get("writers") or {}
         hurt = {name: (one["lost"] > 0, one["torn"] > 0) for name, one in writers.items()}
         return bool(self.answer["file_system"]), bool(self.image), hurt
@@ -65,7 +65,7 @@ class Verifier:
     def __init__(
         self, guest: Guest, disks: Sequence[str], workload: Durability, inside: str, stack: Stack | None = None
     ) -> None:
-        """`disks`: the names of the guest's disks that hold the states."""
+        """`disks`: the guest's names of the disks that hold the states."""
         self._number, self._console = 0, guest.console
         device, *beside = filter(None, map(guest.spec.device, disks))
         assert len(beside) + 1 == len(disks)
@@ -76,13 +76,13 @@ class Verifier:
         self._process = guest.machine.start(*workload.checking(device, MOUNT, inside, stack, beside))
 
     def refuse_unread(self) -> None:
-        """Raises MachineError where the guest's disk is not there in a state in which it must be."""
+        """Raises MachineError if the guest's disk cannot be found in a state in which it must be there."""
         state = self._asked({"state": 0, "acknowledged": {}, "whole": True})
         if wrong := state["file_system"] or state["image"]:
             raise MachineError(f"the host's disk cannot be read here as it was before anything was tried: {wrong}")
 
     def verify(self, acknowledged: Mapping[str, int], image: str) -> StateResult:
-        """Of the state that the disks now have. `image`: what qemu-img has found. Raises MachineError."""
+        """Check the state that the disks now hold. `image`: qemu-img's complaint. Raises MachineError."""
         self._number += 1
         answer = self._asked({"state": self._number, "acknowledged": dict(acknowledged)})
         return StateResult(answer, image or str(answer.get("image", "")))
@@ -107,7 +107,7 @@ class Verifier:
 
 
 class Checker:
-    """One guest, and the files that hold the states for it."""
+    """A guest and the files that hold the states for it."""
 
     def __init__(self, checks: Checks, number: int, guest: Guest, guests: Copies, disks: Disks) -> None:
         """`guests`: copies of the disk of the guest that was ended."""
@@ -119,18 +119,18 @@ class Checker:
         self._of_host = Verifier(guest, names, workload, "", host.stack) if host else None
 
     def check_ended(self, acknowledged: Mapping[str, int]) -> StateResult:
-        """What the disk has that the ended guest left, of which a copy is in its files. Raises MachineError."""
+        """Check the disk as the ended guest left it; the files hold a copy. Raises MachineError."""
         assert self._of_guest is not None
         return self._of_guest.verify(acknowledged, self._guests.check_and_convert())
 
     def refuse_unread(self) -> None:
-        """Raises MachineError where the host's disks cannot be read as they were before the guest wrote."""
+        """Raises MachineError if the host's disks cannot be read as they were before the guest wrote."""
         if self._of_host is not None:
             self._disks.write(self._checks.states.before)
             self._of_host.refuse_unread()
 
     def check(self, state: State) -> StateResult:
-        """Raises MachineError; also where another guest finds something else."""
+        """Check one state. Raises MachineError, also if another guest comes to a different result."""
         result = self._result(state)
         if not self._is_confirmed and result.is_loss(self._checks.states.acknowledged(state)):
             with self._checks.confirming, self._checks.opened() as other:
@@ -162,16 +162,16 @@ class Checks:
 
     cut: Cut
     workload: Durability
-    histories: Sequence[History]  # of the disks whose states are rebuilt
+    histories: Sequence[History]  # of the disks that are rebuilt
     states: States
-    # There is memory and room for one such guest more than for those that check.
+    # Only one guest at a time: there is memory and disk space for one such guest beside the regular ones.
     confirming: threading.Lock = field(default_factory=threading.Lock, init=False)
     _numbers: Iterator[int] = field(default_factory=itertools.count, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Checker]:
-        """A guest that checks; the first has the copies of the trial itself, the others their own.
+        """Boot a checking guest; the first one uses the trial's own copies, the others copies of their own.
 
         Raises BootFailed, MachineError.
         """
@@ -191,9 +191,9 @@ class Checks:
             yield checker
 
     def checked(self, first: Checker, drawn: Sequence[State]) -> Generator[tuple[State, StateResult], None, None]:
-        """Each state with what is in it, as that becomes known; in several guests where that is worth it.
+        """Yield each state with its result as it becomes known; uses several guests if that saves time.
 
-        Raises what the first guest that failed said.
+        Raises the exception of the first guest that failed.
         """
         todo, results = iter(drawn), queue.SimpleQueue[tuple[State, StateResult] | Exception | None]()
 
@@ -207,7 +207,7 @@ class Checks:
                     try:
                         checker = ends.enter_context(self.opened())
                     except CannotDo:
-                        return  # it would only have saved time
+                        return  # an additional guest would only have saved time
                     while (state := following()) is not None:
                         results.put((state, checker.check(state)))
             except Exception as error:
@@ -219,7 +219,8 @@ class Checks:
         if working < 1:
             yield from ((state, first.check(state)) for state in drawn)
             return
-        # Its threads live as long as the guests: the kernel kills a bubblewrap whose parent, a thread, is gone.
+        # The pool's threads must live as long as the guests: the kernel kills a bubblewrap when the thread that started
+        # it ends.
         pool, waits = ThreadPoolExecutor(working, "checker"), True
         try:
             for _ in range(working):
@@ -236,11 +237,11 @@ class Checks:
                         working -= 1
                     else:
                         yield one
-            # The others may have ended before the first took the last states.
+            # The other guests may have ended before the first one took the last states.
             while (state := following()) is not None:
                 yield state, first.check(state)
         except KeyboardInterrupt:
-            waits = False  # the guard ends its guests
+            waits = False  # the guard ends the guests
             raise
         finally:
             with self._lock:
@@ -249,7 +250,7 @@ class Checks:
 
 
 def _of_checker(copies: Copies, number: int, ends: contextlib.ExitStack) -> Copies:
-    """The same for the first guest; for any other its own, which go with `ends`."""
+    """The given copies for the first guest; for any other its own, which `ends` removes."""
     if not number:
         return copies
     own = copies.twin(number)
@@ -258,7 +259,7 @@ def _of_checker(copies: Copies, number: int, ends: contextlib.ExitStack) -> Copi
 
 
 def read_answer(process: Process, seconds: float) -> str:
-    """The next line. Raises MachineError where none comes."""
+    """The next line of the answer. Raises MachineError if none comes in time."""
     try:
         return read_line(process.stdout, time.monotonic() + seconds).decode(errors="replace").strip()
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""What killed runs and builds left on this host. Finding changes nothing; `remove` takes away what was found."""
+"""Find and remove what killed runs and builds left on this host. `found` changes nothing; `remove` deletes it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SHELVES = {
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One thing that is of no use any more."""
+    """One thing that nothing needs any more."""
 
-    what: str  # "to be undone", "half-built image"
-    text: str  # which, and how large
+    what: str  # kind: "to be undone", "half-built image"
+    text: str  # which one, and how large it is
 
 
 def found(store: Store, *, images: bool) -> list[Leftover]:
-    """Everything that `remove` would take away; `images`: those of another recipe or version too."""
+    """Everything that `remove` would delete; `images`: also images of another recipe or version."""
     return [
         *_undo_lists(),
         *(Leftover(f"{how} {what}", str(path)) for how, what, _, path in _not_whole(store, images)),
@@ -46,9 +46,9 @@ def found(store: Store, *, images: bool) -> list[Leftover]:
 
 
 def remove(store: Store, *, images: bool) -> list[str]:
-    """Remove it all; a line for each thing that could not be."""
+    """Remove it all; one line for each thing that could not be removed."""
     machine = LocalMachine()
-    left = list(machine.guard.left)  # at its start it undoes the lists of dead guards
+    left = list(machine.guard.left)  # a guard undoes the lists of dead guards when it starts
     machine.close()
     for _, _, shelf, path in list(_not_whole(store, images)):
         try:
@@ -66,7 +66,9 @@ def remove(store: Store, *, images: bool) -> list[str]:
 
 
 def _not_whole(store: Store, images: bool) -> Iterator[tuple[str, str, cache.Shelf, Path]]:
-    """How and what it is, on which shelf, where; `images`: also what is damaged or of another version of vmtax."""
+    """Kind, name, shelf and path of each incomplete item; `images`: also damaged ones and those of another version of
+    vmtax.
+    """
     needed = _needed(store) if images else set()
     for what, made in SHELVES.items():
         shelf = made()
@@ -89,7 +91,7 @@ def _undo_lists() -> Iterator[Leftover]:
         for name in sorted(os.listdir(directory)):  # noqa: PTH208 (`directory` is a descriptor)
             descriptor = guard.lock(name, directory) if name.endswith(".undo") else None
             if descriptor is None:
-                continue  # its guard lives, or it is no list of ours
+                continue  # its guard is alive, or it is no list of ours
             try:
                 yield from _undo_list(name.removesuffix(".undo"), guard.text_of(descriptor))
             finally:
@@ -100,7 +102,7 @@ def _undo_lists() -> Iterator[Leftover]:
 
 def _undo_list(token: str, text: str) -> Iterator[Leftover]:
     if guard.is_outlived(text, token):
-        return  # a lab that is up
+        return  # a lab that is running
     for entry in guard.due(text).values():
         yield Leftover("to be undone", _described(entry))
     for pid in processes.marked(token):
@@ -120,13 +122,13 @@ def _command(pid: int) -> str:
 
 
 def _dead(store: Store) -> list[Path]:
-    """States that no other process will replace or remove."""
+    """State files that no other process will replace or remove."""
     running = {entry.id for entry in store.experiments() if entry.state == "running"}
     return [path for path in sorted(live_directory().glob("*")) if path.name.partition(".")[0] not in running]
 
 
 def _old(store: Store, wanted: bool) -> list[cache.Image]:
-    """Images of another recipe, but those of runs that go on or could be resumed."""
+    """Images of another recipe, except those of runs that are in progress or can be resumed."""
     if not wanted:
         return []
     needed = _needed(store)
@@ -139,7 +141,7 @@ def _needed(store: Store) -> set[str | None]:
 
 
 def _useless(store: Store, wanted: bool) -> list[tuple[Kind, Pack]]:
-    """Packs for none of the images that stay, and other packs that no run takes any more."""
+    """Packs for images that will be removed, and other packs that no run uses any more."""
     if not wanted:
         return []
     old = _old(store, wanted)

@@ -1,4 +1,4 @@
-"""The end of a guest while it writes: what its disk then holds, and what it would hold had its host lost the power."""
+"""End a guest while it writes, then check its disk as it is, and as it would be had its host lost power."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ from vmtax.workload.durability import HOST_CUT, KILLED, POWER_CUT, STACK_CUT, Co
 from vmtax.workload.durability.records import issued
 
 WHAT = (Durability.name, "")  # workload and case
-READY_SECONDS = 300.0  # until the writers have prepared their files
-LISTEN_SECONDS = 0.05  # between two looks at how long the log is
-LISTEN_OFTEN_SECONDS = 0.002  # where there are several, and each look that finds them at rest makes a state
-MOST_BAD = 20  # states that are described in what is kept of a trial
+READY_SECONDS = 300.0  # for the writers to prepare their files
+LISTEN_SECONDS = 0.05  # between two readings of the log's length
+LISTEN_OFTEN_SECONDS = 0.002  # if there are several logs: each reading in which none grows makes a state possible
+MOST_BAD = 20  # most bad states that are described in a trial's raw output
 Acknowledged = dict[str, int]  # writer -> its records
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A guest that is to end while it writes."""
+    """A guest that is ended while it writes."""
 
     key: TrialKey
     running: RunningTreatment
     guest: Guest
     cut: Cut
     workload: Durability
-    raw: list[str]  # gets what is kept of the trial
+    raw: list[str]  # gets the raw output of the trial
     emit: Callable[[Event], None]
 
     def say(self, step: str, detail: str, share: float | None = None) -> None:
-        """What is done now."""
+        """Report the present step."""
         self.emit(Step(f"{self.key.treatment}: {step}", detail, share))
 
 
 class EndWhileWriting:
-    """Each guest is killed at a moment that is drawn for it, and its disk checked in the states that it may be in."""
+    """Kills each guest at a random moment, and checks its disk in the states that it may be in."""
 
     workload: ClassVar[str] = Durability.name
 
@@ -76,14 +76,14 @@ class EndWhileWriting:
         rest: dict[str, Any]
         try:
             rest = {"measurements": tuple(ending.workload.measured(self.ended(ending)))}
-        except (CannotDo, OSError) as failure:  # the latter: no room here, or the checking guest is gone
+        except (CannotDo, OSError) as failure:  # OSError: this machine has no room, or the checking guest is gone
             rest = {"status": "failed", "error": first_line(str(failure))}
             ending.raw.append(f"{failure}\n{ending.guest.console.text()}")
         took = time.monotonic() - before
         return new_trial(ending.key, WHAT, ending.guest.path, started, took, raw="\n".join(ending.raw), **rest)
 
     def ended(self, ending: Ending) -> Mapping[str, Counts]:
-        """What was found after each end. Raises CannotDo."""
+        """What was found after each kind of end. Raises CannotDo."""
         guest, cut, workload, host = ending.guest, ending.cut, ending.workload, ending.running.host
         seed = random.SystemRandom().getrandbits(64)
         draw = random.Random(seed)
@@ -122,10 +122,11 @@ class EndWhileWriting:
 
 @dataclass
 class Witness:
-    """What was acknowledged, as it is known outside of the power that is cut."""
+    """What was acknowledged, as recorded outside the machine whose power is cut."""
 
     acknowledged: Acknowledged = field(default_factory=dict)
-    heard: list[tuple[Lengths, Acknowledged]] = field(default_factory=list)  # of the logs, and what was known then
+    # Lengths of the logs, and what had been acknowledged by then
+    heard: list[tuple[Lengths, Acknowledged]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)  # of writers
 
     def hear(self, line: str) -> None:
@@ -137,7 +138,7 @@ class Witness:
             self.errors.append(rest)
 
     def note(self, now: Lengths | None) -> None:
-        """The logs have these lengths now, after all that was heard; None: it cannot be told."""
+        """Record that the logs have these lengths now, after everything heard so far; None: the lengths are unknown."""
         if self.heard and self.heard[-1][0] == now:
             self.heard.pop()
         if now is not None:
@@ -145,16 +146,16 @@ class Witness:
 
 
 def _written(host: Machine, guest: Guest, cut: Cut, workload: Durability, draw: random.Random) -> Witness:
-    """Have the guest write until it is killed; what its witness heard. Raises CannotDo."""
+    """Let the guest write until it is killed; returns what its witness recorded. Raises CannotDo."""
     witness, failure = Witness(), None
     with contextlib.ExitStack() as ends:
         try:
             listen(host, guest, cut, workload, draw, witness, ends)
         except MachineError as error:
             failure = error
-        # Paused, where there was no room for its disk or the log.
+        # The guest is paused if there was no room for its disk or the log.
         why = guest.cause_of_death() or cut.ended.cause_of_death()
-        cut.ended.kill(host)  # first: writers that end in order write
+        cut.ended.kill(host)  # first of all, because writers that end in order write again
     if why:
         raise CannotDo(f"nothing counts: {why}")
     if witness.errors:
@@ -175,7 +176,9 @@ def listen(
     witness: Witness,
     ends: contextlib.ExitStack,
 ) -> Process:
-    """Start the writers, and hear them until the moment that is drawn. `ends` gets their end. Raises MachineError."""
+    """Start the writers, and record acknowledgements until a random moment. `ends` gets their end. Raises
+    MachineError.
+    """
     machine, options = guest.machine, workload.parameters.mount_options
     machine.run(*MAKE_FILE_SYSTEM, cut.device, timeout=MAKE_SECONDS)
     mounted = machine.try_run("mount", "-t", "ext4", *(("-o", options) if options else ()), cut.device, MOUNT)
@@ -202,14 +205,14 @@ def listen(
 
 def _log_bytes(host: Machine, cut: Cut) -> Lengths | None:
     if cut.power is not None:
-        return None  # there is none
+        return None  # there is no acknowledgement in this line
     if cut.host_disks is not None:
         return lengths(cut.host_disks.logs)
     return (int(host.run("stat", "-c", "%s", str(cut.log))),)
 
 
 def lines_of(process: Process, end: float, pause: float) -> Iterator[str | None]:
-    """What it prints until it ends or `end` (monotonic clock), line by line; None about every `pause` seconds."""
+    """Yield its output lines until it ends or until `end` (monotonic clock); None about every `pause` seconds."""
     heard, noted = b"", time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
@@ -217,7 +220,7 @@ def lines_of(process: Process, end: float, pause: float) -> Iterator[str | None]
             if selector.select(min(pause, end - now)):
                 data = os.read(process.stdout.fileno(), 65536)
                 if not data:
-                    return  # all have written what they were to write, or the line is cut: nothing more counts
+                    return  # all writers are done, or the connection is cut: nothing after this counts
                 *lines, heard = (heard + data).split(b"\n")
                 yield from (line.decode(errors="replace") for line in lines)
             if time.monotonic() - noted > pause:
@@ -240,7 +243,7 @@ class Kept:
         *,
         without_disk: bool = False,
     ) -> None:
-        """Add what one state is to `seen`."""
+        """Add the result of one state to `seen`."""
         before = seen.lost
         seen.add(result.answer, acknowledged, result.image, without_disk=without_disk)
         if seen.lost > before and self._bad < MOST_BAD:

@@ -14,7 +14,7 @@ class Pace:
     """How long this run's rounds take; the first holds work done once, so it counts only while it is the only one."""
 
     setup_seconds: float = 0.0
-    rounds: list[float] = field(default_factory=list)  # seconds each
+    rounds: list[float] = field(default_factory=list)  # seconds of each
     _since: float = field(default_factory=time.monotonic)
 
     def lap(self) -> None:
@@ -23,8 +23,8 @@ class Pace:
         self._since = now
 
     def shorten(self, seconds: float) -> None:
-        """Rounds to come are shorter than those so far by this: the difference was setting up."""
-        # A round that was resumed may itself have taken less.
+        """Later rounds are shorter than the earlier ones by `seconds`, which were spent on setting up."""
+        # A resumed round may itself have taken less.
         shorter = [max(lap - seconds, lap / 10) for lap in self.rounds]
         self.setup_seconds += sum(self.rounds) - sum(shorter)
         self.rounds = shorter

@@ -1,4 +1,6 @@
-"""A run under way, as other terminals see it: its state in one small private file, replaced as it goes on."""
+"""The state of a run in progress, in one small private file that other terminals read; it is replaced with each
+change.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ WRITE_SECONDS = 0.5  # between two writes while only a detail of a step changes
 
 
 class Journal:
-    """Follows a run's events into its file, which the guard removes with everything else."""
+    """Writes a run's events to its state file, which the guard removes together with the run's other files."""
 
-    screen: Callable[[events.Event], None]  # what also gets every event; another one after the question
+    screen: Callable[[events.Event], None]  # also gets every event; replaced after the question was answered
 
     def __init__(self, local: LocalMachine) -> None:
         self._local = local
@@ -42,12 +44,12 @@ class Journal:
         if self._path is None or (detail and time.monotonic() - self._written < WRITE_SECONDS):
             return
         self._written, self._step = time.monotonic(), step
-        with contextlib.suppress(OSError):  # a run goes on if it cannot be watched
+        with contextlib.suppress(OSError):  # a run continues even if nobody can watch it
             _write(self._path, self._state)
 
 
 def read(experiment: str) -> State | None:
-    """Where that run is now; None if it has no state file (any more)."""
+    """The present state of that run; None if it has no state file, or no longer."""
     try:
         return TypeAdapter(State).validate_python(json.loads(_path(experiment).read_text()))
     except (OSError, ValueError, ValidationError):
@@ -55,7 +57,7 @@ def read(experiment: str) -> State | None:
 
 
 def states(experiment: str, going_on: Callable[[], bool], every: float) -> Iterator[State]:
-    """The state every `every` seconds, as long as the run goes on."""
+    """The state every `every` seconds while the run is in progress."""
     while going_on():
         state = read(experiment)
         if state is not None:
@@ -79,5 +81,5 @@ def _write(path: Path, state: State) -> None:
     make_private(path.parent)
     temporary = _new(path)
     with open(temporary, "w", opener=private) as file:
-        json.dump(dataclasses.asdict(state), file)  # NaN, which an early ratio may be, stays NaN
+        json.dump(dataclasses.asdict(state), file)  # NaN, which an early ratio may be, is written as NaN
     temporary.replace(path)

@@ -1,4 +1,4 @@
-"""The loop of a run: rounds of shuffled treatments, one boot each; every result is committed as it lands."""
+"""The loop of a run: rounds of shuffled treatments, one boot each; every result is committed as soon as it exists."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ class Loop:
     store: Store
     emit: Emit
     seed: int  # of the order within rounds
-    since: float = field(default_factory=time.monotonic)  # when it began, on a clock that stood still during pauses
-    before: Before = field(default_factory=Before)  # what an earlier session has done
-    reboots: Reboots | None = None  # None where nothing asks for a reboot of the host
+    since: float = field(default_factory=time.monotonic)  # when it began, on a clock that stops during pauses
+    before: Before = field(default_factory=Before)  # what earlier sessions have done
+    reboots: Reboots | None = None  # None if no factor requires reboots of the host
     signatures: Signatures = field(default_factory=Signatures)
     trials: list[Trial] = field(default_factory=list)
     boots: list[Boot] = field(default_factory=list)
     facts: dict[str, Json] = field(default_factory=dict)  # by machine path
     notes: list[str] = field(default_factory=list)
-    schedules: dict[iterations.Case, iterations.Schedule] = field(default_factory=dict)  # once the pilot is over
+    schedules: dict[iterations.Case, iterations.Schedule] = field(default_factory=dict)  # set when the pilot is over
     ended: str | None = None  # why there are no more rounds
     up: set[str] = field(default_factory=set)  # treatments that have come up
-    down: set[str] = field(default_factory=set)  # and that have not, one time or another
+    down: set[str] = field(default_factory=set)  # treatments that failed to come up at least once
     took: float | None = None  # seconds, once it has ended
 
     def __post_init__(self) -> None:
@@ -76,24 +76,24 @@ class Loop:
 
     @property
     def pilot(self) -> int:
-        """Rounds that are run to plan the iterations of the others."""
+        """Number of rounds that are run to plan the iterations of the later ones."""
         return min(iterations.PILOT_ROUNDS, self.plan.rounds.max) if self.plan.iterations == "auto" else 0
 
     # What is kept
 
     def note(self, text: str) -> None:
-        """Keep with the experiment, once, what its reader must know."""
+        """Store a note for the experiment's reader, once."""
         if text not in self.notes:
             self.notes.append(text)
             self.store.add_note(self.id, text)
 
     def keep_facts(self, path: str, facts: Json) -> None:
-        """Keep the facts of the machine at `path`."""
+        """Store the facts of the machine at `path`."""
         self.facts[path] = facts
         self.store.add_facts(self.id, path, facts)
 
     def add(self, *trials: Trial) -> tuple[Trial, ...]:
-        """Keep trials that were run at the same time; returns what was recorded, a failed one for an unfit result."""
+        """Store trials that ran at the same time; returns them as recorded, with a failed trial for an unfit result."""
         recorded = self.store.add_trials(self.id, *trials, seconds=self.seconds)
         self.trials += recorded
         for trial in recorded:
@@ -103,7 +103,7 @@ class Loop:
     # Rounds
 
     def run(self, setup_seconds: float) -> None:
-        """Rounds until they are enough; `setup_seconds` is what came before the first."""
+        """Run rounds until there are enough; `setup_seconds` is the time that passed before the first round."""
         pace = Pace(setup_seconds=setup_seconds)
         plan, first = self.plan, self.before.round
         if first > self.pilot:
@@ -116,14 +116,15 @@ class Loop:
             for position, treatment in enumerate(order, start=1):
                 self._treatment(TrialKey(number, position, treatment.name), treatment)
             pace.lap()
-            if self.reboots is not None or self.testbed.power is not None:  # several sessions, each with its set-up
+            # The run has several sessions, each with its own set-up
+            if self.reboots is not None or self.testbed.power is not None:
                 pace = Pace(rounds=[self.seconds / number] * 2)
             if number == self.pilot:
                 self._end_pilot(pace)
             planned, warnings = fit_rounds(plan, pace.seconds_per_round, pace.setup_seconds)
             if number == first:
                 self._tell_layer_differences()
-            if number == max(first, self.pilot):  # before, rounds are longer than they will be
+            if number == max(first, self.pilot):  # earlier rounds took longer than later ones will
                 for text in warnings:
                     self.emit(Notice(text))
             primary = self._primary()
@@ -139,14 +140,14 @@ class Loop:
             self.emit(RoundFinished(number, planned, self._left(pace, number, planned), primary))
 
     def _left(self, pace: Pace, number: int, planned: int) -> tuple[float, float]:
-        """Seconds, from and to; with the reboots of a lab, which it does by itself."""
+        """Seconds left, from and to; including reboots of a lab, which vmtax carries out itself."""
         if self.reboots is None or not reboots_itself(self.plan.host):
             return pace.left(planned - number)
         each = (time.time() - self.reboots.boots[0]["began"]) / number
         return (planned - number) * each, (planned - number) * each
 
     def _plan_iterations(self) -> None:
-        """The pilot is over, if there was one: how often each case is run in the boots to come."""
+        """After the pilot, if there was one: decide how often each case is run in the following boots."""
         if self.pilot:
             self.schedules = iterations.schedules(self.trials, self.boots, self.plan.primary)
 
@@ -161,7 +162,7 @@ class Loop:
             self.emit(Notice(text))
 
     def _budget_over(self, rounds: int, seconds: float) -> str:
-        """Why there are no more rounds, where it is the budget."""
+        """Why there are no more rounds, if the budget is the reason."""
         budget = self.plan.budget
         assert budget is not None
         if seconds > 1.1 * budget:
@@ -169,18 +170,18 @@ class Loop:
         return f"after {count(rounds)}, which the budget of {format_duration(budget)} allowed"
 
     def _tell_end(self, rounds: int) -> None:
-        once = iterations.together(self.trials)  # guests that work at once take their time once
+        once = iterations.together(self.trials)  # guests that work at the same time count once
         inside = sum(trial.wall_seconds for trial in once if trial.workload != "boot")
         self.took = self.seconds
         self.emit(RunFinished(self.id, rounds, self.took, inside / self.took))
 
     @property
     def seconds(self) -> float:
-        """That were worked on it so far, in all its sessions; once it has ended, that it took."""
+        """Working time so far, over all sessions; after the end, the total."""
         return time.monotonic() - self.since if self.took is None else self.took
 
     def _primary(self) -> tuple[Comparison, ...]:
-        """The comparisons that stopping is about."""
+        """The comparisons that decide when the run stops."""
         trials = iterations.counted(self.trials, self.schedules)
         alpha, primary = self.plan.stopping().alpha, self.plan.primary
         every = comparisons.comparisons(self.treatments, trials, self.boots, alpha, self.facts)
@@ -188,7 +189,7 @@ class Loop:
         return tuple(one for one in every if one.metric.name in primary and one.treatment not in repeats)
 
     def _comparable(self) -> set[str]:
-        """The primary metrics that two treatments which are compared both have: a host has no boot time."""
+        """The primary metrics that both treatments of some comparison have: a host, for example, has no boot time."""
         layer = {treatment.name: treatment.layer for treatment in self.treatments}
         compared = [treatment for treatment in self.treatments if treatment.repeats is None]
         pairs = [{layer[name] for name in pair} for pair in comparisons.contrasts(compared)]
@@ -201,18 +202,19 @@ class Loop:
         return names & set(self.plan.primary)
 
     def _why_over(self, primary: tuple[Comparison, ...], number: int) -> str | None:
-        """Why the run may end now; None where it goes on."""
+        """Why the run may end now; None if it goes on."""
         wanted = self._comparable()
-        # A metric without a single result is neither precise nor decided.
+        # A metric without any result is neither precise nor decided.
         missing = not wanted or not wanted <= {comparison.metric.name for comparison in primary}
         return self.plan.stopping().why_over(number, () if missing else primary)
 
     # One treatment
 
     def _treatment(self, key: TrialKey, treatment: Treatment) -> None:
-        """One boot of one treatment with all its workloads. A guest that fails costs this round's trial only.
+        """One boot of one treatment with all its workloads. A guest that fails costs only this round's trial.
 
-        Where one of several is lost, the case does not count for any, and has a second boot, with what was to follow.
+        If one of several guests is lost, the case does not count for any of them, and the case and what follows it get
+        a second boot.
         """
         todo = self._todo(key, treatment)
         if not todo or not self._in_its_boot(Block(key.round, of_boot(treatment))):
@@ -230,7 +232,7 @@ class Loop:
             self._boot(key, treatment, left)
 
     def _boot(self, key: TrialKey, treatment: Treatment, todo: Todo) -> Todo:
-        """One boot with what is to be done in it; what was not done because one of several guests was lost."""
+        """One boot and the work in it; returns the work that was not done because one of several guests was lost."""
         started = time.time()
         try:
             with self.testbed.opened(treatment) as running:
@@ -244,12 +246,12 @@ class Loop:
         except (BootFailed, MachineError) as failure:
             self._check_host(treatment, failure)
             if self._nothing_works(treatment):
-                raise  # say so now, not after hours
+                raise  # report it now, not after hours
             self.add(failed_boot(key, started, str(failure)))
             return {}
 
     def _in_its_boot(self, block: Block) -> bool:
-        """Whether the block is measured now, in this boot of the host. Raises RebootNeeded."""
+        """Whether the block is measured in the present boot of the host. Raises RebootNeeded."""
         if self.reboots is None:
             return True
         if self.reboots.is_over(block):
@@ -262,7 +264,7 @@ class Loop:
         return True
 
     def _todo(self, key: TrialKey, treatment: Treatment) -> Todo:
-        """What is still to be run in this boot; an activity counts as one case."""
+        """The work that remains for this boot; an activity counts as one case."""
         wanted = [
             (workload.name, case)
             for workload in self.workloads
@@ -286,7 +288,7 @@ class Loop:
         return not came_up and len(self.down & layer) >= min(HOPELESS, len(layer))
 
     def _check_host(self, treatment: Treatment, failure: Exception) -> None:
-        """Raises MachineLost where the host itself or a guard is gone: nothing will work, and that is the reason."""
+        """Raises MachineLost if the host or a guard is gone: then nothing else can work, and that is the real cause."""
         try:
             self.testbed.check_host(treatment)
         except MachineLost as lost:
@@ -314,14 +316,16 @@ class Loop:
                 self.keep_facts(path, self.testbed.guest_facts(running, guest))
 
     def _keep_first_writes(self, treatment: Treatment) -> None:
-        """How each disk under test was made; the nested one is, in the first boot of its carrier."""
+        """Store how each disk under test was written first; a nested guest's disk is written in the first boot of its
+        outer VM.
+        """
         path, writes = self.testbed.first_writes(treatment)
         facts = self.facts[path]
         if writes and writes != facts["disk"].get("first_write"):
             self.keep_facts(path, {**facts, "disk": {**facts["disk"], "first_write": writes}})
 
     def _workloads(self, key: TrialKey, running: RunningTreatment, todo: Todo) -> Todo:
-        """Run every workload that these machines can and that is to be done; what is left where one was lost."""
+        """Run every remaining workload that these machines support; returns what is left if a guest was lost."""
         left = dict(todo)
         sites = [subject.site for subject in running.subjects]
         for workload in self.workloads:
@@ -331,10 +335,10 @@ class Loop:
                 continue
             for case in (case for case in workload.cases() if (workload.name, case) in todo):
                 if workload.once(case) and None in [site.fresh_disk for site in sites]:
-                    continue  # a bare device: which of its blocks were written before is not known
+                    continue  # a bare device: it is unknown which of its blocks were ever written
                 last = self._iterations(key, running, workload, case, todo[workload.name, case])
                 if any(trial.status == "refused" for trial in last):
-                    break  # the other cases did other work too
+                    break  # the work was not the same, and it would not be in the other cases
                 if any(trial.status == "failed" for trial in last) and not self._answers(running):
                     return left
                 del left[workload.name, case]
@@ -343,7 +347,9 @@ class Loop:
     def _iterations(
         self, key: TrialKey, running: RunningTreatment, workload: Command[Any], case: str, numbers: Sequence[int]
     ) -> tuple[Trial, ...]:
-        """Run one case so often, or until it fails, for the next would fail too; the last trials."""
+        """Run one case as often as given, or until it fails, because the next iteration would fail too; returns the
+        last trials.
+        """
         for number in numbers:
             self.testbed.check(ask=False)
             self.emit(WorkloadStarted(key.treatment, workload.name, case, number, numbers[-1]))
@@ -353,7 +359,7 @@ class Loop:
         return trials
 
     def _answers(self, running: RunningTreatment) -> bool:
-        """Whether all subjects still do. Raises MachineLost for a host: nothing more can be measured."""
+        """Whether all subjects still answer. Raises MachineLost if it is a host: nothing more can be measured."""
         try:
             return all(subject.site.machine.succeeds("true") for subject in running.subjects)
         except MachineLost:
@@ -362,7 +368,7 @@ class Loop:
             return False
 
     def _activities(self, key: TrialKey, running: RunningTreatment, todo: Todo) -> None:
-        """What is done to the guests themselves; the last of it ends them, and then those that carry them end too."""
+        """Carry out the activities; the last one ends the guests, and then those that carry them."""
         wanted = {workload.name: workload for workload in self.workloads if (workload.name, "") in todo}
         for activity in ACTIVITIES:
             workload = wanted.get(activity.workload)

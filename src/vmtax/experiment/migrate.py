@@ -1,4 +1,4 @@
-"""The migration of each guest, watched from its network peer."""
+"""Migrate each guest while its network peer observes it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from vmtax.workload.migration import BEGIN, GRACE_SECONDS, LOAD_REPORT, STOP, Mi
 
 WHAT = (Migration.name, "")  # workload and case
 MIB = 2**20
-LOAD_SECONDS = 120.0  # until a load says how much it writes: it touches all of its memory first
-PRINT_SECONDS = 30.0  # for what the peer saw
+LOAD_SECONDS = 120.0  # for a load to report how much it writes: it first touches all of its memory
+PRINT_SECONDS = 30.0  # for the peer's report
 
 
 class Migrate:
-    """Each guest moves once, and goes on where it has moved to."""
+    """Each guest moves once, and continues at the destination."""
 
     workload: ClassVar[str] = Migration.name
 
@@ -43,11 +43,11 @@ class Migrate:
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A move that was watched."""
+    """A migration that was observed."""
 
     moved: Moved
-    output: str  # of the peer's program
-    readings: Sequence[tuple[str, Readings]]  # the name of a meter, and what it says of the host
+    output: str  # from the peer's program
+    readings: Sequence[tuple[str, Readings]]  # name of a meter, and its readings of the host
 
 
 def _trial(key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Migration) -> Trial:
@@ -71,7 +71,9 @@ def _trial(key: TrialKey, running: RunningTreatment, subject: RunningSubject, wo
 
 
 def _watched(guest: Guest, route: Route, workload: Migration, running: RunningTreatment) -> _Watched:
-    """Raises CannotDo and BadOutput. Meters look at the host right before the move and after it."""
+    """Migrate the guest under observation. Meters read the host right before and after. Raises CannotDo and
+    BadOutput.
+    """
     parameters, meters = workload.parameters, [meter for meter in running.meters if meter.at != "seat"]
     bandwidth = None if parameters.bandwidth is None else parameters.bandwidth * MIB
     readings: list[tuple[str, Readings]] = []
@@ -101,11 +103,11 @@ def _watched(guest: Guest, route: Route, workload: Migration, running: RunningTr
 
 
 def _moved(guest: Guest, destination: Guest, route: Route, how: Move, arrived: Callable[[], None]) -> Moved:
-    """The move, and what becomes of the guest's address. Raises CannotDo."""
+    """Carry out the move, and keep the guest's address reachable. Raises CannotDo."""
     try:
         moved = guest.move_to(destination, replace(how, fell_back=route.handover.fell_back), arrived)
     except MoveFailed:
-        with contextlib.suppress(CannotDo):  # the move's own failure is what is reported
+        with contextlib.suppress(CannotDo):  # the failure of the move itself is what is reported
             route.handover.stayed(guest)
         raise
     route.handover.regain(guest)
@@ -113,7 +115,7 @@ def _moved(guest: Guest, destination: Guest, route: Route, how: Move, arrived: C
 
 
 def _load(guest: Guest, workload: Migration) -> None:
-    """Have the guest write to its memory, where it is to: until it ends. Raises CannotDo."""
+    """Let the guest write to its memory until it ends, if the workload asks for that. Raises CannotDo."""
     program = workload.loading()
     if program is None:
         return
@@ -130,7 +132,7 @@ def _load_report(guest: Guest) -> str:
 
 
 def _say(peer: Process, mark: str) -> None:
-    """Raises MachineError where its program has ended."""
+    """Send the peer's program a line. Raises MachineError if the program has ended."""
     try:
         peer.stdin.write(f"{mark}\n".encode())
         peer.stdin.flush()
@@ -139,7 +141,7 @@ def _say(peer: Process, mark: str) -> None:
 
 
 def _heard(peer: Process) -> str:
-    """What it printed, up to its end. Raises MachineError."""
+    """The rest of its output, until it ends. Raises MachineError."""
     heard = {peer.stdout: bytearray()}
     try:
         listen(heard, time.monotonic() + GRACE_SECONDS + PRINT_SECONDS)

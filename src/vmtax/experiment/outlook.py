@@ -1,4 +1,4 @@
-"""What a run will do, how long it takes, what it writes and what it needs: the lines before the question."""
+"""What a run will do, how long it takes, what it writes and what it needs: the text before the question."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from vmtax.testbed import (
 from vmtax.testbed.power import announced_cuts
 from vmtax.testbed.session import TestbedOptions
 
-MANY = 1000  # rounds.max that means none
+MANY = 1000  # a value of rounds.max that means no limit
 BRIDGE, DROPS = "a bridge in a network namespace of its own", "drops the page cache before each configuration"
 USER_NETWORK, WARM = "user networking in place of a bridge", "caches stay warm"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing to know beforehand."""
+    """One fact for the person who is asked."""
 
-    what: str  # "writes"
+    what: str  # label: "writes"
     text: str
 
 
 def _rights(place: Place) -> Line:
-    """What is done as root, or what is missing without."""
+    """What is done as root, or what is missing without root."""
     networked = any(workload.networked for workload in place.plan.build_workloads())
     if examine.is_root(place.machine):
         return Line("as root", f"{BRIDGE}; {DROPS}" if networked else DROPS)
@@ -58,12 +58,12 @@ def _rights(place: Place) -> Line:
 def outlook(
     plan: Plan, places: Sequence[Place], options: TestbedOptions, foreseen: Foreseen, *, emulated: str = ""
 ) -> list[Line]:
-    """Lines for a person.
+    """The facts as lines for a person.
 
-    emulated: why guests are; "" where they run on KVM, or none is booted
+    emulated: why guests are emulated; "" if they run on KVM, or none is booted
     """
     compared = both(plan.treatments()[0], options.interleave_with)
-    # A calibration compares a guest with itself, and what only counts compares nothing.
+    # A calibration compares a guest with itself, and a plan that only counts compares nothing.
     lone = len(compared) < 2 and plan.rounds.max < MANY and bool(plan.primary)
     executions, booting = _executions(plan, foreseen), reboots(plan)
     lines = [
@@ -105,7 +105,7 @@ def outlook(
 
 
 def _apart(options: TestbedOptions, booting: str) -> str:
-    """What is not in the time that a run takes."""
+    """What is not included in the time that a run takes."""
     if options.power_cut:
         return ", without the time in which the host is off"
     return ", without the reboots" if booting else ""
@@ -128,7 +128,7 @@ def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) 
 
 
 def _how_long(foreseen: Foreseen, apart: str) -> str:
-    """`apart`: what is not in it."""
+    """`apart`: what is not included."""
     rounds = foreseen.rounds
     basis = "as when this plan last ran here" if foreseen.measured else "a first guess"
     longer = f"; the first {PILOT_ROUNDS} are the pilot and take longer than the rest" if foreseen.piloting else ""
@@ -137,7 +137,7 @@ def _how_long(foreseen: Foreseen, apart: str) -> str:
 
 
 def _executions(plan: Plan, foreseen: Foreseen) -> int:
-    """How often each case is run in the rounds to come, at most."""
+    """How often each case is run in each of the coming rounds, at most."""
     if plan.iterations != "auto":
         return plan.iterations * foreseen.rounds
     pilot = min(foreseen.rounds, max(0, PILOT_ROUNDS - foreseen.done))
@@ -145,7 +145,9 @@ def _executions(plan: Plan, foreseen: Foreseen) -> int:
 
 
 def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
-    """What makes of all figures something else; nothing on bare metal."""
+    """Lines about a host that is itself a VM or emulated, which changes the meaning of all figures; nothing on bare
+    metal.
+    """
     below = place.below
     if below["emulated_cpu"]:
         return [

@@ -1,4 +1,4 @@
-"""The hosts of a run, looked at before it begins: what cannot be is refused or left out. Nothing is changed on them."""
+"""Examine the hosts of a run before it begins: refuse or leave out what is impossible. Changes nothing on them."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ from vmtax.workload.durability import Durability
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A host under test, with what is to be measured on it."""
+    """A host under test, with what will be measured on it."""
 
     machine: Machine
     name: str  # as the plan or --interleave-with names it: "local"
-    plan: Plan  # as it can be measured there
-    treatments: Sequence[Treatment]  # that enter a round there
-    below: Json  # what it runs on itself: meter/below.py
-    impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be there -> why
-    # What its guests run on, of each QEMU, as far as that is known without a boot.
+    plan: Plan  # without what cannot be measured there
+    treatments: Sequence[Treatment]  # that are part of a round there
+    below: Json  # what the host itself runs on: see meter/below.py
+    impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be measured there -> why
+    # The accelerator of each QEMU, as far as it can be known without a boot.
     accelerators: Sequence[Accelerator] = ()
 
     @property
     def disks(self) -> list[DiskSettings]:
-        """That are made there."""
+        """The settings of the disks that are made there."""
         possible = [one for one in self.treatments if (one.repeats or one.name) not in self.impossible]
         return [settings for settings, _ in disks.wanted(possible)] if needs.disk_bytes(self.plan) else []
 
@@ -67,10 +67,10 @@ class Place:
 def look(
     plan: Plan, hosts: Hosts, options: TestbedOptions, emit: Callable[[str], None] = lambda what: None
 ) -> list[Place]:
-    """The hosts under test, the plan's own first. Raises what would keep a run from beginning there, as far as that is
-    known without an image there: BadInput, CannotMeasure, StorageError, QemuError, ImageError.
+    """The hosts under test, the plan's own first. Raises whatever would prevent the run, as far as can be checked
+    without an image there: BadInput, CannotMeasure, StorageError, QemuError, ImageError.
 
-    emit: called with what is about to take seconds
+    emit: called before a check that takes seconds, with a description
     """
     if lacks_kernel_pack(plan):
         kernel.KIND.refuse()
@@ -115,9 +115,9 @@ def lacks_postgresql_pack(plan: Plan) -> bool:
 def _guests_not_here(
     machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, Accelerator | None]], options: TestbedOptions
 ) -> dict[str, str]:
-    """Treatments whose guest's memory or CPU cannot be had there -> why. Raises CannotMeasure and QemuError.
+    """Treatments whose guest's memory or CPU is impossible there -> why. Raises CannotMeasure and QemuError.
 
-    qemus: those that guests are to run on; their CPUs are not known before it was tried whether KVM works
+    qemus: those that will run the guests; which CPUs they offer is only known after KVM was tried
     """
     treatments = plan.treatments()[0]
     impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
@@ -130,7 +130,7 @@ def _guests_not_here(
         has_kvm = accelerator.name == "kvm"
         impossible |= kvm_not_here(machine, treatments, has_kvm=has_kvm)
         refused = cpus.not_here(machine, qemu, accelerator.name, plan, treatments)
-        # Guests that are emulated may be the image's QEMU's, a newer one, where none is named.
+        # If no QEMU is named, emulated guests may use the image's QEMU, which is newer.
         if qemu.emulates_steadily or has_kvm or not qemu.is_default:
             impossible = {**refused, **impossible}
     refuse_none_left(machine, treatments, impossible)
@@ -138,9 +138,9 @@ def _guests_not_here(
 
 
 def _qemus(machine: Machine, plan: Plan, options: TestbedOptions) -> list[tuple[Qemu, Accelerator | None]]:
-    """With what its guests run on, None where that was not tried yet.
+    """Each QEMU with its accelerator; None if that was not tried yet.
 
-    Raises BadInput where a QEMU that was named cannot be used, and QemuError where the host's own cannot.
+    Raises BadInput if a QEMU that was named cannot be used, and QemuError if the host's own cannot.
     """
     has_guests = not set(plan.layers) <= {"host"}
     other = options.interleave_with
@@ -161,7 +161,7 @@ def _qemus(machine: Machine, plan: Plan, options: TestbedOptions) -> list[tuple[
 
 
 def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[str], None]) -> Place:
-    """With the treatments whose disk cannot be there. Raises StorageError and CannotMeasure."""
+    """The place, with the treatments whose disk is impossible there. Raises StorageError and CannotMeasure."""
     machine, plan = place.machine, place.plan
     if not needs.disk_bytes(plan):
         backing.refuse_unused(machine.path, (), target)
@@ -173,7 +173,7 @@ def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[st
         raise CannotMeasure(
             f"{machine.path}: {target.directory} cannot be written to; name another directory with --disk-dir"
         )
-    _ = machine.scratch  # made now: its guard starts, and undoes what an earlier run left on the devices
+    _ = machine.scratch  # created now: this starts its guard, which undoes what an earlier run left on the devices
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
     impossible = {**place.impossible, **disks.not_here(machine, target, compared)}
     refuse_none_left(machine, compared, impossible)
@@ -181,7 +181,7 @@ def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[st
     if any(choice.name == Durability.name for choice in plan.workloads):
         possible = [treatment for treatment in compared if treatment.name not in impossible]
         host_disk.refuse(lab_of(place.name), machine, possible, target)
-        if machine is not local:  # else the copies are among what lies beside the disks
+        if machine is not local:  # otherwise the copies are counted with the disks' directory
             cutting.check_room(local, DISK_DIRECTORY, plan, host_disk.find_logged(lab_of(place.name), machine, target))
     size, spare, beside = needs.disk_sizes(plan)
     backing.refuse(machine, found.disks, target, size, spare)
@@ -196,8 +196,8 @@ def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[st
 def with_disks_tried(places: Sequence[Place], sides: Sequence[Examined]) -> list[Place]:
     """The hosts with the treatments whose disk QEMU does not open there, as far as that can be tried beforehand.
 
-    sides: the same hosts, examined; a host has two where two of its QEMUs are compared
-    Raises CannotMeasure where nothing of a layer is left, StorageError, CommandFailed and QemuError.
+    sides: the same hosts, examined; a host has two if two of its QEMUs are compared
+    Raises CannotMeasure if nothing of a layer is left, StorageError, CommandFailed and QemuError.
     """
     found = []
     for place in places:
@@ -212,7 +212,8 @@ def with_disks_tried(places: Sequence[Place], sides: Sequence[Examined]) -> list
 
 
 def emulation_advice(plan: Plan, host: Reader) -> list[str]:
-    """What a plan's reader must know of KVM on this host: a line where no guest boots with it, or it was not tried yet.
+    """What a reader of the plan must know about KVM on this host: a line if no guest boots with it, or if it was not
+    tried yet.
 
     Reads only; nothing is booted.
     """
@@ -234,7 +235,7 @@ def emulation_advice(plan: Plan, host: Reader) -> list[str]:
 
 
 def refuse_emulation(plan: Plan, seconds: tuple[float, float], why: str) -> None:
-    """Raises BadInput: --emulate was not given. `why`: no guest boots with KVM."""
+    """Raises BadInput because --emulate was not given. `why`: why no guest boots with KVM."""
     raise BadInput(
         f"{plan.host}: {why}. Emulated, this run would take {format_span(*seconds)}, and its "
         "figures would say nothing about what a VM costs; --emulate runs it all the same"

@@ -1,4 +1,4 @@
-"""What the user sees while a run goes on: the event stream, drawn. Goes to stderr; results go to stdout."""
+"""Show a run's events to the user while it is in progress. Goes to stderr; results go to stdout."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from vmtax.core.units import format_cost, format_duration, format_span, printabl
 from vmtax.design.stopping import count
 from vmtax.system.console import console
 
-PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are shown no more often than this
+PLAIN_STEP_SECONDS = 10.0  # without a terminal, the details of one step are shown at most this often
 
 
 @contextlib.contextmanager
 def open_screen(said: list[str] | None = None) -> Iterator[Callable[[events.Event], None]]:
     """A function to emit events to: a live display on a terminal, plain lines anywhere else.
 
-    said: by earlier screens of the same run, and not said again by this one
+    said: notices that earlier screens of the same run have shown, which are not repeated
     """
     screen = console(stderr=True)
     state = State(said=[] if said is None else said)
@@ -43,7 +43,7 @@ def open_screen(said: list[str] | None = None) -> Iterator[Callable[[events.Even
 
 
 def tell(lines: Iterable[tuple[str, str]]) -> None:
-    """Things to know, each with its name in front."""
+    """Print facts, each with its label in front."""
     screen = console(stderr=True)
     if not screen.is_terminal:
         for name, text in lines:
@@ -77,17 +77,17 @@ class State:
 
     step: str = ""
     treatments: list[str] = field(default_factory=list)
-    doing: dict[str, str] = field(default_factory=dict)  # treatment -> what happens there now
+    doing: dict[str, str] = field(default_factory=dict)  # treatment -> its present step
     round: int = 0  # rounds done
     planned: int = 0
-    left: tuple[float, float] | None = None  # from, to; seconds, as of `heard`
+    left: tuple[float, float] | None = None  # seconds, from and to, as of `heard`
     heard: float = 0.0
     comparisons: tuple[Comparison, ...] = ()
     emulated: bool = False
-    said: list[str] = field(default_factory=list)  # about the run as a whole
+    said: list[str] = field(default_factory=list)  # notices about the whole run
 
     def take(self, one: events.Event) -> Text | None:
-        """Follow one event; a line where it is to stay on the screen."""
+        """Process one event; returns a line that should stay on the screen, if there is one."""
         match one:
             case events.Step(what, detail, done):
                 share = f" {done:.0%}" if done is not None else ""
@@ -162,7 +162,7 @@ class State:
 
 
 def interval_words(comparison: Comparison, emulated: bool) -> tuple[str, str]:
-    """Cost and interval as text; an emulated one says so."""
+    """Cost and interval as text; an emulated one is marked as such."""
     found = comparison
     cost = format_cost(*time_ratio(found.metric.better, found.ratio, found.low, found.high))
     return f"{cost.estimate}{' emulated' if emulated else ''}", cost.interval or "needs more rounds"

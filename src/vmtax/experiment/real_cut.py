@@ -1,8 +1,8 @@
-"""Power cuts of the host under test itself: a guest writes, the host is cut, and its disk is read once it is back.
+"""Cut the power of the host under test itself: a guest writes, the host is cut, and the disk is read once it is back.
 
-The session of the run ends with each cut, for nothing that was set up on the host is there any more. The trial is
-committed first; the command line then resumes the run, and the guard of the new session undoes what the list on the
-host still says.
+The session of the run ends with each cut, because nothing that was set up on the host exists any more. The trial is
+committed first; the command line then resumes the run, and the new session's guard undoes what the list on the host
+still names.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from vmtax.testbed.cutting import CHECKED_ID
 from vmtax.testbed.power import Cutting, Power
 from vmtax.workload.durability import REAL_CUT, Counts
 
-SLICE_SECONDS = 0.5  # of listening, between two looks at the command
+SLICE_SECONDS = 0.5  # to listen before the command is checked again
 ANSWER_SECONDS = 5.0
 
 
 class PowerWasCut(CannotDo):
-    """A session of a run is over, for its host was cut; the run goes on in another."""
+    """A session of a run is over because its host was cut; another session continues the run."""
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -39,10 +39,12 @@ class PowerWasCut(CannotDo):
 
 @contextlib.contextmanager
 def session_of(power: Power | None, run: str) -> Iterator[None]:
-    """For what is done to one treatment. Raises PowerWasCut where its host was cut, or why the run cannot go on."""
+    """Wraps all work on one treatment. Raises PowerWasCut if its host was cut, or the reason why the run cannot
+    continue.
+    """
     try:
         yield
-    except (CannotDo, OSError):  # whatever could not be undone on a host that is off
+    except (CannotDo, OSError):  # something could not be undone, because the host is off
         if power is None or not power.is_over:
             raise
     if power is not None and power.is_over:
@@ -50,7 +52,7 @@ def session_of(power: Power | None, run: str) -> Iterator[None]:
 
 
 class EndOrCut(EndWhileWriting):
-    """Where the host is to lose its power, it does, in place of a guest."""
+    """Ends the guests as usual or, if the host's power is to be cut, cuts that instead."""
 
     def ended(self, ending: Ending) -> Mapping[str, Counts]:
         guest, cut, workload, running = ending.guest, ending.cut, ending.workload, ending.running
@@ -89,7 +91,7 @@ class EndOrCut(EndWhileWriting):
 
 
 def _refuse_idle(guest: Guest, witness: Witness) -> None:
-    """Raises CannotDo where a cut would show nothing."""
+    """Raises CannotDo if a cut would prove nothing: the guest or a writer failed, or nothing was acknowledged."""
     if why := guest.cause_of_death():
         raise CannotDo(f"no power was cut: {why}")
     if witness.errors:
@@ -101,7 +103,7 @@ def _refuse_idle(guest: Guest, witness: Witness) -> None:
 
 
 def _hang_up(host: Machine) -> None:
-    """Where it is no longer what it was: no answer of it is waited for then."""
+    """Close the connection to a host that no longer answers, so that nothing waits for its answers."""
     try:
         host.try_run("true", timeout=ANSWER_SECONDS)
     except MachineError:
@@ -110,10 +112,12 @@ def _hang_up(host: Machine) -> None:
 
 
 def _hear_the_last(process: Process, witness: Witness, cutting: Cutting) -> None:
-    """Acknowledgements until the line is cut, the writers are done, or the power should be gone. Raises NotCut."""
+    """Record acknowledgements until the connection breaks, the writers are done, or the power should be gone. Raises
+    NotCut.
+    """
     is_last = False
     while not is_last:
-        # Asked before the lines are read: what it said until then is among them.
+        # Checked before the lines are read, so that everything printed until now is among them.
         is_last = cutting.is_late or cutting.is_over or process.poll() is not None
         for line in lines_of(process, time.monotonic() + SLICE_SECONDS, LISTEN_SECONDS):
             if line is not None:

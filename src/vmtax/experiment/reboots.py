@@ -1,4 +1,6 @@
-"""Runs that compare how their host is booted: which boot of it measures what, and when it takes another one."""
+"""Runs that compare boot options of their host: which boot of the host measures what, and when the next boot is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ NOISE_FLOOR = (
 
 
 class RebootNeeded(CannotDo):
-    """The host must be booted in another way before the run can go on; everything that was measured is kept."""
+    """The host must be booted differently before the run can continue; everything that was measured is kept."""
 
     exit_code = REBOOT
 
@@ -39,21 +41,21 @@ class Reboots:
     """One session of such a run, which is one boot of the host."""
 
     run: str  # id of the experiment
-    levels: tuple[str, ...]  # that the host is booted with in turn
-    facts: Json  # of the host as it is booted now
+    levels: tuple[str, ...]  # boot options that the host gets in turn
+    facts: Json  # of the host in its present boot
     boots: list[Json] = field(default_factory=list)  # those that measured something, the newest last
 
     @property
     def cut_short(self) -> bool:
-        """Whether the newest boot has left some of its block."""
+        """Whether the newest boot did not finish its block."""
         return bool(self.boots) and not self.boots[-1]["over"]
 
     def is_over(self, block: Block) -> bool:
-        """Whether all of it was measured before."""
+        """Whether all of the block was measured before."""
         return any(_is_of(boot, block) and boot["over"] for boot in self.boots)
 
     def begin(self, block: Block) -> None:
-        """From now on this boot measures that block; the one before is over. Raises RebootNeeded."""
+        """The present boot now measures that block; the previous block is over. Raises RebootNeeded."""
         newest = self.boots[-1] if self.boots else None
         if newest is not None and _is_of(newest, block):
             if newest["boot_id"] == self.facts["boot_id"]:
@@ -67,23 +69,23 @@ class Reboots:
 
 
 def fits(block: Block, levels: tuple[str, ...], boots: list[Json], facts: Mapping[str, Any]) -> bool:
-    """Whether the host is booted as the block asks, and that boot has measured no other."""
+    """Whether the host is booted as the block asks, and this boot has measured no other block."""
     is_used = any(boot["boot_id"] == facts["boot_id"] for boot in boots)
     return not is_used and host_settings.is_booted(block.level, levels, facts["kernel_command_line"] or "")
 
 
 def refuse_off(experiment: Experiment) -> None:
-    """Raises RebootNeeded where the host is a lab that is off, as after a reboot of it that was killed."""
+    """Raises RebootNeeded if the host is a lab that is off, as after a reboot of it that was killed."""
     levels, one = boots_asked(experiment.treatments), lab_of(experiment.host)
     if levels and one is not None and is_off(one):
         raise RebootNeeded(experiment.id, next_block(experiment), levels)
 
 
 def refuse_boot(experiment: Experiment, booted: Mapping[str, Any], *, rebooted: bool | None) -> None:
-    """Raises RebootNeeded or CannotResume where the host is not booted as the experiment goes on.
+    """Raises RebootNeeded or CannotResume if the host is not booted as the experiment needs next.
 
     booted: its "boot_id" and "kernel_command_line"
-    rebooted: whether the user says that it was rebooted since; None: it is a lab, for which that need not be said
+    rebooted: whether the user says that it was rebooted since; None: it is a lab, which vmtax can check itself
     """
     run, levels = experiment.id, boots_asked(experiment.treatments)
     if not levels:
@@ -110,7 +112,9 @@ def refuse_boot(experiment: Experiment, booted: Mapping[str, Any], *, rebooted: 
 
 
 def refuse_changed(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> None:
-    """As `refuse_other_host`; boots of the host with the same arguments must be alike in what follows from them."""
+    """Like `refuse_other_host`; additionally, boots with the same arguments must agree in the facts that depend on
+    them.
+    """
     refuse_other_host(experiment, facts_by_path)
     if boots_asked(experiment.treatments):
         _refuse_other_boot(experiment, facts_by_path[HOST])

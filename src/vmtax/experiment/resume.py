@@ -1,4 +1,4 @@
-"""Resuming a stopped experiment: what it has already, and whether the host is still comparable."""
+"""Resume a stopped experiment: what it has already, and whether the host is still comparable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vmtax.plan.schema import Plan, from_data
 from vmtax.testbed.session import TestbedOptions
 
 # Host facts, by dotted name, that must be unchanged, or the rounds before and after would not be comparable.
-LOGGED = "disk.logged"  # by a lab, of which all spare disks are
+LOGGED = "disk.logged"  # by a lab, which logs all of its spare disks or none
 SAME = (
     *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
     *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
@@ -29,7 +29,7 @@ SAME = (
 )
 # What packs were used for; their digests are facts too.
 PACKS = {"kernel_pack": "built kernels", "postgresql_pack": "wrote databases"}
-# Those that follow from how the host is booted: in a run that compares boots, they are compared boot by boot.
+# Facts that depend on how the host is booted: a run that compares boots compares them boot by boot.
 OF_BOOT = ("kernel_command_line", "mitigations", "smt_active", "governor", "turbo", "cpus_measured")
 UNFINISHED = "that round was not finished"
 
@@ -40,20 +40,21 @@ class CannotResume(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What an earlier session of the same experiment has committed."""
+    """What earlier sessions of the same experiment have committed."""
 
-    round: int = 1  # of its newest trial: the first that may have something left to do
-    position: int = 0  # of its newest trial; what stands before it in the round is over, failures included
+    round: int = 1  # of its newest trial: the first round that may have work left
+    position: int = 0  # of its newest trial; everything before it in the round is over, failures included
     trials: frozenset[tuple[int, str, str, str, int]] = frozenset()  # round, treatment, workload, case, iteration
-    failed: frozenset[tuple[int, str, str, str]] = frozenset()  # round, treatment, workload, case: its boot has no more
-    refused: frozenset[tuple[int, str, str]] = frozenset()  # round, treatment, workload: the other cases are over too
-    repeats: frozenset[tuple[int, str]] = frozenset()  # round, treatment: its newest case is still to be repeated, once
+    # Round, treatment, workload, case: not run again in this boot
+    failed: frozenset[tuple[int, str, str, str]] = frozenset()
+    refused: frozenset[tuple[int, str, str]] = frozenset()  # round, treatment, workload: its other cases are over too
+    repeats: frozenset[tuple[int, str]] = frozenset()  # round, treatment: its newest case will be repeated once
 
     @staticmethod
     def of(trials: Iterable[Trial], *, same_boot: bool = True) -> Before:
-        """From trials in the order in which they were committed.
+        """Made from trials in the order in which they were committed.
 
-        Where the host was rebooted since, its unfinished round is over: what stands in one round is compared.
+        If the host was rebooted since, its unfinished round is over, because only trials within one round are compared.
         """
         known = tuple(trials)
         if not known:
@@ -68,10 +69,10 @@ class Before:
         return Before(newest.round, newest.position if same_boot else sys.maxsize, done, failed, refused, repeats)
 
     def has(self, key: TrialKey, workload: str, case: str, iteration: int = 1) -> bool:
-        """Whether this is not to be done again."""
+        """Whether this need not be done again."""
         if (key.round, key.position) < (self.round, self.position):
             return True
-        # A boot is recorded last of all: whatever became of it, this treatment's turn is over.
+        # The boot trial is recorded last: whatever it says, this treatment's turn is over.
         over = (key.round, key.treatment, *BOOT, 1) in self.trials
         over = over or (key.round, key.treatment, workload, case) in self.failed
         over = over or (key.round, key.treatment, workload) in self.refused
@@ -79,7 +80,8 @@ class Before:
 
 
 def _to_be_repeated(trials: Sequence[Trial]) -> Sequence[Trial]:
-    """Those of the newest case where several guests failed in it once: one may be lost, and then it has a second boot.
+    """The trials of the newest case, if several guests failed in it once: one may be lost, and then it gets a second
+    boot.
 
     A boot that failed counts for none of its guests in particular, and is not repeated.
     """
@@ -95,7 +97,7 @@ def _case_of(trial: Trial) -> tuple[int, str, str, str]:
 
 
 def resumable(experiment: Experiment) -> tuple[Plan, TestbedOptions]:
-    """How the experiment was started; raises CannotResume where it goes on, or is complete."""
+    """How the experiment was started. Raises CannotResume if it is in progress, or is complete."""
     if experiment.options.get("imported"):
         raise CannotResume(f"{experiment.id} was imported: it can be resumed only where it was measured")
     if experiment.state == "running":
@@ -106,12 +108,12 @@ def resumable(experiment: Experiment) -> tuple[Plan, TestbedOptions]:
 
 
 def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> None:
-    """Raises CannotResume where a host under test, or its QEMU, is no longer what it was."""
+    """Raises CannotResume if a host under test, or its QEMU, has changed."""
     changing = OF_BOOT if boots_asked(experiment.treatments) else ()
     differing = [
         f"{name} was {fact(then, name)}, is {fact(facts, name)}{'' if path == 'host' else f' ({path})'}"
         for path, facts in facts_by_path.items()
-        # Without them it was stopped before it had them, and before any trial.
+        # Without facts, it was stopped before they were stored, and so before any trial.
         if (then := experiment.facts.get(path)) is not None
         for name in SAME
         if name not in changing and fact(then, name) != fact(facts, name)
@@ -133,14 +135,14 @@ def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json])
 
 
 def _log_cure(experiment: Experiment) -> str:
-    """Where nothing differs but whether a lab logs the writes to its disks."""
+    """What to do if the only difference is whether a lab logs the writes to its disks."""
     name, was_logged = experiment.host.partition(":")[2], fact(experiment.facts, f"host.{LOGGED}")
     stop, start = (" ".join(filter(None, ("vmtax lab", word, name))) for word in ("stop", "start"))
     return f"{stop} && {start}{' --log-writes' if was_logged else ''}"
 
 
 def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> None:
-    """Raises CannotResume where a treatment of the experiment cannot be here any more; `impossible`: name -> why."""
+    """Raises CannotResume if a treatment of the experiment is no longer possible here; `impossible`: name -> why."""
     for treatment in experiment.treatments:
         why = impossible.get(treatment.repeats or treatment.name)
         if why is not None:
@@ -150,13 +152,13 @@ def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> 
 
 
 def image_of(experiment: Experiment) -> str | None:
-    """The identity of the image that it used; None where it was stopped before that was written down."""
+    """The identity of the image that it used; None if it was stopped before that was stored."""
     found = fact(experiment.facts, "host.image.identity")
     return found if isinstance(found, str) else None
 
 
 def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> str:
-    """What a reader of the report must know of the gap."""
+    """What a reader of the report must know about the gap."""
     newest = max((trial.started + trial.wall_seconds for trial in experiment.trials), default=experiment.created)
     after = format_duration(max(0.0, time.time() - newest))
     cost = "what was left of a boot's work was done in another" if boots_asked(experiment.treatments) else UNFINISHED
@@ -167,9 +169,9 @@ def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> s
 
 
 def worked_seconds(experiment: Experiment) -> float:
-    """How long was worked on an experiment that was stopped; of one that was killed, until its newest trial.
+    """How long a stopped experiment was worked on; if it was killed, until its newest trial.
 
-    Earlier versions kept nothing of one that was killed: there it is the time from its beginning.
+    Earlier versions stored no time for one that was killed: then it is the time since its beginning.
     """
     if experiment.seconds is not None:
         return experiment.seconds
@@ -178,12 +180,14 @@ def worked_seconds(experiment: Experiment) -> float:
 
 
 def cuts_power(experiment: Experiment) -> bool:
-    """Whether its host loses its power again and again: then its boots are no reason to leave out anything."""
+    """Whether its host loses power again and again: then a reboot is no reason to leave anything out."""
     return bool(experiment.options.get("power_cut"))
 
 
 def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool:
-    """Whether every host under test still is in the boot in which the experiment was stopped, or that means nothing."""
+    """Whether every host under test is still in the boot in which the experiment stopped, or whether that is
+    irrelevant.
+    """
     return cuts_power(experiment) or all(
         fact(experiment.facts.get(path) or facts, "boot_id") == fact(facts, "boot_id")
         for path, facts in facts_by_path.items()
@@ -191,7 +195,7 @@ def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool
 
 
 def fact(facts: Json, dotted: str) -> Any:
-    """A fact by its dotted name; None where there is none."""
+    """A fact by its dotted name; None if there is none."""
     found: Any = facts
     for part in dotted.split("."):
         found = found.get(part) if isinstance(found, dict) else None

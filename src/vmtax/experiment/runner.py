@@ -1,4 +1,4 @@
-"""Begins an experiment, or resumes one: sets up the testbed, records it in the store, runs the loop."""
+"""Begin or resume an experiment: set up the testbed, record it in the store, run the loop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Options:
 
     command: str  # the command line that repeats this run
     testbed: TestbedOptions = field(default_factory=TestbedOptions)
-    label: str = ""  # what the user calls the run
+    label: str = ""  # the user's name for the run
 
 
 DEMONSTRATION = (
@@ -56,7 +56,9 @@ SetUp = Callable[[Callable[[Mapping[str, Json]], None]], Testbed]
 
 
 def run(store: Store, options: Options, emit: Emit, set_up: SetUp) -> str:
-    """Carry out the testbed's plan; the experiment's id. Raises what stops it, with everything measured kept."""
+    """Carry out the testbed's plan; returns the experiment's id. Raises what stopped it; everything measured is
+    kept.
+    """
     clock = time.monotonic()
     testbed = set_up(lambda facts: None)
     plan = testbed.plan
@@ -81,10 +83,13 @@ def run(store: Store, options: Options, emit: Emit, set_up: SetUp) -> str:
 
 
 def resume(id: str, store: Store, emit: Emit, set_up: SetUp) -> str:
-    """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`."""
+    """Finish a stopped experiment; no trial that it has is repeated. Raises CannotResume, and the exceptions of
+    `run`.
+    """
     clock = time.monotonic()
     experiment = store.load(id)
-    if experiment.state != "running":  # this process may run it, and have rebooted a lab for it; else the store refuses
+    # This process may own it, and have rebooted a lab for it; otherwise the store refuses
+    if experiment.state != "running":
         resumable(experiment)
     testbed = set_up(lambda facts: refuse_changed(experiment, facts))
     refuse_impossible(experiment, testbed.impossible)
@@ -114,23 +119,23 @@ def resume(id: str, store: Store, emit: Emit, set_up: SetUp) -> str:
 
 
 def _with_raw(store: Store, experiment: Experiment) -> Iterator[Trial]:
-    """Its trials with their raw outputs, but those that cannot be read: one of them is no reason to lose the others."""
+    """Its trials with their raw outputs. Unreadable outputs are skipped: one is no reason to lose the others."""
     for trial, raw in zip(experiment.trials, store.raws(experiment.id), strict=True):
         yield trial if isinstance(raw, StoreError) else replace(trial, raw=raw)
 
 
 @contextlib.contextmanager
 def _finished(loop: Loop) -> Iterator[None]:
-    """However it ends, the store says so; a run that waits for the reboot of a lab still runs."""
+    """Store how the run ended, whatever the cause; a run that waits for the reboot of a lab stays running."""
     store, id = loop.store, loop.id
     try:
         yield
     except BaseException as error:
-        # The store itself may be what failed: its error must not hide the first one.
+        # The store itself may have failed: its error must not hide the first one.
         with contextlib.suppress(StoreError):
             by_itself = isinstance(error, RebootNeeded) and reboots_itself(loop.plan.host)
             if by_itself or isinstance(error, PowerWasCut):
-                store.add_trials(id, seconds=loop.seconds)  # it goes on: this process carries on with it
+                store.add_trials(id, seconds=loop.seconds)  # still running: this process continues it
             else:
                 end: End = "interrupted" if isinstance(error, (KeyboardInterrupt, RebootNeeded)) else "failed"
                 store.finish(id, end, time.time(), seconds=loop.seconds)
@@ -159,10 +164,10 @@ def _experiment(store: Store, plan: Plan, treatments: tuple[Treatment, ...], opt
 
 
 def _before(experiment: Experiment, facts: Mapping[str, Json]) -> Before:
-    """Where its host is rebooted for each block, the rounds before the next block are over."""
+    """What earlier sessions did. If the host is rebooted for each block, the rounds before the next block are over."""
     trials = experiment.trials
     if cuts_power(experiment) and experiment.state != "running" and trials and trials[-1].status == "failed":
-        trials = trials[:-1]  # the one that stopped the run is done again
+        trials = trials[:-1]  # the trial that stopped the run is repeated
     if not boots_asked(experiment.treatments):
         return Before.of(trials, same_boot=same_boot(experiment, facts))
     before, number = Before.of(experiment.trials), next_block(experiment).round
@@ -175,7 +180,7 @@ def _reboots(experiment: Experiment, facts: Mapping[str, Json]) -> Reboots | Non
 
 
 def _keep_host_facts(loop: Loop, facts: Mapping[str, Json]) -> None:
-    """With what the hosts' set-up had to say, and in what the sides differ."""
+    """Store the hosts' facts, with notes from the set-up and the differences of the sides."""
     for path, of_host in facts.items():
         loop.keep_facts(path, of_host)
     for text in loop.testbed.notes:

@@ -1,4 +1,4 @@
-"""Trials: one command of one workload on each subject of a running treatment, whatever becomes of it."""
+"""Run trials: one command of one workload on each subject of a running treatment; a failure is a trial too."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command, Workload
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 
-GRACE_SECONDS = 60.0  # beyond the expected length, before a command is taken for hung
-# What bubblewrap, timeout(1) in either locale, and a shell say of a program that is not there.
+GRACE_SECONDS = 60.0  # beyond the expected duration, before a command counts as hung
+# Error texts for a missing program, from bubblewrap, a shell, and timeout(1) in either locale.
 NOT_THERE = (
     "execvp {}: No such file",
     "failed to run command ‘{}’: No such file",
     "failed to run command '{}': No such file",
     " {}: command not found",
 )
-LEAST_OVERLAP = 0.95  # of the time in which any of the machines that are measured at once works
-LOST_SECONDS = 0.5  # a QEMU whose guest just vanished may still be ending
-SLOWDOWN = 4.0  # of a layer against the expectation, in the time limit
-EMULATED_SLOWDOWN = 60.0  # an emulated guest is 20 to 30 times slower, a nested one in it 1.5 times more
+LEAST_OVERLAP = 0.95  # required share of the time during which all machines measured at once work
+LOST_SECONDS = 0.5  # the QEMU of a guest that just vanished may still be ending
+SLOWDOWN = 4.0  # of a layer against the expected duration, for the time limit
+EMULATED_SLOWDOWN = 60.0  # an emulated guest is 20 to 30 times slower, a nested one in it another 1.5 times
 
 
 @dataclass
 class Signatures:
-    """What must be the same on every layer: the first layer that reports it sets it."""
+    """Checks that the work is the same on every layer: the first layer that reports a signature sets it."""
 
     first: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     @staticmethod
     def of(workloads: Sequence[Workload[Any]], trials: Iterable[Trial]) -> Signatures:
-        """What trials, read with their raw output, have set already."""
+        """The signatures that existing trials, read with their raw outputs, have set."""
         by_name = {workload.name: workload for workload in workloads}
         known = Signatures()
         for trial in trials:
@@ -58,7 +58,7 @@ class Signatures:
         return known
 
     def disagreement(self, treatment: str, workload: str, case: str, signature: str) -> str | None:
-        """Why the work was not the same, in one line; None when it was."""
+        """Why the work was not the same, in one line; None if it was."""
         where, wanted = self.first.setdefault((workload, case), (treatment, signature))
         if signature == wanted:
             return None
@@ -67,7 +67,7 @@ class Signatures:
 
 @dataclass(frozen=True, slots=True)
 class TrialKey:
-    """Where in the experiment a treatment's trials stand."""
+    """Where a treatment's trials belong in the experiment."""
 
     round: int
     position: int
@@ -85,8 +85,8 @@ def run_trials(
 ) -> tuple[Trial, ...]:
     """Run one case once on all subjects at the same time; a trial for each, in their order.
 
-    A failure is a trial too: status and error say so, and what the tool printed is kept. Meters look at the host under
-    test and at the machines before and after.
+    A failure is a trial too: it has a status and an error, and the tool's output is kept. Meters read the host under
+    test and the machines before and after.
     """
     seats = [subject.site.machine for subject in running.subjects]
     if len(seats) > 1 and iteration == 1:
@@ -118,7 +118,7 @@ def run_trials(
 def _looked_at(
     meter: Meter, running: RunningTreatment, seats: Sequence[Machine]
 ) -> Sequence[tuple[Machine, Sequence[int]]]:
-    """The machines that a meter looks at, each with the places of the trials that it is about."""
+    """The machines that a meter reads, each with the indices of the trials that its readings belong to."""
     if meter.at == "seat":
         return [(seat, [place]) for place, seat in enumerate(seats)]
     hosts = [(running.host, range(len(seats)))]
@@ -126,21 +126,21 @@ def _looked_at(
 
 
 def _inside(guest: Guest, running: RunningTreatment) -> Sequence[int]:
-    """The places of the subjects that are this guest, or in it."""
+    """The indices of the subjects that are this guest, or are nested in it."""
     paths = [f"{subject.machine}/" for subject in running.subjects]
     return [place for place, path in enumerate(paths) if path.startswith(f"{guest.path}/")]
 
 
 def _warm_up(running: RunningTreatment, workload: Command[Any]) -> None:
-    """Have each machine read the tool's program from its disk: the first start of several guests is uneven for that."""
+    """Let each machine read the tool's program from its disk: in several guests, first starts take unequal time."""
     for subject in running.subjects:
         machine, prefix = workload.seat(subject.site)
-        with contextlib.suppress(MachineError):  # its trial says what is wrong
+        with contextlib.suppress(MachineError):  # its trial will report the problem
             machine.try_run(*prefix, workload.tool.partition(" ")[0], "--version", timeout=GRACE_SECONDS)
 
 
 def _void(trials: Sequence[Trial]) -> list[Trial]:
-    """All of them failed where one did: the others had more of the host than with it."""
+    """All of them as failed if one failed: the others had more of the host than they would have had with it."""
     failed = next((trial for trial in trials if trial.status != "ok"), None)
     if failed is None:
         return list(trials)
@@ -150,7 +150,7 @@ def _void(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _apart(trials: Sequence[Trial]) -> tuple[str, ...]:
-    """A warning where trials that began together did not last equally long."""
+    """A warning if the machines did not work at the same time for almost all of the time that counts."""
     share = overlap(map(Worked.of, trials))
     if share >= LEAST_OVERLAP or any(trial.status != "ok" for trial in trials):
         return ()
@@ -158,7 +158,7 @@ def _apart(trials: Sequence[Trial]) -> tuple[str, ...]:
 
 
 def _with_counted(trial: Trial, workload: Command[Any]) -> Trial:
-    """With the part of its time that its figures are about, which is set against that of the others."""
+    """The trial with the part of its time that its figures cover, which is compared with that of the others."""
     found = workload.counted(trial.case, trial.raw) if trial.status == "ok" else None
     if found is None:
         return trial
@@ -175,7 +175,7 @@ def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
 def _metered_guests(
     trials: Sequence[Trial], meter: GuestMeter, running: RunningTreatment, works: Sequence[Work]
 ) -> list[Trial]:
-    """Each with what is said of its own guest, and of the one that carries that."""
+    """Each trial with the readings of its own guest, and of the guest that carries it."""
     metered = list(trials)
     for guest in running.guests:
         inside = _inside(guest, running)
@@ -186,7 +186,7 @@ def _metered_guests(
 
 
 def with_readings(trial: Trial, name: str, machine: Machine | Guest, found: Readings) -> Trial:
-    """With what the meter of this name says of one machine; failed where it says that the trial is void."""
+    """The trial with one meter's readings of one machine; failed if the meter says that the trial is void."""
     if found.void and trial.status == "ok":
         trial = replace(trial, status="failed", error=found.void, measurements=(), latencies=())
     readings = dict(trial.readings)
@@ -202,10 +202,10 @@ def with_readings(trial: Trial, name: str, machine: Machine | Guest, found: Read
 
 
 def _with_cpu(trials: Sequence[Trial], workload: Command[Any], host: str) -> list[Trial]:
-    """The host's CPU time for each operation of all subjects together, where the workload counts operations.
+    """Add the host's CPU time per operation of all subjects together, if the workload counts operations.
 
-    Of the whole trial, only the part counts that its operations took of it: the rest is the tool's own start, with
-    which a short run would be charged.
+    Only the share of the trial's CPU time that falls to its operations counts: the rest is the tool's own start, which
+    would distort short runs.
     """
     first = trials[0]
     metric = next((m for m in workload.reports(first.case) if m.measure == CPU_PER_OPERATION), None)
@@ -224,7 +224,9 @@ def _with_cpu(trials: Sequence[Trial], workload: Command[Any], host: str) -> lis
 def _host_side(
     rows: Mapping[str, float], metrics: Sequence[Metric], operations: float, own: float | None
 ) -> Iterator[Measurement]:
-    """The part of it that serves guests: by the host's ledger, which tells it from their code where KVM runs them."""
+    """The host's own part of it, which serves guests: the host's ledger separates it from guest code if KVM runs the
+    guests.
+    """
     metric = next((m for m in metrics if m.measure == HOST_SIDE), None)
     seconds = rows.get(f"{Ledger.name}.seconds", 0.0)
     if metric is not None and f"{Ledger.name}.guest" in rows and seconds > 0:
@@ -240,8 +242,8 @@ class _Command:
     key: TrialKey
     workload: Command[Any]
     case: str
-    subject: str  # path of the machine whose work it is
-    machine: Machine  # on which the command is run
+    subject: str  # path of the machine whose work is measured
+    machine: Machine  # where the command runs
     argv: tuple[str, ...]
     limit: float  # seconds
 
@@ -251,7 +253,7 @@ class _Command:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What became of a command."""
+    """How a command ended."""
 
     started: float  # seconds since the epoch
     seconds: float
@@ -268,7 +270,7 @@ def _command(
 
 
 def _run_at_once(commands: Sequence[_Command]) -> list[tuple[_Command, _Done]]:
-    """Run them all, each started when all are ready to start."""
+    """Run them all, each started once all are ready to start."""
     if len(commands) == 1:
         return [(commands[0], _run(commands[0]))]
     barrier = threading.Barrier(len(commands))
@@ -277,7 +279,7 @@ def _run_at_once(commands: Sequence[_Command]) -> list[tuple[_Command, _Done]]:
         futures = [pool.submit(_run, command, barrier.wait) for command in commands]
         return [(command, future.result()) for command, future in zip(commands, futures, strict=True)]
     finally:
-        # After Ctrl-C commands are not waited for: they end with their guests.
+        # After Ctrl-C, commands are not waited for: they end with their guests.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -292,7 +294,7 @@ def _run(command: _Command, wait: Callable[[], object] = lambda: None) -> _Done:
 
 
 def _judged(command: _Command, done: _Done, running: RunningTreatment, signatures: Signatures) -> Trial:
-    """The trial that a command was."""
+    """The trial that results from a command."""
     workload, case, started, seconds = command.workload, command.case, done.started, done.seconds
     if isinstance(done.outcome, MachineLost):
         error, raw = _why_lost(running, done.outcome)
@@ -313,7 +315,7 @@ def _judged(command: _Command, done: _Done, running: RunningTreatment, signature
 
 
 def _failure(outcome: Outcome, workload: Command[Any], case: str, raw: str) -> str:
-    """How the command failed, in one line: its last word on stderr, or what its output says is wrong."""
+    """How the command failed, in one line: its last line on stderr, or what its output says is wrong."""
     how = f"no end within {outcome.seconds:.0f} s" if outcome.timed_out else f"exit code {outcome.code}"
     words = outcome.stderr.strip().splitlines()
     program = workload.tool.partition(" ")[0]
@@ -329,7 +331,7 @@ def _failure(outcome: Outcome, workload: Command[Any], case: str, raw: str) -> s
 
 
 def _why_lost(running: RunningTreatment, failure: MachineLost) -> tuple[str, str]:
-    """One line with the cause as far as it can be seen from outside, and the consoles."""
+    """The cause in one line, as far as it is visible from outside, and the consoles."""
     time.sleep(LOST_SECONDS)
     causes = [cause for guest in running.guests if (cause := guest.cause_of_death())]
     consoles = "\n".join(f"console of {guest.path}:\n{guest.console.text()}" for guest in running.guests)

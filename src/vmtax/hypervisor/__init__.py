@@ -1,7 +1,7 @@
-"""Guests: what is wanted (`GuestSpec`: disks, cards), and `boot(parent, spec)`, which boots it on any machine.
+"""Guests: their specification (`GuestSpec`: disks, cards), and `boot(parent, spec)`, which boots them on any machine.
 
-A spec names the hypervisor that boots it. QEMU is the one there is; another is a package beside `qemu/`, with a class
-that has what `Hypervisor` names.
+A spec names the hypervisor that boots it. So far this is always QEMU; another hypervisor would be a package beside
+`qemu/`, with a class that implements `Hypervisor`.
 """
 
 from vmtax.hypervisor.base import AWAITED, BootFailed, Guest, GuestSpec, Hypervisor, Lasting, Patience, Thread, boot

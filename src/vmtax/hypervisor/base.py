@@ -1,4 +1,4 @@
-"""What every hypervisor has in common: the guest that is wanted, how it is booted, and the guest that runs."""
+"""The interface of hypervisors: the specification of a guest, its boot, and the running guest."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from vmtax.machine.ssh import SshMachine
 
 
 class BootFailed(CannotDo):
-    """A guest did not come up; the text holds its hypervisor's words and the last console lines."""
+    """A guest did not come up; the text contains its hypervisor's message and the last console lines."""
 
     def __init__(self, text: str, *, qemu_died: bool = False, silent: bool = False) -> None:
         super().__init__(text)
-        self.qemu_died = qemu_died  # QEMU itself ended by a signal, not the guest
-        self.silent = silent  # the console said nothing for too long
+        self.qemu_died = qemu_died  # a signal ended QEMU, so the guest is not the cause
+        self.silent = silent  # the console printed nothing for too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,65 +36,65 @@ class Patience:
     """How long to wait, in seconds."""
 
     ready: float = 120.0  # from launch to sshd
-    silence: float | None = None  # of a talkative console, before the guest is taken for hung
+    silence: float | None = None  # without output on a talkative console, before the guest counts as hung
 
 
-AWAITED = "defer"  # as QEMU calls it
+AWAITED = "defer"  # the value in QEMU's syntax
 
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """Where a guest is found again that outlives the program which boots it; only on the machine of that program."""
+    """Where to find a guest that outlives the program which boots it; only on the machine of that program."""
 
-    runtime: PurePosixPath  # a directory that is made for it
-    console: PurePosixPath  # a file; its directory is there
-    log: PurePosixPath  # what the hypervisor says on standard error
+    runtime: PurePosixPath  # a directory that is created for it
+    console: PurePosixPath  # a file in an existing directory
+    log: PurePosixPath  # standard error of the hypervisor
 
     @property
     def socket(self) -> PurePosixPath:
-        """Where the hypervisor takes commands."""
+        """Socket for the hypervisor's commands."""
         return self.runtime / "qmp"
 
     @property
     def pid_file(self) -> PurePosixPath:
-        """Holds the process id of the hypervisor, which is not that of what started it."""
+        """Holds the process id of the hypervisor itself, not of the program that started it."""
         return self.runtime / "pid"
 
 
 @dataclass(frozen=True, slots=True)
 class GuestSpec:
-    """Everything that decides how a guest runs. Paths are the parent's."""
+    """Everything that determines how a guest runs. Paths are the parent's."""
 
-    name: str  # the last part of its path: "vm"; guests of one parent that run at once have different ones
+    name: str  # last part of its path, "vm"; different for guests of one parent that run at once
     vcpus: int
     memory_bytes: int
     accelerator: Literal["kvm", "tcg"]
-    hypervisor: Hypervisor  # the parent's
+    hypervisor: Hypervisor  # a hypervisor on the parent
     kernel: str
-    initrd: str  # without credentials
+    initrd: str  # initramfs without credentials
     root: str  # the read-only root image, file or block device
     disks: tuple[Drive, ...] = ()
-    cards: tuple[Card, ...] = ()  # besides the one by which it is reached: eth1 and so on
-    layers: tuple[str, ...] = ()  # erofs files or devices, laid over the root; a later one is above
-    packs: tuple[str, ...] = ()  # erofs files or devices, which the guest has as disks besides
+    cards: tuple[Card, ...] = ()  # besides the card for management: eth1 and so on
+    layers: tuple[str, ...] = ()  # erofs files or devices, laid over the root; later ones are on top
+    packs: tuple[str, ...] = ()  # erofs files or devices, which the guest gets as additional disks
     settings: GuestSettings = guest.DEFAULT
-    kernel_words: tuple[str, ...] = ()  # more of its kernel's command line
-    iommu: bool = False  # it can give its own devices to guests
-    preallocated: bool = False  # all of its memory is taken at its start
-    talkative: bool = False  # the kernel reports its progress on the console: for the KVM probe
-    within: tuple[str, ...] = ()  # what starts a command in the cgroup that it is to run in; (): in ours
-    incoming: str | None = None  # it goes on from a saved state, a file; AWAITED: from a guest that moves to it
-    meeting: str | None = None  # a directory in which guests that move, and those that wait for them, meet
+    kernel_words: tuple[str, ...] = ()  # added to its kernel's command line
+    iommu: bool = False  # the guest can pass its own devices on to guests
+    preallocated: bool = False  # all of its memory is allocated at its start
+    talkative: bool = False  # the kernel prints its progress on the console; for the KVM probe
+    within: tuple[str, ...] = ()  # command prefix that enters the cgroup for it; (): it runs in ours
+    incoming: str | None = None  # file with a saved state from which it continues; AWAITED: the guest migrates to it
+    meeting: str | None = None  # directory for the sockets of migrations
     lasting: Lasting | None = None  # None: it ends with the program that boots it
 
     @property
     def layer_devices(self) -> tuple[str, ...]:
-        """What the guest calls its layers: virtio disks, behind all others."""
+        """The guest's names of its layers: virtio disks after all others."""
         return self._image_devices[: len(self.layers)]
 
     @property
     def pack_devices(self) -> tuple[str, ...]:
-        """What the guest calls its packs: virtio disks, behind its layers."""
+        """The guest's names of its packs: virtio disks after its layers."""
         return self._image_devices[len(self.layers) :]
 
     @property
@@ -103,11 +103,11 @@ class GuestSpec:
         return tuple(_virtio_disk(first + number) for number in range(len((*self.layers, *self.packs))))
 
     def device(self, name: str = DATA_ID) -> str | None:
-        """What the guest calls that disk where it is a virtio disk, or the only one of its kind; None: it has none.
+        """The guest's name of that disk if it is a virtio disk, or the only one of its kind; None: it has none.
 
-        Two SATA disks may change places: Linux looks at them at the same time. `BY_SERIAL` distinguishes them.
+        Two SATA disks may swap names, because Linux probes them at the same time. `BY_SERIAL` distinguishes them.
         """
-        virtio = 1  # the root image is the first
+        virtio = 1  # the root image is the first virtio disk
         for disk in self.disks:
             if disk.name == name:
                 return DATA_DEVICES.get(disk.settings.bus) or _virtio_disk(virtio)
@@ -116,7 +116,7 @@ class GuestSpec:
 
 
 def _virtio_disk(number: int) -> str:
-    """Linux's name of a virtio disk; they are found in the order of the command line, the root first, which is 0."""
+    """Linux's name of a virtio disk; they are numbered in the order of the command line, the root being 0."""
     return f"/dev/vd{ascii_lowercase[number]}"
 
 
@@ -125,8 +125,8 @@ class Thread:
     """A thread of a guest's hypervisor."""
 
     id: int  # on the parent
-    vcpu: int | None  # the guest's CPU that it runs, from 0; None: none
-    cpus: str  # of the parent, on which it may run, as the kernel lists them: "0-3,8"
+    vcpu: int | None  # the guest's CPU that it runs, from 0; None: it runs none
+    cpus: str  # CPUs of the parent on which it may run, in the kernel's notation: "0-3,8"
 
 
 class Guest(Protocol):
@@ -134,7 +134,7 @@ class Guest(Protocol):
 
     path: str
     spec: GuestSpec
-    argv: tuple[str, ...]  # what started its hypervisor
+    argv: tuple[str, ...]  # command line of its hypervisor
     process: Process  # its hypervisor
     console: Console
     ports: dict[int, int]  # guest TCP port -> port on the parent's loopback
@@ -145,7 +145,7 @@ class Guest(Protocol):
     obtained: dict[str, float]  # what it really got, as far as that was read: Boot.obtained
 
     def cause_of_death(self) -> str | None:
-        """Why it does not run: the hypervisor's last word, or why it was paused; None while it runs."""
+        """Why it no longer runs: the hypervisor's last message, or why it was paused; None while it runs."""
         ...
 
     def is_paused(self) -> bool:
@@ -153,84 +153,86 @@ class Guest(Protocol):
         ...
 
     def go_on(self) -> None:
-        """After a pause; raises CannotDo."""
+        """Resume it after a pause. Raises CannotDo."""
         ...
 
     def memory_readings(self, parent: Machine) -> dict[str, float]:
-        """What its memory really lies in, by `parent`, the machine that it runs on; what cannot be read is left out."""
+        """How its memory is really backed, read on `parent`, the machine that it runs on; unreadable values are left
+        out.
+        """
         ...
 
     def counters(self) -> dict[str, float]:
-        """What KVM has counted for it since its start, all vCPUs together, in base units; {} where it is emulated.
+        """What KVM has counted for it since its start, summed over vCPUs, in base units; {} if it is emulated.
 
-        With the factor guest.exit_trace also `reason.cpuid` and the like: exits by their reason, since it was up; with
-        guest.cycles `cycles.guest` and `cycles.host`: of its hypervisor's threads, in guest code and outside of it.
+        With the factor guest.exit_trace also `reason.cpuid` and the like: exits by reason, since it was up. With
+        guest.cycles `cycles.guest` and `cycles.host`: CPU cycles of its hypervisor's threads in guest code, and elsewhere.
         """
         ...
 
     def threads(self, parent: Machine) -> tuple[Thread, ...]:
-        """Those of its hypervisor, by `parent`, the machine that it runs on; () where they cannot be read.
+        """Threads of its hypervisor, read on `parent`, the machine that it runs on; () if they cannot be read.
 
-        Raises CannotDo where the hypervisor does not answer.
+        Raises CannotDo if the hypervisor does not answer.
         """
         ...
 
     def move_to(self, destination: Self, how: Move, arrived: Callable[[], None] = lambda: None) -> Moved:
-        """Go on there while it runs: it leads to what waited there from then on, and what ran it is ended.
+        """Migrate it while it runs; this object then refers to the guest at the destination, and the source is ended.
 
         `destination`: booted like it, with `incoming` AWAITED
-        `arrived`: called when the guest runs there, before what ran it is ended
-        Raises MoveFailed, after which it runs on where it was, unless the text says that it is lost.
+        `arrived`: called when the guest runs there, before the source is ended
+        Raises MoveFailed, after which it still runs on the source, unless the text says that it is lost.
         """
         ...
 
     def plug(self, device: Passed) -> None:
-        """Give it a device of its parent, for which its card stands by. Raises CannotDo."""
+        """Plug a device of its parent for which its card stands by. Raises CannotDo."""
         ...
 
     def leave(self) -> None:
-        """It outlives the context in which it was booted; only where it is `lasting`."""
+        """Let it outlive the context in which it was booted; only if it is `lasting`."""
         ...
 
     def kill(self, parent: Machine) -> None:
-        """End its hypervisor at once, which writes nothing more. `parent`: the machine that it runs on.
+        """End its hypervisor at once, without any further write. `parent`: the machine that it runs on.
 
-        Raises CannotDo where it goes on.
+        Raises CannotDo if it does not end.
         """
         ...
 
     def shut_down(self) -> float | None:
-        """Orderly end; the seconds until it was gone. None where it had to be forced, as a warning says."""
+        """Shut it down; returns the seconds until it was gone. None if it had to be forced, which a warning reports."""
         ...
 
 
 class Hypervisor(Protocol):
-    """A hypervisor as it is on one machine."""
+    """A hypervisor as installed on one machine."""
 
     @property
     def version(self) -> str: ...
     @property
     def described(self) -> str:
-        """Its own words about what it is, one line."""
+        """Its own description of itself, in one line."""
         ...
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Tells it from every other one of its machine."""
+        """Distinguishes it from every other hypervisor of its machine."""
         ...
 
     @property
     def doubt(self) -> str:
-        """Why it is less confined than it could be, as sentences; empty: it is not."""
+        """Why it is less confined than it could be, as sentences; empty: it is fully confined."""
         ...
 
     @classmethod
     def probe(cls, machine: Reader, program: str | None = None) -> Self:
-        """The machine's own, or `program`; raises CannotDo where there is none, or one too old."""
+        """The machine's own hypervisor, or `program`. Raises CannotDo if it is missing or too old."""
         ...
 
     def can(self, spec: GuestSpec) -> str | None:
-        """Why it cannot have such a guest, in one line; None where it can."""
+        """Why it cannot run such a guest, in one line; None if it can."""
         ...
 
     def describe(self, spec: GuestSpec) -> str:
@@ -259,7 +261,7 @@ def boot(
     patience: Patience | None = None,
     attach: Callable[[], None] | None = None,
 ) -> AbstractContextManager[Guest]:
-    """Boot `spec` on `parent`; ends the guest at exit, whatever happened. Raises BootFailed or MachineError.
+    """Boot `spec` on `parent`; at exit the guest is ended in any case. Raises BootFailed or MachineError.
 
     `attach` is called when the hypervisor runs and holds its taps.
     """

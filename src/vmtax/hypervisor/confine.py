@@ -1,30 +1,30 @@
-"""What QEMU, and every other program of an image, can reach of the machine that it runs on. Pure.
+"""Confine QEMU, and every other program of an image, on the machine that it runs on. Pure.
 
-A program of an image runs in bubblewrap: it sees the image's own /usr, read-only, and of the machine only the files and
-devices that it is given, each under its own name. QEMU, also the machine's own, filters its system calls, as libvirt
-has it do for every guest. QEMU that root starts becomes another user once it has opened everything, before the guest's
-first instruction.
+A program of an image runs in bubblewrap: it sees the image's own /usr, read-only, and only those files and devices of
+the machine that are passed to it, under their own names. QEMU, including the machine's own, filters its system calls,
+as it does for guests of libvirt. If root starts QEMU, it switches to another user after opening everything, before the
+guest's first instruction.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# systemd's documentation of user IDs calls 1879048192..2147483646 unused: no user, service or container has them.
+# systemd's documentation of user IDs lists 1879048192..2147483646 as unused: no user, service or container has them.
 FIRST_USER = 1879048192
 USERS = 2**28 - 2
-RUN_WITH_USER = (9, 1)  # the first QEMU with `-run-with user=`, for which -runas is obsolete
-# SIGTERM is for QEMU, which then ends in order, and not for bubblewrap, which would take QEMU with it at once.
+RUN_WITH_USER = (9, 1)  # the first QEMU with `-run-with user=`, which made -runas obsolete
+# Ignores SIGTERM, which is meant for QEMU to end in order; bubblewrap would end at once and take QEMU with it.
 PATIENT = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 
 
-TUN = "/dev/net/tun"  # what makes a tap
-VFIO = "/dev/vfio"  # devices that a guest has for itself; a directory, for one may be plugged in later
+TUN = "/dev/net/tun"  # device for taps
+VFIO = "/dev/vfio"  # devices that are passed to a guest; a directory, because one may be plugged in later
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a program of an image has of the machine's files."""
+    """Files of the machine that a program of an image can reach."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()  # files and directories
@@ -34,9 +34,9 @@ class Reach:
 def image_program(
     tree: str, name: str, reach: Reach = Reach(), *options: str, capabilities: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """What starts a program of an unpacked image; its name alone on a machine that runs from that image.
+    """Command line that starts a program of an unpacked image; just its name on a machine that runs from that image.
 
-    `options`: more of bubblewrap's
+    `options`: additional options of bubblewrap
     `capabilities`: those of root's that it keeps
     """
     if tree == "/":
@@ -53,11 +53,13 @@ def image_program(
 
 
 def enter_tree(tree: str, *, root: bool, network: bool = False, capabilities: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """What enters an unpacked image on a host, for a workload: the host's kernel, and nothing of its files.
+    """Command prefix that enters an unpacked image on a host for a workload: with the host's kernel, and none of its
+    files.
 
-    Without capabilities but those named, and if `root` starts it, which could otherwise reach every file through /proc,
-    with no process in view but its own. `network`: it has the network of its parent. It is the first process there:
-    bubblewrap, which would be otherwise, leaves it to init, and its CPU time would not be in that of its parent.
+    The workload has only the given capabilities. If `root` starts it, it sees only its own processes, because it could
+    otherwise reach every file through /proc. `network`: it keeps the network of its parent. It is the first process of
+    its PID namespace: otherwise bubblewrap would be, its children would be left to init, and their CPU time would be
+    missing from that of the parent.
     """
     return (
         *("bwrap", *alone(root=root, network=network), *(("--as-pid-1",) if root else ()), *_only(capabilities)),
@@ -71,9 +73,9 @@ def _only(capabilities: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def alone(*, root: bool, network: bool = False) -> tuple[str, ...]:
-    """bubblewrap's options for a program that takes no process but its own, and no network, unless one is asked for.
+    """bubblewrap's options for a program that needs no other process, and no network unless it is requested.
 
-    `root`: root starts it; elsewhere, as in many containers, no user may mount the /proc of a new PID namespace.
+    `root`: root starts it; elsewhere, as in many containers, users cannot mount the /proc of a new PID namespace.
     """
     parts = ("--unshare-ipc", *(() if network else ("--unshare-net",)), *(("--unshare-pid",) if root else ()))
     return ("--die-with-parent", *parts)
@@ -89,5 +91,5 @@ def sandbox(*, elevate: bool = False, spawn: bool = False) -> tuple[str, ...]:
 
 
 def become(user: int, version: tuple[int, ...]) -> tuple[str, ...]:
-    """QEMU's option for the user, and group, that it becomes."""
+    """QEMU's option for the user and group that it switches to."""
     return ("-run-with", f"user={user}:{user}") if version >= RUN_WITH_USER else ("-runas", f"{user}:{user}")

@@ -1,4 +1,4 @@
-"""A guest's serial console, which its hypervisor writes to a file of its parent."""
+"""A guest's serial console, which its hypervisor writes to a file on its parent."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from pathlib import PurePosixPath
 from vmtax.core.units import shortened
 from vmtax.machine import Machine, MachineError, Process
 
-SHOWN_LINES, MOST_SHOWN = 15, 200  # how much of the console a failure shows: lines, and characters of the last one
-MOST_LINES, LONGEST_LINE = 10_000, 4096  # of a console; the second in bytes
+SHOWN_LINES, MOST_SHOWN = 15, 200  # limits for the console in an error: lines, and characters of the last one
+MOST_LINES, LONGEST_LINE = 10_000, 4096  # stored of a console: lines, and bytes per line
 MOST_CONSOLE = 64 * 2**20  # bytes that a guest may print
 FLOODED = f"the guest was ended: it printed more than {MOST_CONSOLE >> 20} MiB on its console"
 PANIC = "Kernel panic"
-READY = "vmtax: ready"  # what the guest's init prints when sshd listens
+READY = "vmtax: ready"  # printed by the guest's init when sshd listens
 
 
 class Console:
-    """The guest's serial console, followed line by line while it lasts, and kept."""
+    """The guest's serial console, read line by line while the guest runs; the last lines are kept."""
 
     def __init__(self, parent: Machine, path: PurePosixPath, most: int = MOST_CONSOLE) -> None:
         """`most`: bytes; a guest that prints more is ended."""
         self._tail = parent.start("tail", "-c", "+1", "-f", str(path))
-        # A guest may print for ever: the last lines are kept, and what does not fit into the queue is dropped.
+        # A guest may print without end: only the last lines are kept, and lines that do not fit into the queue are
+        # dropped.
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._arrived: queue.Queue[str] = queue.Queue(MOST_LINES)
         self._most = most
@@ -49,7 +50,7 @@ class Console:
                     self._arrived.put_nowait(line)
 
     def bound(self, process: Process) -> None:
-        """Say which process prints here, so that it is ended where it prints too much."""
+        """Set the process that prints here, so that it can be ended if it prints too much."""
         self._flooding.append(process)
         if self.is_flooded.is_set():
             self._end_flood()
@@ -59,7 +60,7 @@ class Console:
             self._parent.try_run("kill", "-KILL", str(process.pid), timeout=10.0)
 
     def next_line(self, timeout: float) -> str | None:
-        """The next line not yet seen here, or None after `timeout` seconds."""
+        """The next line that was not returned before, or None after `timeout` seconds."""
         try:
             return self._arrived.get(timeout=timeout)
         except queue.Empty:
@@ -69,13 +70,13 @@ class Console:
         return "\n".join(list(self._lines))
 
     def last_lines(self) -> str:
-        """The end of it; after a panic the lines around the panic's own, the rest is a stack trace."""
+        """Its last lines; after a panic, those around the panic message, because a stack trace follows it."""
         lines = list(self._lines)
         end = next((number + 3 for number, line in enumerate(lines) if PANIC in line), len(lines))
         return "\n".join(f"  {line}" for line in lines[max(0, end - SHOWN_LINES) : end]) or "  (nothing)"
 
     def end(self) -> str:
-        """Its last line in words, as part of a message."""
+        """Its last line as part of a message."""
         last = next((line.strip() for line in reversed(list(self._lines)) if line.strip()), "")
         return f"the last line of its console is {shortened(last, MOST_SHOWN)!r}" if last else "its console is empty"
 

@@ -1,6 +1,6 @@
-"""Keys for one run: made new, handed to guests in their initramfs, gone with the run. Never logged.
+"""Keys for one run: new for each run, passed to guests in their initramfs, removed with the run. Never logged.
 
-Stored only beside the saved state of a lab, which knows no others, in a private directory.
+Stored only beside the saved state of a lab, which accepts no others, in a private directory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from vmtax.image import initramfs
 from vmtax.machine.local import LocalMachine
 
-HOST_KEY_ALIAS = "vmtax-guest"  # guests are known by their run's host key, whatever port they have
+HOST_KEY_ALIAS = "vmtax-guest"  # ssh identifies guests by their run's host key, on whatever port
 SSHD_CONFIG = """\
 HostKey /run/vmtax/host_key
 AuthorizedKeysFile /run/vmtax/authorized_keys
@@ -37,9 +37,9 @@ _numbers = itertools.count(1)
 class Credentials:
     """The run's key pair and its guests' host key."""
 
-    key: Path  # private, in the run's private directory
+    key: Path  # path of the private key, in the run's private directory
     known_hosts: Path
-    archive: bytes = b""  # cpio with what a guest needs, in front of the image's initramfs; empty: it has it already
+    archive: bytes = b""  # cpio that precedes the image's initramfs; empty: the guest has the keys already
 
     @staticmethod
     def make(local: LocalMachine) -> Credentials:
@@ -59,10 +59,11 @@ class Credentials:
 
     @staticmethod
     def stored(local: LocalMachine, directory: Path) -> Credentials:
-        """Those of a saved guest, kept in `directory` by `store`."""
+        """The credentials of a saved guest, kept in `directory` by `store`."""
         scratch = _new_directory(local)
         for name in (KEY, KNOWN_HOSTS):
-            shutil.copy(directory / name, scratch / name)  # with its mode: ssh takes no key that others may read
+            # With its mode: ssh rejects private keys that others may read
+            shutil.copy(directory / name, scratch / name)
         return Credentials(scratch / KEY, scratch / KNOWN_HOSTS)
 
     def store(self, directory: Path) -> None:
@@ -70,7 +71,7 @@ class Credentials:
             shutil.copy(path, directory / path.name)
 
     def options(self) -> tuple[str, ...]:
-        """ssh options for a guest: none of the user's own configuration, no other key, no question asked."""
+        """ssh options for a guest: no configuration of the user's, no other key, no questions."""
         settings = {
             "IdentitiesOnly": "yes",
             "UserKnownHostsFile": str(self.known_hosts),
@@ -79,7 +80,8 @@ class Credentials:
             "StrictHostKeyChecking": "yes",
             "BatchMode": "yes",
             "LogLevel": "ERROR",
-            # Loopback and a private pipe carry it; the quickest key exchange saves half a second of emulation.
+            # The connection is a loopback or a private pipe; the fastest key exchange saves half a second under
+            # emulation.
             "KexAlgorithms": "curve25519-sha256",
         }
         options = [f"-o{name}={value}" for name, value in settings.items()]

@@ -10,10 +10,11 @@ from vmtax.design.disk import DiskSettings
 from vmtax.design.net import NetSettings, Path
 
 DATA_ID = "data"  # name of the disk under test
-FRESH_ID = "fresh"  # and of one like it that was never written
-# Where Linux finds a data disk that is no virtio disk: those share their letters with the root image and its layers.
+FRESH_ID = "fresh"  # name of a disk like it that was never written
+# Linux's name of a data disk that is no virtio disk; virtio disks share their letters with the root image and its
+# layers.
 DATA_DEVICES = {"virtio-scsi": "/dev/sda", "ide": "/dev/sda", "sata": "/dev/sda", "nvme": "/dev/nvme0n1"}
-# Run in a guest: a line for each disk, the kernel's name and the serial number, which is the name of its drive.
+# Run in a guest: prints a line for each disk, with the kernel's name and the serial number, which is its drive's name.
 BY_SERIAL = (
     *("sh", "-c"),
     "for file in /sys/block/sd?/device/vpd_pg80 /sys/block/nvme*/device/serial /sys/block/vd*/serial; do "
@@ -28,59 +29,59 @@ class Drive:
     path: str  # file or block device on the parent
     settings: DiskSettings = disk.DEFAULT
     is_device: bool = False
-    iops_limit: int = 0  # reads and writes that QEMU lets through in a second; 0: no limit
-    name: str = DATA_ID  # letters and digits; none of the guest's other disks has it
-    serial: str = ""  # by which the guest knows it; empty: its name
-    # Off: opened for writing from the start. QEMU that became another user could not open it anew when the guest's
-    # state is loaded or was saved.
+    iops_limit: int = 0  # reads and writes per second that QEMU allows; 0: no limit
+    name: str = DATA_ID  # letters and digits; unique among the guest's disks
+    serial: str = ""  # serial number that the guest sees; empty: its name
+    # Off: opened for writing from the start. After switching users, QEMU could not reopen the file when the guest's
+    # state is loaded or saved.
     auto_read_only: bool = True
-    log: str = ""  # an empty file in which QEMU keeps every write and flush; empty: it keeps none
+    log: str = ""  # an empty file to which QEMU logs all writes and flushes; empty: no log
 
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """Behind a card: an interface of the parent that QEMU makes, which then belongs on a bridge."""
+    """Back end of a card: an interface of the parent that QEMU creates, and that is then put on a bridge."""
 
     interface: str
-    device: str = ""  # the file of one that is there already, which QEMU is handed open; empty: QEMU makes it
-    vhost: bool = False  # the card is served by the parent's kernel
+    device: str = ""  # file of an existing tap, which QEMU inherits open; empty: QEMU creates one
+    vhost: bool = False  # the parent's kernel serves the card
     queues: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class UserNetwork:
-    """Behind a card: a network that QEMU plays; of the guest's ports only `ports` are reached."""
+    """Back end of a card: QEMU's user networking; of the guest's ports only `ports` can be reached."""
 
     subnet: str  # "10.78.0.0/24"
-    host: str  # the address that QEMU itself has there
-    guest: str = ""  # that of the guest, where there are ports
+    host: str  # QEMU's own address there
+    guest: str = ""  # the guest's address, if there are ports
     ports: tuple[int, ...] = ()  # TCP ports of the guest that the parent's loopback reaches, by `Guest.ports`
     restricted: bool = True  # the guest reaches nothing but `host`
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A device of the parent that the guest has for itself."""
+    """A device of the parent that is passed through to the guest."""
 
     address: str  # its PCI address; it is bound to vfio-pci
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network card that QEMU plays, besides the one by which every guest is reached."""
+    """A virtual network card of QEMU, besides the one for management that every guest has."""
 
     behind: Tap | UserNetwork
-    mac: str = "52:54:00:76:74:01"  # guests of one segment have different ones
-    name: str = "network"  # none of the guest's other cards has it
+    mac: str = "52:54:00:76:74:01"  # unique on its segment
+    name: str = "network"  # unique among the guest's cards
     model: str = "virtio-net-pci"  # "igb" has virtual functions
-    offloads: bool = True  # of a virtio card: checksums and the division of segments
-    own_port: bool = False  # behind a PCI Express port of its own, without which there are no virtual functions
-    stands_by: bool = False  # for a device that takes its place in the guest, which must know how
-    primary: Passed | None = None  # that device, where the guest has it from the start
+    offloads: bool = True  # of a virtio card: checksums and segmentation
+    own_port: bool = False  # behind a PCI Express port of its own, which virtual functions require
+    stands_by: bool = False  # for a device that takes its place in the guest; the guest must support this
+    primary: Passed | None = None  # that device, if the guest has it from the start
 
     @property
     def has_port(self) -> bool:
-        """Whether there is a PCI Express port for it: its own, or that into which its primary is plugged."""
+        """Whether there is a PCI Express port for it: its own, or the one for its primary."""
         return self.own_port or self.stands_by
 
 
@@ -88,17 +89,17 @@ Card = Nic | Passed
 
 
 def passes_device(cards: Iterable[Card]) -> bool:
-    """Whether the guest has a device of the parent for itself, or may be given one."""
+    """Whether a device of the parent is, or may be, passed through to the guest."""
     return any(isinstance(card, Passed) or card.stands_by for card in cards)
 
 
 def card_of(
     wanted: NetSettings, tap: str, mac: str, function: str | None, behind: Tap | UserNetwork | None = None
 ) -> Card:
-    """What QEMU is given.
+    """The card for QEMU.
 
-    `function`: the PCI address of one, for a path that takes it
-    `behind`: what is behind the card; None: a tap of that name, which QEMU makes
+    `function`: PCI address of a virtual function, for a path that uses it
+    `behind`: back end of the card; None: a tap of that name, which QEMU creates
     """
     path, passed = wanted.path, None
     if path.has_function:

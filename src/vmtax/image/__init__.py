@@ -1,5 +1,5 @@
 """The root image: built once, the same userland on every layer.
 
-It is known by the digest of all its files, and its files are checked before root runs any of them. Building leaves
-nothing but the image.
+It is identified by the digest of all its files, which are checked before root runs any of them. A build leaves nothing
+but the image.
 """

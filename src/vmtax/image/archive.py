@@ -1,7 +1,7 @@
-"""Reads an archive of `image export`: a tar file, compressed with zstd, that begins with the list of its contents.
+"""Read an archive of `image export`: a tar file, compressed with zstd, that begins with the list of its contents.
 
-Every further member must be the next one of that list, with its kind, mode, size and contents. So there is nothing in
-an archive that could be unpacked and was not checked before: no other kind, no path elsewhere, no larger file.
+Each further member must be the next one of that list, with its kind, mode, size and contents. So nothing in an archive
+can be unpacked that was not checked before: no other kind of member, no other path, no larger file.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from vmtax.image.contents import ContentsError, Member
 
 BLOCK = tarfile.BLOCKSIZE
 TYPES = {"d": tarfile.DIRTYPE, "f": tarfile.REGTYPE, "x": tarfile.REGTYPE, "l": tarfile.SYMTYPE}
-# A real archive has a quarter of what it holds.
+# A real archive has a quarter of the size of its contents.
 MOST_GROWTH = 100
-SMALL = 16 * 2**20  # bytes that may be unpacked from however little
+SMALL = 16 * 2**20  # bytes that may be unpacked from an archive of any size
 WRITTEN = "a file that `vmtax image export` wrote"
 
 
 class EndsEarlyError(ContentsError):
-    """Nothing more came."""
+    """The archive ends too early."""
 
 
 class Archive:
-    """An archive whose list was read and is sound; the rest of it comes when it is unpacked."""
+    """An archive whose list was read and is valid; the rest is read when it is unpacked."""
 
     def __init__(self, stream: IO[bytes], size: int) -> None:
         """`size`: bytes of the compressed file."""
@@ -55,7 +55,7 @@ class Archive:
             raise ContentsError(f"would grow to {room}, more than {MOST_GROWTH} times its size")
 
     def unpack(self, directory: Path) -> None:
-        """Everything into that directory, which is ours alone. Raises ContentsError at the first difference."""
+        """Unpack everything into that directory, which only we use. Raises ContentsError at the first difference."""
         _write(directory / contents.NAME, 0o644, iter([self.text]))
         for member in self.contents.members:
             self._check_header(member)
@@ -75,7 +75,7 @@ class Archive:
         header = self._header(member.path)
         if header.name != member.path:
             raise ContentsError(f"{header.name!a}: comes where its list has {member.path}")
-        links = member.kind == "l"  # whose mode has no meaning
+        links = member.kind == "l"  # the mode of a link has no meaning
         if (
             (header.type, header.size) != (TYPES[member.kind], member.size)
             or (header.mode != contents.MODES[member.kind] and not links)
@@ -84,7 +84,7 @@ class Archive:
             raise ContentsError(f"{member.path}: has another kind, mode, size or target than in its list")
 
     def _header(self, wanted: str) -> tarfile.TarInfo:
-        """One header block. No extended header is ever read: its length would be up to who made the archive."""
+        """One header block. Extended headers are never read: their length is chosen by the archive's author."""
         block = self._exactly(BLOCK, wanted)
         try:
             return tarfile.TarInfo.frombuf(block, "ascii", "surrogateescape")
@@ -92,7 +92,7 @@ class Archive:
             raise ContentsError(f"{wanted}: no header of a tar archive where it should be ({error})") from error
 
     def _file(self, member: Member) -> Iterator[bytes]:
-        """Its contents, which are right when the iterator has ended."""
+        """The contents of a file; they are known to be right once the iterator has ended."""
         digest = hashlib.sha256()
         left = member.size
         while left:
@@ -116,9 +116,9 @@ class Archive:
 
 @contextlib.contextmanager
 def opened(source: Path) -> Iterator[Archive]:
-    """The archive in that file; raises BadInput where it is no file or no image is in it.
+    """The archive in that file. Raises BadInput if it is no file, or holds no image.
 
-    So does whatever is done with it: what ContentsError says becomes a BadInput that names the file.
+    A ContentsError in the body of the `with` statement becomes a BadInput that names the file.
     """
     with _file(source) as file, tempfile.TemporaryFile() as words, _zstd(file, words) as process:
         assert process.stdout
@@ -132,7 +132,7 @@ def opened(source: Path) -> Iterator[Archive]:
 
 
 def _file(source: Path) -> IO[bytes]:
-    """Only a regular file: opening a device may act on it, and a pipe is waited for."""
+    """Only a regular file: opening a device may have effects, and opening a pipe may block."""
     try:
         if not stat.S_ISREG(source.stat().st_mode):
             raise BadInput(f"{source}: is no regular file; name {WRITTEN}")
@@ -147,7 +147,7 @@ def _file(source: Path) -> IO[bytes]:
 
 
 def _zstd(file: IO[bytes], words: IO[bytes]) -> subprocess.Popen[bytes]:
-    """What decompresses the open file. It ends by itself where we do: its output is no longer read then."""
+    """A process that decompresses the open file. It ends when we do, because nobody reads its output then."""
     try:
         return subprocess.Popen(["zstd", "-dcq"], stdin=file, stdout=subprocess.PIPE, stderr=words)
     except OSError as error:
@@ -155,7 +155,7 @@ def _zstd(file: IO[bytes], words: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _last_words(process: subprocess.Popen[bytes], words: IO[bytes]) -> str:
-    """Why zstd stopped; empty where it came to the end of the file."""
+    """Why zstd stopped; empty if it reached the end of the file."""
     if process.wait() == 0:
         return ""
     words.seek(0)

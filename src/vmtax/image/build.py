@@ -1,4 +1,4 @@
-"""Builds the root image: mmdebstrap, then the kernel, the initramfs and the erofs file that guests boot."""
+"""Build the root image: run mmdebstrap, then add the kernel, the initramfs and the erofs file that guests boot."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ TOOLS = {
     "zstd": "zstd",
     "tar": "tar",
 }
-# mmdebstrap mounts /proc and more in its tree. In a namespace of their own they go with its last process: nothing is in
-# the way of the guard, which removes the tree of a killed build.
+# mmdebstrap mounts /proc and other file systems in its tree. In a mount namespace of their own, they disappear with its
+# last process, so that the guard can remove the tree of a killed build.
 MMDEBSTRAP = ("unshare", "--mount", "mmdebstrap")
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 WHAT = "building the root image"
-ROOM = 2 * 2**30  # bytes that a build, or a copy with its packed file, takes for a while
+ROOM = 2 * 2**30  # bytes that a build, or a copy with its packed file, needs temporarily
 NO_SPACE = "about 2 GiB are needed; set XDG_CACHE_HOME to a directory on a larger file system"
-FULL = ("No space left", "enough free space")  # what tar and dpkg say of a full file system, and apt of a small one
+# Messages of tar and dpkg on a full file system, and of apt on a small one
+FULL = ("No space left", "enough free space")
 CARRY = "as root: vmtax image build && vmtax image export image.tar.zst; then here: vmtax image import image.tar.zst"
-# Nothing of when and where it was made; the UUID would be random.
+# No trace of when and where it was made; by default, the UUID would be random.
 EROFS = ("--all-root", "-T0", "-x-1", "-U", "6f3c2f9e-7d0b-4b57-9d3e-0c6d1d2b5a41", "--quiet")
 STEP_SECONDS = 1800.0
-# What mmdebstrap says it does -> the share of the whole that is then done, from timed builds.
+# Messages of mmdebstrap -> share of the whole that is done then, from timed builds.
 STAGES = (
     ("running apt-get update", 0.02),
     ("downloading packages", 0.05),
@@ -52,22 +53,22 @@ STAGES = (
 
 
 def ensure(emit: Emit, identity: str | None = None) -> Image:
-    """The image of that identity where it is here, else the current one; built where there is none.
+    """The image of that identity if it is here, else the current one; built if there is none.
 
-    Its files are checked where it is placed on a machine: a damaged one is an error, never silently used.
+    Its files are checked when it is placed on a machine: a damaged one is an error, never silently used.
     """
     return here(identity) or build(emit)
 
 
 def here(identity: str | None = None) -> Image | None:
-    """The image of that identity, else the current one; None where one would have to be built."""
+    """The image of that identity, else the current one; None if one would have to be built."""
     return next((image for image in cache.images() if image.identity == identity), None) or cache.current()
 
 
 def refuse() -> None:
-    """Raises ImageError where no image can be built here, as far as that is known beforehand."""
+    """Raises ImageError if no image can be built here, as far as can be checked beforehand."""
     if os.geteuid() != 0:
-        # In a user namespace mmdebstrap leaves files and processes of other users, which our guard could not remove.
+        # In a user namespace, mmdebstrap leaves files and processes of other users, which our guard could not remove.
         raise ImageError(f"building the root image needs root; {CARRY}")
     need_tools(TOOLS)
     directory = cache.images_directory()
@@ -77,7 +78,7 @@ def refuse() -> None:
 
 
 def build(emit: Emit, *, again: bool = False) -> Image:
-    """Build the image of the present recipe; `again`: also when there is one already."""
+    """Build the image of the present recipe; `again`: even if there is one already."""
     refuse()
     emit(Step(WHAT, "waiting for another build to end" if cache.shelf().is_locked() else "starting", 0.0))
     with cache.shelf().workshop() as (keeper, work):
@@ -93,7 +94,7 @@ def build(emit: Emit, *, again: bool = False) -> Image:
 
 
 def need_tools(tools: Mapping[str, str]) -> None:
-    """Raises ImageError where one of `tools`, command -> Debian package, is not on this host."""
+    """Raises ImageError if one of `tools`, command -> Debian package, is not on this host."""
     missing = [f"{package} (for {tool})" for tool, package in tools.items() if shutil.which(tool) is None]
     if missing:
         packages = " ".join(entry.partition(" ")[0] for entry in missing)
@@ -127,22 +128,24 @@ def _build_in(keeper: LocalMachine, work: Path, emit: Emit) -> Image:
 
 
 def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None:
-    """mmdebstrap to a tar stream, unpacked beside: the same way with root and without."""
+    """mmdebstrap writes a tar stream, which is unpacked next to it: this works in the same way with and without
+    root.
+    """
     argv = [
         *(*MMDEBSTRAP, "--variant=minbase", f"--components={recipe.COMPONENTS}", "--format=tar"),
         f"--include={','.join((recipe.KERNEL, *recipe.PACKAGES))}",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.EXCLUDED),
         *("--aptopt=APT::Install-Recommends false", recipe.SUITE, "-"),
     ]
-    # INITRD=No: Debian's kernel package then makes no initramfs of its own, which would never be booted.
-    # A constant date: the same packages then make the same image, and so the same digest, on any host.
+    # INITRD=No: otherwise Debian's kernel package makes an initramfs of its own, which would never be booted. The
+    # constant date: the same packages then make the same image, and so the same digest, on any host.
     environment = {**keeper.environment(), "INITRD": "No", "TMPDIR": str(work), "SOURCE_DATE_EPOCH": "1"}
     unpack = ["tar", "-x", "-C", str(tree), "--exclude=./dev/*", "--no-same-owner"]
     with (
         subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd="/"
         ) as source,
-        # A file: a full pipe that is not read meanwhile would stop both.
+        # A file, because a full pipe that nobody reads would block both processes.
         (work / "tar.log").open("w+") as log,
         subprocess.Popen(unpack, stdin=source.stdout, stderr=log, env=environment, cwd="/") as sink,
     ):
@@ -163,7 +166,7 @@ def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None
 def why_failed(
     directory: Path, bootstrapped: int, words: Sequence[str], unpacked: int, complaints: Sequence[str]
 ) -> str:
-    """What ended a build in `directory`: the exit code and last lines of mmdebstrap, then those of tar."""
+    """Why a build in `directory` failed: the exit code and last lines of mmdebstrap, then the last lines of tar."""
     if any(sign in line for line in (*words, *complaints) for sign in FULL):
         return f"{directory}: no space left; {NO_SPACE}"
     if bootstrapped != 0:
@@ -172,7 +175,7 @@ def why_failed(
 
 
 def _follow(process: subprocess.Popen[bytes], emit: Emit) -> list[str]:
-    """Turn what mmdebstrap says into progress; its last lines, for a failure."""
+    """Report mmdebstrap's output as progress; returns its last lines, in case it fails."""
     words: list[str] = []
     done = 0.0
     for line in spoken(process):
@@ -183,7 +186,7 @@ def _follow(process: subprocess.Popen[bytes], emit: Emit) -> list[str]:
 
 
 def spoken(process: subprocess.Popen[bytes]) -> Iterator[str]:
-    """The lines that mmdebstrap writes to its stderr, without its progress bars."""
+    """The lines that mmdebstrap writes to stderr, without its progress bars."""
     assert process.stderr
     buffer = b""
     while chunk := os.read(process.stderr.fileno(), 4096):
@@ -203,11 +206,12 @@ def _kernel_release(tree: Path) -> str:
 
 
 def _vmlinux(compressed: bytes) -> bytes:
-    """The ELF kernel inside a bzImage: QEMU enters it directly (PVH), which saves an emulated decompression."""
+    """The ELF kernel inside a bzImage: QEMU starts it directly (PVH), which saves decompression under emulation."""
     start = compressed.find(ZSTD_MAGIC)
     if start < 0:
         raise ImageError("the image's kernel is not compressed with zstd")
-    # Behind the compressed kernel follows more of the bzImage, which zstd calls garbage: only its output counts.
+    # The compressed kernel is followed by other parts of the bzImage, which zstd reports as garbage: only its output
+    # counts.
     done = subprocess.run(["zstd", "-dc"], input=compressed[start:], capture_output=True)
     if not done.stdout.startswith(b"\x7fELF"):
         raise ImageError(f"no ELF kernel inside the image's bzImage: {done.stderr.decode(errors='replace').strip()}")
@@ -215,7 +219,9 @@ def _vmlinux(compressed: bytes) -> bytes:
 
 
 def _add_guest_files(tree: Path, work: Path) -> None:
-    """Scripts into /usr/lib/vmtax; kernel and initramfs into /boot, where a guest finds them to boot the next one."""
+    """Install scripts into /usr/lib/vmtax; kernel and initramfs into /boot, where a guest finds them to boot the next
+    one.
+    """
     target = tree / "usr/lib/vmtax"
     target.mkdir(parents=True)
     for name in recipe.GUEST_FILES:
@@ -228,19 +234,20 @@ def _add_guest_files(tree: Path, work: Path) -> None:
 
 
 def _make_plain(keeper: LocalMachine, work: Path) -> None:
-    """No member that others could write, that gives its owner's rights to who runs it, or that no other build has."""
+    """Remove what makes builds differ, write permission for others, and setuid and setgid bits."""
     for key in (work / "tree/etc/ssh").glob("ssh_host_*"):
-        key.unlink()  # of no use: a guest is given its own
-    # Symbolic links are left alone. "X": where somebody may execute it, everybody may.
+        key.unlink()  # not needed: a guest gets its own keys
+    # Symbolic links are left alone. "X": what one user may execute, everybody may execute.
     keeper.run("chmod", "-R", "a-st,u=rwX,go=rX", *(str(work / name) for name in contents.TOP if name != "root.erofs"))
-    # It cannot hold the image's digest, which is taken of it too: it holds that of everything else in the tree.
+    # The file cannot contain the image's digest, which covers it too: it contains the digest of everything else in the
+    # tree.
     mark = work / contents.TREE / cache.IDENTITY
     mark.write_text(hashlib.sha256(contents.lines(contents.listed(str(work), (contents.TREE,)))).hexdigest())
     mark.chmod(0o644)
 
 
 def _manifest(tree: Path) -> str:
-    """Lines "package version" from dpkg's own database, sorted."""
+    """Lines "package version" from dpkg's database, sorted."""
     entries = []
     for paragraph in (tree / "var/lib/dpkg/status").read_text().split("\n\n"):
         fields = dict(re.findall(r"^(Package|Version|Status): (.+)$", paragraph, re.MULTILINE))

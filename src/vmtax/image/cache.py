@@ -1,4 +1,4 @@
-"""Where images live: XDG_CACHE_HOME/vmtax/images/IDENTITY, complete or not there at all."""
+"""Stored images: XDG_CACHE_HOME/vmtax/images/IDENTITY, each complete or absent."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from vmtax.machine import tree
 from vmtax.machine.local import LocalMachine
 from vmtax.system.paths import cache_home, make_private
 
-INCOMING = ".incoming-"  # begins the name of a directory that is being copied here
-BUILDING, REMOVING = ".building-", ".removing-"  # begin the names of what its maker or remover will not leave so
-IDENTITY = "usr/lib/vmtax/identity"  # in the tree: by it a machine that booted the image knows which
-SHORT = 12  # digits of a digest by which people name an image
+INCOMING = ".incoming-"  # name prefix of a directory that is being copied here
+BUILDING, REMOVING = ".building-", ".removing-"  # name prefixes of directories that are being made or removed
+IDENTITY = "usr/lib/vmtax/identity"  # file in the tree that tells a machine which image it booted
+SHORT = 12  # digits of a digest that identify an image for people
 
 
 class ImageError(CannotDo):
@@ -32,27 +32,27 @@ class Image:
     """One complete image on this host."""
 
     directory: Path
-    digest: str  # sha256 of its contents list: another file in it, another digest
+    digest: str  # sha256 of its contents list; changes with any file in it
     recipe: str  # recipe.key() at build time
     kernel: str  # release of its kernel
-    packages: int  # how many
-    bytes: int  # of all its files
+    packages: int  # number of packages
+    bytes: int  # of all files together
     mark: str  # sha256 of IDENTITY in its tree
     created: float  # when it was built or imported here, seconds since the epoch
 
     @property
     def identity(self) -> str:
-        """What people call it, and its directory: the start of its digest."""
+        """Its name for people and for its directory: the start of its digest."""
         return self.digest[:SHORT]
 
     @property
     def tree(self) -> Path:
-        """The root file system unpacked: what the host layer enters."""
+        """The unpacked root file system, which the host layer enters."""
         return self.directory / "tree"
 
     @property
     def root(self) -> Path:
-        """The same as an erofs image: what a guest boots."""
+        """The same as an erofs image, which guests boot."""
         return self.directory / "root.erofs"
 
     @property
@@ -64,7 +64,7 @@ class Image:
         return self.directory / "initrd"
 
     def manifest(self) -> list[str]:
-        """Lines "package version", sorted. Raises ImageError where it cannot be read."""
+        """Lines "package version", sorted. Raises ImageError if it cannot be read."""
         with _trouble(self):
             return contents.read(str(self.directory / "manifest"), contents.LARGEST_LIST).decode("ascii").splitlines()
 
@@ -75,14 +75,14 @@ def images_directory() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Directories, each complete or not there at all, that are made and removed by one process at a time."""
+    """Directories, each complete or absent, that only one process at a time may make or remove."""
 
     directory: Path
     is_whole: Callable[[Path], bool]  # whether a directory on it is complete
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Held alone: a second build waits for the first and then finds what that made."""
+        """Hold the lock: a second build waits for the first, and then finds its result."""
         try:
             make_private(self.directory)
             lock = (self.directory / ".lock").open("a")
@@ -91,16 +91,18 @@ class Shelf:
             raise ImageError(f"{self.directory}: {error.strerror}; {cure}") from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Nobody else builds while we hold the lock. What else is not whole may be another version's, and in use.
+            # Nobody else builds while we hold the lock. Other incomplete entries may belong to another version, and be
+            # in use.
             for entry in self.unfinished():
                 with contextlib.suppress(ImageError):
                     remove_tree(entry)
             yield
 
     def remove(self, directory: Path) -> None:
-        """Whole or not. Moved first, so that an interrupted removal leaves nothing that looks whole; the next sweeps.
+        """Remove a directory, complete or not. It is renamed first, so that an interrupted removal leaves nothing that
+        looks complete; the next user of the lock deletes the rest.
 
-        Raises ImageError where it cannot be removed.
+        Raises ImageError if it cannot be removed.
         """
         with self.locked():
             work = directory.with_name(f"{REMOVING}{directory.name.removeprefix(REMOVING)}")
@@ -111,9 +113,9 @@ class Shelf:
 
     @contextlib.contextmanager
     def workshop(self) -> Iterator[tuple[LocalMachine, Path]]:
-        """A directory to make something in, alone, and who runs the commands for it.
+        """Under the lock: a machine to run commands on, and an empty directory to make something in.
 
-        At the end, after SIGKILL too, the keeper's guard ends its processes and removes what was not moved away.
+        At the end, even after SIGKILL, the machine's guard ends its processes and removes what was not moved away.
         """
         with self.locked():
             keeper = LocalMachine()
@@ -137,19 +139,19 @@ class Shelf:
         return False
 
     def left(self) -> list[Path]:
-        """What is not whole; nothing while something is being made: it may be that."""
+        """Incomplete directories; none while something is being made, because they may belong to it."""
         return [] if self.is_locked() else self.half_made()
 
     def half_made(self) -> list[Path]:
-        """Directories that are not whole: unfinished, damaged, or of another version of vmtax."""
+        """Incomplete directories: unfinished, damaged, or of another version of vmtax."""
         return [path for path in self.entries() if not self.is_whole(path)]
 
     def unfinished(self) -> list[Path]:
-        """Directories of a build or removal that was killed, or that goes on just now."""
+        """Directories of builds or removals that were killed or are in progress."""
         return [path for path in self.entries() if path.name.startswith((BUILDING, REMOVING))]
 
     def entries(self) -> list[Path]:
-        """Every directory on it, whole or not, but what another host's run copies here, which has its own guard."""
+        """All directories, complete or not, except copies in progress from another host, which has its own guard."""
         try:
             paths = sorted(path for path in self.directory.iterdir() if path.is_dir() and not path.is_symlink())
         except FileNotFoundError:
@@ -162,7 +164,7 @@ class Shelf:
 
 
 def remove_tree(directory: Path) -> None:
-    """However deep it is. Raises ImageError where something cannot be removed."""
+    """Remove a tree of any depth. Raises ImageError if something cannot be removed."""
     with _removing(directory):
         tree.remove(str(directory))
 
@@ -176,7 +178,7 @@ def _removing(directory: Path) -> Iterator[None]:
 
 
 def shelf() -> Shelf:
-    """Where the images are."""
+    """The shelf of the images."""
     return Shelf(images_directory(), _is_whole)
 
 
@@ -187,7 +189,9 @@ def _is_whole(directory: Path) -> bool:
 
 
 def read(directory: Path) -> Image:
-    """The image in `directory`, by its list; raises ImageError where it has none. Its files are not looked at."""
+    """The image in `directory`, according to its list. Raises ImageError if there is none. Its files are not
+    checked.
+    """
     path = directory / contents.NAME
     try:
         text = contents.read(str(path), contents.LARGEST_LIST)
@@ -208,7 +212,7 @@ def read(directory: Path) -> Image:
 
 
 def images() -> list[Image]:
-    """All whole images, newest first."""
+    """All complete images, newest first."""
     found = []
     for path in shelf().entries():
         with contextlib.suppress(ImageError):
@@ -224,7 +228,7 @@ def current() -> Image | None:
 
 
 def find(identity: str) -> Image:
-    """The image whose digest starts so; raises BadInput where there is none or more than one."""
+    """The image whose digest starts with `identity`. Raises BadInput if there is none or more than one."""
     matching = [image for image in images() if identity and image.digest.startswith(identity)]
     if len(matching) != 1:
         have = ", ".join(image.identity for image in images()) or "none"
@@ -233,7 +237,7 @@ def find(identity: str) -> Image:
 
 
 def verify(image: Image) -> None:
-    """Raises ImageError if a file is not as it was built. Call this before running anything in an image."""
+    """Raises ImageError if a file differs from the build. Call this before running anything in an image."""
     with _trouble(image):
         contents.check(str(image.directory), image.digest)
 
@@ -252,17 +256,17 @@ def _trouble(image: Image) -> Iterator[None]:
 
 
 def describe(directory: Path, *, kernel: str, recipe_key: str) -> Image:
-    """Write the contents list of the files in `directory`; last of all, since it is what makes an image whole."""
+    """Write the contents list of the files in `directory`; this comes last, because it makes the image complete."""
     packages = (directory / "manifest").read_bytes().count(b"\n")
     text = contents.Contents(recipe_key, kernel, packages, contents.listed(str(directory))).text()
-    contents.parse(text)  # what could not be imported is not built
+    contents.parse(text)  # do not build an image that could not be imported
     (directory / contents.NAME).write_bytes(text)
     (directory / contents.NAME).chmod(0o644)
     return read(directory)
 
 
 def install(directory: Path) -> Image:
-    """Move a complete image into place in one step; the same one that is there already, and not damaged, stays."""
+    """Move a complete image into place in one step; an undamaged image that is there already stays."""
     image = read(directory)
     target = images_directory() / image.identity
     if _is_whole(target):
@@ -279,5 +283,5 @@ def install(directory: Path) -> Image:
 
 
 def remove(image: Image) -> None:
-    """Raises ImageError where it cannot be."""
+    """Raises ImageError if it cannot be removed."""
     shelf().remove(image.directory)

@@ -22,19 +22,19 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-NAME = "contents"  # of the list, in the image's directory
-STAMP = "checked"  # of the file beside it that says in which state all was read and was right
+NAME = "contents"  # file name of the list in the image's directory
+STAMP = "checked"  # file name of the stamp next to it, which records the state in which everything was checked
 FILES = ("root.erofs", "vmlinux", "initrd", "manifest")
 TREE = "tree"
 TOP = {**dict.fromkeys(FILES, "f"), TREE: "d"}
 MODES = {"d": 0o755, "f": 0o644, "x": 0o755, "l": 0o777}
 
 # A real image has 13,000 members, 1.8 GB and 13 levels; its list has 1.4 MB.
-LARGEST_LIST = 16 * 2**20  # bytes
+LARGEST_LIST = 16 * 2**20  # in bytes
 MOST_MEMBERS = 100_000
-LARGEST = 8 * 2**30  # bytes of all members together
+LARGEST = 8 * 2**30  # of all members together, in bytes
 DEEPEST = 40
-LONGEST_PATH = 200  # characters; with LONGEST_TARGET, what the header of a tar archive takes
+LONGEST_PATH = 200  # characters; together with LONGEST_TARGET, the limits of a tar header
 LONGEST_TARGET = 100
 
 HEAD = re.compile(
@@ -43,12 +43,12 @@ HEAD = re.compile(
 LINE = re.compile(r"([dfxl])\t(0|[1-9]\d{0,11})\t([!-~]*)\t([ -~]+)", re.ASCII)
 SHA256 = re.compile(r"[0-9a-f]{64}")
 CHUNK = 2**20
-# The kernel's clock for files is coarse: a change within the same tick would not show.
+# File timestamps of the kernel are coarse: a change within the same tick would not show.
 SETTLED_SECONDS = 1.0
 
 
 class ContentsError(Exception):
-    """A list that is none, or a directory that holds something else; the text names the member."""
+    """An invalid list, or a directory with different contents; the text names the member."""
 
 
 class Member(NamedTuple):
@@ -74,11 +74,11 @@ class Contents(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of all members together."""
+        """The size of all members together."""
         return sum(member.size for member in self.members)
 
     def digest_of(self, path: str) -> str:
-        """The sha256 of that file; empty where there is none."""
+        """The sha256 of that file; empty if there is none."""
         return next((m.what for m in self.members if m.path == path and m.kind in "fx"), "")
 
 
@@ -87,7 +87,9 @@ def lines(members: Iterable[Member]) -> bytes:
 
 
 def parse(text: bytes) -> Contents:
-    """The list in `text`; raises ContentsError for what no build writes, or what could not be unpacked safely."""
+    """Parse the list. Raises ContentsError for lists that no build writes, and for members that could not be unpacked
+    safely.
+    """
     if len(text) > LARGEST_LIST or text.count(b"\n") > MOST_MEMBERS:
         raise ContentsError(f"{NAME}: larger than the list of any image")
     head = HEAD.match(text)
@@ -107,7 +109,9 @@ def parse(text: bytes) -> Contents:
 
 
 def _check_members(contents: Contents) -> None:
-    """Everything in a directory of the list, in order: so nothing is there twice or reached through a link."""
+    """Checks that each member is in a directory of the list, and the order: so nothing is listed twice or reached
+    through a link.
+    """
     directories = {""}
     last: list[str] = []
     for member in contents.members:
@@ -130,7 +134,7 @@ def _check_members(contents: Contents) -> None:
 
 
 def _reason_against(member: Member, words: list[str]) -> str:
-    """Why this member cannot be in an image, whatever else is in it; or an empty string."""
+    """Why this member cannot be in any image; or an empty string."""
     if any(word in ("", ".", "..") for word in words):
         return "is not a plain path within the image"
     if len(member.path) > LONGEST_PATH or len(words) > DEEPEST:
@@ -147,7 +151,9 @@ def _reason_against(member: Member, words: list[str]) -> str:
 
 
 def listed(directory: str, top: Iterable[str] = tuple(TOP)) -> tuple[Member, ...]:
-    """The members that are in `directory`, their contents read. Raises ContentsError for what no image may have."""
+    """The members in `directory`, with digests of their contents. Raises ContentsError for anything that no image may
+    have.
+    """
     found = [(path, _member(directory, path, status)) for path, status in _walk(directory, top)]
     odd = next((path for path, member in found if member is None), None)
     if odd is not None:
@@ -158,7 +164,7 @@ def listed(directory: str, top: Iterable[str] = tuple(TOP)) -> tuple[Member, ...
 
 
 def _walk(directory: str, top: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Every path of these and below, with its status, in the order of the list. No link is followed."""
+    """Every path among and below these, with its status, in the order of the list. No link is followed."""
     waiting = sorted(top, reverse=True)
     while waiting:
         path = waiting.pop()
@@ -170,7 +176,7 @@ def _walk(directory: str, top: Iterable[str]) -> Iterator[tuple[str, os.stat_res
 
 
 def _member(directory: str, path: str, status: os.stat_result) -> Member | None:
-    """What there is at `path`, without its digest; None for what no image may have."""
+    """The member at `path`, without its digest; None if no image may have such a member."""
     mode, permissions = status.st_mode, stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(mode):
         return Member("l", 0, os.readlink(os.path.join(directory, path)), path)
@@ -181,7 +187,7 @@ def _member(directory: str, path: str, status: os.stat_result) -> Member | None:
 
 
 def _digests(directory: str, members: Iterable[Member]) -> dict[str, str]:
-    """Path -> sha256, of those that are files."""
+    """Path -> sha256, for regular files."""
     paths = [member.path for member in members if member.kind in "fx"]
     with concurrent.futures.ThreadPoolExecutor() as pool:
         return dict(pool.map(lambda path: (path, digest(os.path.join(directory, path))), paths))
@@ -197,7 +203,7 @@ def digest(path: str) -> str:
 
 
 def read(path: str, limit: int) -> bytes:
-    """A small regular file; raises OSError, and ContentsError where it has more than `limit` bytes."""
+    """Contents of a small regular file. Raises OSError, and ContentsError if it has more than `limit` bytes."""
     with open(_open(path), "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -206,7 +212,7 @@ def read(path: str, limit: int) -> bytes:
 
 
 def _open(path: str) -> int:
-    """For reading; a link, a pipe or a device is refused, and none of them waited for."""
+    """Open for reading; a link, a pipe or a device is refused without blocking."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -215,11 +221,11 @@ def _open(path: str) -> int:
 
 
 def check(directory: str, wanted: str) -> None:
-    """Raises ContentsError unless `directory` holds the image whose list has the sha256 `wanted`; OSError too.
+    """Raises ContentsError unless `directory` holds the image whose list has the sha256 `wanted`; also OSError.
 
-    Reading it all takes seconds. So a stamp keeps in which state all of it was right, and it is read again once the
-    state is another: any inode, owner, mode, size or time, or a boot of this machine. Of the times, ctime can be set
-    by no program: a change of the same size shows even where mtime was put back.
+    Reading everything takes seconds. So a stamp stores the state in which everything was right, and it is read again
+    once the state differs: in any inode, owner, mode, size or time, or in the boot of this machine. ctime cannot be set
+    by a program, so a change that keeps the size shows even if mtime was restored.
     """
     began = time.time()
     state, newest = _state(directory, wanted)
@@ -234,7 +240,7 @@ def check(directory: str, wanted: str) -> None:
 
 
 def _compare(directory: str, wanted: str) -> None:
-    """Everything against the list: first what each member is, then what the files hold."""
+    """Compare everything with the list: first the properties of all members, then the contents of files."""
     text = read(os.path.join(directory, NAME), LARGEST_LIST)
     if hashlib.sha256(text).hexdigest() != wanted:
         raise ContentsError(f"{NAME}: damaged (it is the list of another image)")
@@ -254,8 +260,9 @@ def _compare(directory: str, wanted: str) -> None:
 
 
 def _state(directory: str, wanted: str) -> tuple[str, float]:
-    """(digest of everything that changes when a file does, the newest ctime in seconds). Raises ContentsError where
-    somebody else could change one."""
+    """(digest of everything that changes with a file, newest ctime in seconds). Raises ContentsError if somebody else
+    could change a file.
+    """
     boot = ""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -276,7 +283,7 @@ def _state(directory: str, wanted: str) -> tuple[str, float]:
 
 
 def check_owner(path: str, status: os.stat_result) -> None:
-    """Raises ContentsError where somebody else can write what is at `path`."""
+    """Raises ContentsError if somebody else can write to `path`."""
     if status.st_uid not in (0, os.geteuid()):
         raise ContentsError(f"{path}: belongs to user {status.st_uid}, who could change what runs here")
     if status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode):
@@ -284,7 +291,7 @@ def check_owner(path: str, status: os.stat_result) -> None:
 
 
 def _stamped(path: str) -> str:
-    """The state in a stamp of ours; empty where there is none."""
+    """The state in a stamp of ours; empty if there is none."""
     try:
         status = os.lstat(path)
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o600:
@@ -295,7 +302,7 @@ def _stamped(path: str) -> str:
 
 
 def _put_stamp(path: str, state: str) -> None:
-    """Best effort: where none can be written, everything is read each time."""
+    """Best effort: if the stamp cannot be written, everything is read each time."""
     temporary = f"{path}.{os.getpid()}.{time.monotonic_ns()}"
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""The initramfs: a cpio archive (newc) written here, since neither Python nor a kept package does."""
+"""Write the initramfs: a cpio archive (newc), because neither Python nor a package of the image can."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from vmtax.image import recipe
 
 
 def archive(entries: Mapping[str, tuple[int, bytes]]) -> bytes:
-    """A newc archive of path -> (mode with file type, content), all owned by root and dated 1970: same in, same out.
+    """A newc archive of path -> (mode with file type, content), owned by root and dated 1970, so it is reproducible.
 
-    Archives may be joined end to end; the kernel unpacks one after the other. Format: Linux,
+    Archives may be concatenated; the kernel unpacks one after the other. Format: Linux,
     Documentation/driver-api/early-userspace/buffer-format.rst.
     """
     parts = []
@@ -40,7 +40,9 @@ def file(content: bytes, mode: int = 0o644) -> tuple[int, bytes]:
 
 
 def boot_archive(tree: Path, release: str) -> bytes:
-    """What boots the root image under `tree` with its kernel `release`. Not compressed: unpacking would cost more."""
+    """The initramfs for the root image in `tree` with its kernel `release`. Not compressed: decompressing would take
+    longer.
+    """
     entries = {name: directory() for name in ("bin", "dev", "proc", "sys", "new", "lib")}
     entries["bin/busybox"] = file((tree / "usr/bin/busybox").read_bytes(), 0o755)
     entries["init"] = file(recipe.guest_file(recipe.INITRAMFS_INIT), 0o755)
@@ -55,9 +57,9 @@ def boot_archive(tree: Path, release: str) -> bytes:
 
 
 def module_closure(modules: Path, wanted: Sequence[str]) -> list[Path]:
-    """The files of `wanted` modules under `modules` and of all they depend on, in loading order.
+    """The files of the `wanted` modules below `modules` and of all their dependencies, in loading order.
 
-    Modules built into the kernel are left out; raises LookupError for one that is nowhere.
+    Modules built into the kernel are left out. Raises LookupError for one that does not exist.
     """
     built_in = {_module_name(line) for line in (modules / "modules.builtin").read_text().split()}
     needs: dict[str, list[str]] = {}
@@ -72,7 +74,7 @@ def module_closure(modules: Path, wanted: Sequence[str]) -> list[Path]:
             continue
         if name not in paths:
             raise LookupError(f"the kernel in {modules} has no module {name}")
-        # modules.dep lists what must be loaded first last.
+        # modules.dep lists the module that must be loaded first last.
         for path in [*reversed(needs[name]), paths[name]]:
             if path not in ordered:
                 ordered.append(path)

@@ -1,4 +1,4 @@
-"""The kernel pack: compiler and kernel source as one erofs file, a userland that every layer enters alike."""
+"""The kernel pack: compiler and kernel source as one erofs file, a userland that every layer enters in the same way."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from vmtax.workload.build import OBJECTS
 Emit = Callable[[Event], None]
 KIND = Kind(directory="kernel", what="the kernel pack", command="vmtax image kernel", room=4 * 2**30)
 TAKES = "about three minutes, once, and 600 MiB in the cache (4 GiB while it is built)"
-LAYOUT = 1  # of the pack; raised when what is done here makes another one
+LAYOUT = 1  # of the pack; increased when code here changes its contents
 SOURCE, COMPILER = "linux-source", "gcc"
 PACKAGES = (
     *(COMPILER, "libc6-dev", "make", "bc", "bison", "flex", "libelf-dev", "libssl-dev", "openssl", "perl-base"),
     *("python3-minimal", "xz-utils", "cpio", "kmod", SOURCE),
 )
 SCRIPT = "kernel-source"
-# As in the root image, of nothing the time. LZ4 takes a third of the room, and what is read before a build is not
-# decompressed in it.
+# No timestamps, as in the root image. LZ4 saves two thirds of the space, and the files that a build needs are read
+# beforehand, so decompression is not measured.
 EROFS = ("-T1577836800", "-x-1", "-U", "0b9d5c53-3a5e-4d5c-8a66-1b1f6c3f8a10", "-zlz4hc,3")
-# What a build says -> the share of the whole that is then done, from builds that were timed.
+# Messages of a build -> share of the whole that is done then, from timed builds.
 STAGES = (
     ("running apt-get update", 0.01),
     ("downloading packages", 0.03),
@@ -40,7 +40,7 @@ STAGES = (
 
 
 def _key() -> str:
-    """Digest of all that decides what a pack holds, but for the versions that Debian has just now."""
+    """Digest of everything that determines a pack's contents, except Debian's present versions."""
     words = (str(LAYOUT), recipe.SUITE, recipe.COMPONENTS, *PACKAGES, *recipe.EXCLUDED, *EROFS, *OBJECTS)
     return packs.key_of(*words, _script())
 

@@ -1,4 +1,4 @@
-"""Packs: one erofs file each with what only some runs need beside the root image, built once and kept in the cache."""
+"""Packs: erofs files with parts that only some runs need besides the root image, built once and cached."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from vmtax.system.paths import cache_home
 
 Emit = Callable[[Event], None]
 INFO = "pack.json"
-LARGEST_INFO = 10_000  # bytes; 200 are usual
-PLAIN = re.compile(r"[!-~]{1,64}")  # a kernel's release, or the version of a package
+LARGEST_INFO = 10_000  # bytes; usually 200
+PLAIN = re.compile(r"[!-~]{1,64}")  # a kernel release, or the version of a package
 EROFS = "pack.erofs"
-ANY = "any"  # kernel that a pack without modules runs on
+ANY = "any"  # value of `Pack.kernel` for a pack without modules
 TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "mkfs.erofs": "erofs-utils"}
-ARCHIVE = "http://deb.debian.org/debian"  # mmdebstrap's own
+ARCHIVE = "http://deb.debian.org/debian"  # mmdebstrap's default
 REACH = (
     *("/usr/lib/apt/apt-helper", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10"),
     *("-o", "Acquire::https::Timeout=10", "download-file"),
@@ -54,25 +54,25 @@ class Pack:
 
     path: Path  # the erofs file
     kernel: str  # release of the kernel that it is for; ANY: it has no modules
-    version: str  # of what it is about, as Debian has it: "2.3.2-2"
-    key: str  # of what it was made from
+    version: str  # Debian's version of its main package: "2.3.2-2"
+    key: str  # identifies its recipe
     bytes: int  # of the erofs file
     digest: str  # of the erofs file, sha256
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What packs of one kind have in common: where they are kept, and what builds them."""
+    """What packs of one kind have in common: where they are stored, and how they are built."""
 
     directory: str  # in the cache
     what: str  # "the ZFS pack"
-    command: str  # that builds one: "vmtax image zfs"
-    room: int  # bytes that a build takes for a while
-    failures: tuple[tuple[str, str], ...] = ()  # what mmdebstrap says -> what is wrong, and the cure
+    command: str  # builds one: "vmtax image zfs"
+    room: int  # bytes that a build needs temporarily
+    failures: tuple[tuple[str, str], ...] = ()  # message of mmdebstrap -> what is wrong, and what to do
 
     @property
     def building(self) -> str:
-        """What a build says it does."""
+        """Title of the step that builds it."""
         return f"building {self.what}"
 
     @property
@@ -84,11 +84,11 @@ class Kind:
         return cache_home() / self.directory
 
     def shelf(self) -> Shelf:
-        """Where the packs are."""
+        """The shelf of these packs."""
         return Shelf(self.home, _is_whole)
 
     def all(self) -> list[Pack]:
-        """All whole packs, by kernel."""
+        """All complete packs, by kernel."""
         found = []
         for path in self.shelf().entries():
             with contextlib.suppress(ImageError):
@@ -96,9 +96,9 @@ class Kind:
         return sorted(found, key=lambda pack: (pack.kernel, pack.key))
 
     def find(self, key: str, kernel: str) -> Pack | None:
-        """The pack of that key for that kernel, verified; None where there is none.
+        """The pack with that key for that kernel, verified; None if there is none.
 
-        A damaged one raises ImageError: never silently used, nor silently built again in minutes.
+        A damaged one raises ImageError: it is neither silently used, nor silently rebuilt for minutes.
         """
         pack = next((pack for pack in self.all() if pack.key == key and pack.kernel == kernel), None)
         if pack is None:
@@ -117,11 +117,11 @@ class Kind:
         return pack
 
     def remove(self, pack: Pack) -> None:
-        """Raises ImageError where it cannot be."""
+        """Raises ImageError if it cannot be removed."""
         self.shelf().remove(pack.path.parent)
 
     def refuse(self) -> None:
-        """Raises ImageError where none can be built here, as far as that is known beforehand."""
+        """Raises ImageError if none can be built here, as far as can be checked beforehand."""
         if os.geteuid() != 0:
             raise ImageError(f"{self.building} needs root: sudo {self.command}")
         root_image.need_tools(TOOLS)
@@ -130,7 +130,7 @@ class Kind:
             raise ImageError(f"{self.building}: {self.home}: {format_room(free)} free; {self.no_room}")
 
     def refuse_offline(self) -> None:
-        """Raises ImageError where the package archive cannot be reached, which is asked by apt, as a build does."""
+        """Raises ImageError if the package archive cannot be reached; checked with apt, as a build uses it."""
         with tempfile.TemporaryDirectory() as directory:
             argv = (*REACH, f"{ARCHIVE}/dists/{recipe.SUITE}/InRelease", f"{directory}/InRelease")
             try:
@@ -143,7 +143,7 @@ class Kind:
                     timeout=REACH_SECONDS,
                 )
             except FileNotFoundError:
-                return  # not Debian's apt: the build finds out
+                return  # this is not Debian's apt: the build will find out
             except subprocess.TimeoutExpired:
                 raise ImageError(f"{self.building}: no answer; {UNREACHABLE[1]}") from None
         if asked.returncode:
@@ -153,9 +153,10 @@ class Kind:
     def build(
         self, emit: Emit, current: Callable[[], Pack | None], make: Callable[[LocalMachine, Path], Pack], *, again: bool
     ) -> Pack:
-        """What `make` makes in the directory that it is given, kept; what `current` finds is not built again.
+        """Build a pack with `make`, in the directory that it is given, and store it; if `current` finds one, nothing is
+        built.
 
-        `again`: it is.
+        `again`: build even then
         """
         self.refuse()
         emit(Step(self.building, "waiting for another build to end" if self.shelf().is_locked() else "starting", 0.0))
@@ -171,9 +172,9 @@ class Kind:
                 raise ImageError(f"{self.building}: {error}") from error
 
     def _keep(self, pack: Pack) -> Pack:
-        """Moved to its place in one step."""
+        """Move it to its place in one step."""
         made = pack.path.parent
-        # Last of all, since it is what makes a pack whole.
+        # Written last, because it makes a pack complete.
         (made / INFO).write_text(json.dumps({name: value for name, value in asdict(pack).items() if name != "path"}))
         target = self.home / pack.key
         if target.exists():
@@ -189,7 +190,7 @@ class Kind:
         environment: Mapping[str, str],
         report: Callable[[str], None],
     ) -> None:
-        """Runs mmdebstrap; `report` gets each line of its output. Raises ImageError with its last ones."""
+        """Run mmdebstrap; `report` gets each line of its output. Raises ImageError with its last lines."""
         words: list[str] = []
         argv = [*root_image.MMDEBSTRAP, *options]
         with subprocess.Popen(
@@ -215,10 +216,10 @@ class Kind:
         *options: str,
         **environment: str,
     ) -> Path:
-        """A root directory in `work` with these packages of Debian and what they need. Raises ImageError.
+        """A root directory in `work` with these Debian packages and their dependencies. Raises ImageError.
 
-        stages: what mmdebstrap says -> the share of the whole that is then done
-        options, environment: more of mmdebstrap's
+        stages: message of mmdebstrap -> share of the whole that is done then
+        options, environment: additional ones for mmdebstrap
         """
         tree, done = work / "tree", 0.0
 
@@ -240,7 +241,7 @@ class Kind:
         return tree
 
     def failure(self, words: list[str], code: int) -> str:
-        """Why mmdebstrap ended with `code`, from its last lines: one line where the cure is known."""
+        """Why mmdebstrap failed with `code`, from its last lines; a single line if the remedy is known."""
         for pattern, cure in (*self.failures, (FULL, self.no_room), UNREACHABLE):
             if said := next((line for line in words if re.search(pattern, line)), None):
                 return f"{self.building}: {said.removeprefix('E: ')}; {cure}"
@@ -249,14 +250,16 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Userland:
-    """Packs of one kind that any kernel runs: programs with their libraries, made from a recipe of this version."""
+    """Packs of one kind that are independent of the kernel: programs with their libraries, from this version's
+    recipe.
+    """
 
     kind: Kind
-    key: Callable[[], str]  # digest of all that decides what a pack holds, but for the versions that Debian has now
-    make: Callable[[LocalMachine, Path, Emit], Pack]  # in a new directory
+    key: Callable[[], str]  # digest of everything that determines a pack's contents, except Debian's present versions
+    make: Callable[[LocalMachine, Path, Emit], Pack]  # makes a pack in a new directory
 
     def current(self) -> Pack | None:
-        """The pack of the present recipe, verified; None where there is none. A damaged one raises ImageError."""
+        """The pack of the present recipe, verified; None if there is none. A damaged one raises ImageError."""
         return self.kind.find(self.key(), ANY)
 
     def useless(self) -> list[Pack]:
@@ -264,20 +267,20 @@ class Userland:
         return [pack for pack in self.kind.all() if pack.key != self.key()]
 
     def is_there(self) -> bool:
-        """Whether a build is spared. Its file is not looked at."""
+        """Whether there is a pack, so none has to be built. The file is not read."""
         return any(pack.key == self.key() for pack in self.kind.all())
 
     def ensure(self, emit: Emit) -> Pack:
-        """The pack, built where there is none; a damaged one is an error."""
+        """The pack; built if there is none. A damaged one is an error."""
         return self.current() or self.build(emit)
 
     def build(self, emit: Emit, *, again: bool = False) -> Pack:
-        """Build the pack; `again`: also when there is one already."""
+        """Build the pack; `again`: even if there is one already."""
         return self.kind.build(emit, self.current, lambda keeper, work: self.make(keeper, work, emit), again=again)
 
 
 def key_of(*parts: str | bytes) -> str:
-    """The key of a pack that these parts decide, but for the versions that Debian has just now."""
+    """The key of a pack whose contents depend on these parts, apart from Debian's present versions."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part.encode() + b"\0" if isinstance(part, str) else part)
@@ -285,7 +288,7 @@ def key_of(*parts: str | bytes) -> str:
 
 
 def erofs(keeper: LocalMachine, made: Path, tree: Path, *options: str) -> Path:
-    """The pack's file in `made`, a new directory, which holds what is in `tree`."""
+    """Make the pack's file in the new directory `made`, from the contents of `tree`."""
     made.mkdir(mode=0o755)
     argv = ("mkfs.erofs", "--all-root", "--quiet", *options, str(made / EROFS), str(tree))
     keeper.run(*argv, timeout=root_image.STEP_SECONDS)
@@ -293,17 +296,17 @@ def erofs(keeper: LocalMachine, made: Path, tree: Path, *options: str) -> Path:
 
 
 def described(path: Path, *, kernel: str, version: str, key: str) -> Pack:
-    """The pack that an erofs file is."""
+    """The pack for an erofs file."""
     return Pack(path, kernel, version, key, path.stat().st_size, contents.digest(str(path)))
 
 
 def package_version(keeper: LocalMachine, tree: Path, package: str) -> str:
-    """Of a package in a Debian's root directory."""
+    """The version of a package in a Debian root directory."""
     return keeper.run("chroot", str(tree), "dpkg-query", "-W", "-f", "${Version}", package)
 
 
 def read(directory: Path) -> Pack:
-    """The pack in `directory`; raises ImageError where it is not a whole one."""
+    """The pack in `directory`. Raises ImageError if it is incomplete."""
     try:
         info = json.loads(contents.read(str(directory / INFO), LARGEST_INFO))
         pack = TypeAdapter(Pack).validate_python({**info, "path": directory / EROFS})

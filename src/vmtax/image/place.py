@@ -1,4 +1,4 @@
-"""Carries images between hosts: one file out, one file in, and onto the host under test."""
+"""Transport images: export to a file, import from a file, and copy to the host under test."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from vmtax.machine import Machine, Reader
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.system.output_file import replacing
 
-# The list first, then its members in its order; headers of a fixed size, which say nothing that the list does not.
+# The list first, then its members in its order; headers of a fixed size with nothing that is not in the list.
 TAR = (
     *("--format=ustar", "--hard-dereference", "--no-recursion", "--owner=0", "--group=0", "--numeric-owner"),
     *("--mtime=@0", "--verbatim-files-from", "--files-from=-"),
 )
-# Constant text: the far user's home is known to the far shell only.
+# Constant text: only the remote shell knows the remote user's home.
 MAKE_REMOTE_CACHE = (
     "umask 077; d=${XDG_CACHE_HOME:-${HOME:?is not set on that host}/.cache}/vmtax/images; "
     'mkdir -p "$d" && cd "$d" && pwd'
@@ -37,7 +37,7 @@ PACK_SECONDS = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where an image lies on one machine; paths as that machine knows them."""
+    """Where an image is on one machine; paths are the machine's."""
 
     root: str
     kernel: str
@@ -45,7 +45,7 @@ class Placed:
     tree: str | None = None  # unpacked, for the host layer
 
 
-# A machine that booted the image has it before it as a disk, and in it what boots the next guest.
+# A machine that booted the image has it as its first disk, with kernel and initramfs for the next guest in /boot.
 IN_GUEST = Placed(root="/dev/vda", kernel="/boot/vmlinux", initrd="/boot/initrd", tree="/")
 
 
@@ -58,7 +58,7 @@ def export(image: Image, target: Path) -> None:
     keeper = LocalMachine()
     try:
         with replacing(target, before=lambda new: keeper.remove_later(PurePosixPath(new))) as stream:
-            opened = f"/proc/{os.getpid()}/fd/{stream.fileno()}"  # whatever becomes of its name meanwhile
+            opened = f"/proc/{os.getpid()}/fd/{stream.fileno()}"  # independent of what happens to its name meanwhile
             text = contents.read(str(image.directory / contents.NAME), contents.LARGEST_LIST)
             names = "".join(f"{name}\n" for name in (contents.NAME, *(m.path for m in contents.parse(text).members)))
             argv = ("tar", "--zstd", "-cf", opened, "-C", str(image.directory), *TAR)
@@ -73,9 +73,9 @@ def export(image: Image, target: Path) -> None:
 
 
 def import_(source: Path, accept: Callable[[str], None]) -> Image:
-    """Install the image in `source`. `accept` is given its digest before anything is unpacked, and raises to refuse.
+    """Install the image in `source`. `accept` gets its digest before anything is unpacked, and raises to refuse it.
 
-    Raises BadInput where `source` is no image, and ImageError where it cannot be installed.
+    Raises BadInput if `source` is no image, and ImageError if it cannot be installed.
     """
     with archive.opened(source) as opened:
         accept(opened.digest)
@@ -90,13 +90,13 @@ def import_(source: Path, accept: Callable[[str], None]) -> Image:
 
 
 def _check_room(directory: Path, size: int) -> None:
-    """Raises OSError where `size` bytes do not fit, before they fill the disk."""
+    """Raises OSError if `size` bytes do not fit, before the disk is full."""
     if shutil.disk_usage(directory).free < size:
         raise OSError(errno.ENOSPC, f"{format_room(size)} are needed; set XDG_CACHE_HOME", str(directory))
 
 
 def place(machine: Machine, local: LocalMachine, image: Image, emit: Callable[[Event], None]) -> Placed:
-    """The image on `machine`, copied there where it is not yet. Raises ImageError where it is not what was built."""
+    """The image on `machine`, copied there if necessary. Raises ImageError if it differs from the build."""
     if isinstance(machine, LocalMachine):
         placed = Placed(str(image.root), str(image.vmlinux), str(image.initrd), str(image.tree))
     elif _booted(machine, image):
@@ -113,15 +113,17 @@ def place(machine: Machine, local: LocalMachine, image: Image, emit: Callable[[E
 
 
 def check(machine: Machine, image: Image, placed: Placed) -> None:
-    """Raises ImageError unless each file of the image on that machine is what was built: before any of it is run."""
+    """Raises ImageError unless each file of the image on that machine is as it was built; call before running any of
+    it.
+    """
     if isinstance(machine, LocalMachine):
         cache.verify(image)
-    elif placed != IN_GUEST:  # which is read-only, and the system that it runs
+    elif placed != IN_GUEST:  # IN_GUEST is read-only, and the running system
         _check_there(machine, image, PurePosixPath(placed.root).parent)
 
 
 def place_pack(machine: Machine, local: LocalMachine, pack: Pack, emit: Callable[[Event], None]) -> str:
-    """The pack's file on `machine`, copied there where it is not yet. Raises ImageError where it is another."""
+    """The pack's file on `machine`, copied there if necessary. Raises ImageError if it differs."""
     if isinstance(machine, LocalMachine):
         return str(pack.path)
     base = PurePosixPath(machine.run("sh", "-c", MAKE_REMOTE_CACHE).strip()).parent
@@ -148,7 +150,7 @@ def _check_there(machine: Machine, image: Image, directory: PurePosixPath) -> No
 
 
 def find_placed(reader: Reader, image: Image) -> Placed | None:
-    """The image on another host, where an earlier run copied it; None where it is not."""
+    """The image on another host, if an earlier run copied it there; else None."""
     if _booted(reader, image):
         return IN_GUEST
     listing = reader.try_run("sh", "-c", FIND_IMAGE, "sh", image.identity, contents.NAME)
@@ -156,7 +158,7 @@ def find_placed(reader: Reader, image: Image) -> Placed | None:
 
 
 def _booted(reader: Reader, image: Image) -> bool:
-    """Whether the machine runs from that very image."""
+    """Whether the machine has booted this very image."""
     said = reader.try_run("cat", f"/{cache.IDENTITY}").stdout
     return hashlib.sha256(said.encode()).hexdigest() == image.mark
 
@@ -168,7 +170,9 @@ def _placed(directory: PurePosixPath) -> Placed:
 def _copy(
     machine: Machine, local: LocalMachine, image: Image, directory: PurePosixPath, emit: Callable[[Event], None]
 ) -> None:
-    """Through a directory of the run's, so that what is in place is whole; the rename is the last step."""
+    """Copy to a temporary directory of the run first; the last step is a rename, so the destination is always
+    complete.
+    """
     incoming = directory.with_name(f"{cache.INCOMING}{image.identity}-{local.token}")
     machine.remove_later(incoming)
     emit(Step("copying the root image", f"to {machine.path}", 0.0))
@@ -185,7 +189,7 @@ def _copy(
     machine.run("rm", str(incoming / "image"))
     emit(Step("copying the root image", "verifying", 0.9))
     _check_there(machine, image, incoming)
-    # Another run may have been faster: then its copy serves, and ours goes with the undo list.
+    # Another run may have been faster: then its copy is used, and ours is removed with the undo list.
     if not machine.succeeds("mv", "-T", str(incoming), str(directory)):
         _check_there(machine, image, directory)
     emit(Step("copying the root image", "done", 1.0))

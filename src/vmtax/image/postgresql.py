@@ -13,21 +13,21 @@ from vmtax.machine.local import LocalMachine
 
 Emit = Callable[[Event], None]
 KIND = Kind(directory="postgresql", what="the PostgreSQL pack", command="vmtax image postgresql", room=2**30)
-PACK_BYTES = 110 * 2**20  # about; Debian's versions decide
+PACK_BYTES = 110 * 2**20  # approximate; it depends on Debian's versions
 TAKES = f"about a minute, once, and {PACK_BYTES >> 20} MiB in the cache ({format_room(KIND.room)} while it is built)"
-LAYOUT = 1  # of the pack; raised when what is done here makes another one
-SERVER = "postgresql-17"  # of Debian 13; with it come the client, amcheck and pg_checksums
+LAYOUT = 1  # of the pack; increased when code here changes its contents
+SERVER = "postgresql-17"  # Debian 13's; it includes the client, amcheck and pg_checksums
 PACKAGES = (SERVER,)
-# Its package would make a database of its own, 40 MB that nobody uses.
+# Otherwise the package would create a database cluster of 40 MB that nobody uses.
 NO_CLUSTER = (
     '--essential-hook=mkdir -p "$1/etc/postgresql-common"'
     ' && echo "create_main_cluster = false" > "$1/etc/postgresql-common/createcluster.conf"'
 )
-# What compiles queries, of half the size of all: the server runs with jit=off.
+# The JIT compiler for queries, half the size of everything: the server runs with jit=off.
 WITHOUT = ("/usr/lib/*/libLLVM*", "/usr/lib/llvm-*", "/usr/lib/*/libz3*", "/usr/lib/postgresql/*/lib/bitcode/*")
-# As in the other packs, of nothing the time.
+# No timestamps, as in the other packs.
 EROFS = ("-T1577836800", "-x-1", "-U", "5e1f0c8b-2b64-4d0e-9d55-6a1c1f0b7a32", "-zlz4hc,3")
-# What a build says -> the share of the whole that is then done, from builds that were timed.
+# Messages of a build -> share of the whole that is done then, from timed builds.
 STAGES = (
     ("running apt-get update", 0.02),
     ("downloading packages", 0.1),
@@ -39,7 +39,7 @@ STAGES = (
 
 
 def _key() -> str:
-    """Digest of all that decides what a pack holds, but for the version that Debian has just now."""
+    """Digest of everything that determines a pack's contents, except Debian's present version."""
     words = (str(LAYOUT), recipe.SUITE, recipe.COMPONENTS, *PACKAGES, NO_CLUSTER, *recipe.EXCLUDED, *WITHOUT, *EROFS)
     return packs.key_of(*words)
 

@@ -1,4 +1,4 @@
-"""What the root image is made of. A change here makes a new image."""
+"""The recipe of the root image; a change here makes a new image."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from vmtax.workload import WORKLOADS
 
 SUITE = "trixie"  # Debian 13
 COMPONENTS = "main"
-KERNEL = "linux-image-amd64"  # the generic kernel: it has every bus, file system and network card as a module
+KERNEL = "linux-image-amd64"  # the generic kernel: it has modules for every bus, file system and network card
 PACKAGES = (
-    # the guest's user space
+    # the guest's userland
     "busybox-static",
     "iproute2",
     "kmod",
     "openssh-server",
-    "python3-minimal",  # the guard of a guest that carries nested guests
+    "python3-minimal",  # for the guard of a guest that carries nested guests
     "procps",
     *sorted({package for kind in WORKLOADS.values() for package in kind.packages}),
-    # nesting
+    # for nesting
     "e2fsprogs",
     "qemu-system-x86",
     "qemu-utils",
-    # a hypervisor host: `vmtax lab`
+    # for a hypervisor host: `vmtax lab`
     "bubblewrap",
     "btrfs-progs",
-    "fdisk",  # sfdisk
+    "fdisk",  # for sfdisk
     "lvm2",
     "mdadm",
     "udev",
@@ -34,12 +34,12 @@ PACKAGES = (
     "zstd",
 )
 EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
-# What the initramfs loads, in this order, dependencies added; crc32c is asked for by libcrc32c through the crypto
-# interface, which modules.dep does not know.
+# Modules that the initramfs loads, in this order and with dependencies; libcrc32c requests crc32c through the crypto
+# interface, which modules.dep does not show.
 BOOT_MODULES = ("virtio_blk", "crc32c_generic", "erofs", "overlay", "virtio_net")
-GUEST_FILES = ("init", "lab", "poweroff")  # into /usr/lib/vmtax
+GUEST_FILES = ("init", "lab", "poweroff")  # installed into /usr/lib/vmtax
 INITRAMFS_INIT = "initramfs-init"
-LAYOUT = 4  # of the image directory; raised when what build.py makes changes
+LAYOUT = 4  # of the image directory; increased when build.py's result changes
 
 
 def guest_file(name: str) -> bytes:

@@ -1,6 +1,6 @@
 """The ZFS pack: kernel module and tools as one erofs file, which a guest lays over its root image.
 
-Debian has ZFS as source only. It is built once for exactly the image's kernel, in minutes, and kept.
+Debian has ZFS only as source. It is built once, in minutes, for exactly the image's kernel, and stored.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from vmtax.image.packs import Kind, Pack
 from vmtax.machine.local import LocalMachine
 
 Emit = Callable[[Event], None]
-LAYOUT = 1  # of the pack; raised when what is done here makes another one
-COMPONENTS = "main,contrib"  # ZFS's licence keeps it out of main
+LAYOUT = 1  # of the pack; increased when code here changes its contents
+COMPONENTS = "main,contrib"  # because of its licence, ZFS is not in main
 MODULE, USER_SPACE = "zfs-dkms", "zfsutils-linux"
 MODULE_SCRIPT = "zfs-module"
-# Nobody boots the tree that the module is built in: its kernel comes along only because the headers depend on it.
+# Nobody boots the tree in which the module is built: it contains the kernel only because the headers depend on it.
 EXCLUDED = (*recipe.EXCLUDED, "/usr/lib/modules/*/kernel/*", "/boot/*")
-# dkms would build for every kernel it finds while it is being installed, without a word.
+# Otherwise dkms silently builds for every kernel it finds while it is being installed.
 NO_AUTOINSTALL = 'mkdir -p "$1/etc/dkms" && : > "$1/etc/dkms/no-autoinstall"'
-# Of the tools: no services, no manuals, nothing for programs that the image has not; nor those that take pools and
-# streams apart, which alone need a library of 4 MB.
+# Files of the tools that are left out: services, manuals, files for programs that the image does not have, and the
+# tools that analyse pools and streams, which alone need a library of 4 MB.
 LEFT_OUT = re.compile(
     r"(etc/(cron\.d|default|init\.d|sudoers\.d)|usr/lib/(modules-load\.d|os-probes|systemd)"
     r"|usr/sbin/(zdb|zhack|zstream|zstreamdump)|usr/share/(bash-completion|doc|lintian|man))(/|$)"
 )
-# What is said -> the share of the whole that is then done, and what is said again and again: how it begins, from which
-# share to which, and how often. All from builds that were timed.
+# STAGES: messages of a build -> share of the whole that is done then. REPEATED: messages that occur many times: their
+# prefix, the share before and after all of them, and their number. All from timed builds.
 STAGES = (
     ("running apt-get update", 0.01),
     ("downloading packages", 0.02),
@@ -63,7 +63,9 @@ KIND = Kind(
 
 
 def kernel_version(image: Image) -> str:
-    """Version of the kernel's package, such as 6.12.43-1; several have the same release. From the image's manifest."""
+    """Version of the kernel's package, such as 6.12.43-1; several versions have the same release. From the image's
+    manifest.
+    """
     for line in image.manifest():
         package, _, version = line.partition(" ")
         if package == f"linux-image-{image.kernel}":
@@ -72,7 +74,9 @@ def kernel_version(image: Image) -> str:
 
 
 def key(image: Image) -> str:
-    """Digest of all that decides what a pack for this image holds: a pack with the same key need not be built again."""
+    """Digest of everything that determines the contents of a pack for this image: with the same key, it need not be
+    rebuilt.
+    """
     digest = hashlib.sha256()
     for word in (str(LAYOUT), recipe.SUITE, COMPONENTS, MODULE, USER_SPACE, *EXCLUDED, LEFT_OUT.pattern):
         digest.update(word.encode() + b"\0")
@@ -86,26 +90,26 @@ def _module_script() -> bytes:
 
 
 def current(image: Image) -> Pack | None:
-    """The pack for exactly this image's kernel, verified; None where there is none. A damaged one raises ImageError."""
+    """The pack for exactly this image's kernel, verified; None if there is none. A damaged one raises ImageError."""
     return KIND.find(key(image), image.kernel)
 
 
 def useless(images: Iterable[Image]) -> list[Pack]:
-    """The packs that are for none of `images`."""
+    """The packs for none of `images`."""
     usable = set()
     for image in images:
-        with contextlib.suppress(ImageError):  # one without a manifest has no pack
+        with contextlib.suppress(ImageError):  # an image without a manifest has no pack
             usable.add(key(image))
     return [pack for pack in KIND.all() if pack.key not in usable]
 
 
 def ensure(image: Image, emit: Emit) -> Pack:
-    """The pack for this image, built where there is none; a damaged one is an error."""
+    """The pack for this image; built if there is none. A damaged one is an error."""
     return current(image) or build(image, emit)
 
 
 def build(image: Image, emit: Emit, *, again: bool = False) -> Pack:
-    """Build the pack for this image; `again`: also when there is one already."""
+    """Build the pack for this image; `again`: even if there is one already."""
     return KIND.build(
         emit, lambda: current(image), lambda keeper, work: _build_in(keeper, work, image, emit), again=again
     )
@@ -119,7 +123,7 @@ def _build_in(keeper: LocalMachine, work: Path, image: Image, emit: Emit) -> Pac
     _collect_module(keeper, tree, image, layer)
     _collect_tools(keeper, tree, image, layer)
     for directory, _, _ in os.walk(layer):
-        Path(directory).chmod(0o755)  # a guest's directory has the mode that it has in the uppermost layer
+        Path(directory).chmod(0o755)  # in a guest, a directory has the mode that it has in the topmost layer
     emit(Step(KIND.building, "erofs file system", 0.99))
     version = packs.package_version(keeper, tree, MODULE)
     file = packs.erofs(keeper, made, layer, "-T0")
@@ -128,7 +132,7 @@ def _build_in(keeper: LocalMachine, work: Path, image: Image, emit: Emit) -> Pac
 
 
 def _build_module(keeper: LocalMachine, work: Path, tree: Path, image: Image, emit: Emit) -> None:
-    """A Debian with compiler, headers and the tools in `tree`, and the module built in it."""
+    """Install Debian with compiler, headers and tools in `tree`, and build the module in it."""
     script = work / MODULE_SCRIPT
     script.write_bytes(_module_script())
     script.chmod(0o755)
@@ -154,7 +158,7 @@ def _build_module(keeper: LocalMachine, work: Path, tree: Path, image: Image, em
 
 
 def share_after(line: str, done: float) -> float:
-    """The share of a build that is done after this line of it, where `done` was before."""
+    """The share of a build that is done after this line of output; `done`: the share before it."""
     for start, share in STAGES:
         if start in line:
             return max(done, share)
@@ -165,7 +169,9 @@ def share_after(line: str, done: float) -> float:
 
 
 def _collect_module(keeper: LocalMachine, tree: Path, image: Image, layer: Path) -> None:
-    """The modules, not compressed since a guest would take longer, and depmod's files for them and the image's own."""
+    """Copy the modules, uncompressed because a guest would take longer, and depmod's files for them and the image's
+    own.
+    """
     modules = Path("usr/lib/modules") / image.kernel
     original = image.tree / modules
     shutil.rmtree(tree / modules)
@@ -179,7 +185,7 @@ def _collect_module(keeper: LocalMachine, tree: Path, image: Image, layer: Path)
         target.write_bytes(initramfs.uncompressed(module))
     keeper.run("chroot", str(tree), "depmod", image.kernel)
     shutil.copytree(tree / modules / "updates", layer / modules / "updates")
-    # Their text forms are for people, and 2 MB; modprobe reads the others.
+    # modprobe reads the binary forms; the text forms are for people, and take 2 MB.
     for path in (tree / modules).glob("modules.*.bin"):
         old = original / path.name
         if not old.exists() or old.read_bytes() != path.read_bytes():
@@ -187,7 +193,7 @@ def _collect_module(keeper: LocalMachine, tree: Path, image: Image, layer: Path)
 
 
 def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) -> None:
-    """The files of the tools, and the libraries that they need and the image has not."""
+    """Copy the tools' files, and the libraries that they need and the image does not have."""
     listed = keeper.run("chroot", str(tree), "dpkg-query", "-L", USER_SPACE).splitlines()
     programs = []
     for name in wanted_files(listed):
@@ -196,7 +202,7 @@ def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) 
             continue
         start = _start(path)
         if start.startswith(b"#!") and b"python" in start:
-            continue  # the image has Python's smallest part only
+            continue  # a Python program: the image has only a minimal Python
         if os.path.lexists(path):
             _copy(path, layer / name)
         if start.startswith(b"\x7fELF"):
@@ -209,7 +215,7 @@ def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) 
 
 
 def _start(path: Path) -> bytes:
-    """A file's first bytes, which show its kind; none of what is no regular file."""
+    """A file's first bytes, which show its kind; b"" if it is no regular file."""
     if path.is_symlink() or not path.is_file():
         return b""
     with path.open("rb") as file:
@@ -217,7 +223,7 @@ def _start(path: Path) -> bytes:
 
 
 def wanted_files(listed: Iterable[str]) -> list[str]:
-    """What of a package's files a pack holds, relative to the root; the package lists absolute paths."""
+    """Those of a package's files that a pack contains, relative to the root; the package lists absolute paths."""
     names = (line.removeprefix("/") for line in listed)
     return [name for name in names if name.startswith(("etc/", "usr/")) and not LEFT_OUT.match(name)]
 

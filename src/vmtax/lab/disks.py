@@ -1,4 +1,4 @@
-"""The disks of a lab: new, copied from a saved state, or found whole. A start that is killed leaves none half made."""
+"""The disks of a lab: new ones, or copies from a saved state. A start that is killed leaves no incomplete disks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from vmtax.lab.names import RECORD, labs_directory
 from vmtax.lab.spec import Size, disk_bytes, disk_files
 from vmtax.machine.local import LocalMachine
 
-MAKING = "making"  # in a lab that has not been up yet: the token of the start that makes it
+MAKING = "making"  # in a lab that was never up: the token of the start that creates it
 GOING_BACK = "going-back"  # in a lab whose disks are being replaced by its saved ones
-# Constant text. Not what a later start has made, nor what was up once.
+# Removes neither a lab that a later start has created, nor one that was ever up. Constant text.
 FORGET_NEW = ("sh", "-c", '! grep -qF "$1" "$2/making" 2> /dev/null || rm -rf "$2"', "sh")
 
 
 def make_disks(local: LocalMachine, one: Lab, size: Size, saved: Path | None) -> None:
-    """Sparse files for a new lab; copies where it begins from a saved state.
+    """Make sparse files for a new lab; copy them if it begins from a saved state.
 
-    A new one has no record, and is removed with all that `local` set up, until `keep` is called.
+    A new lab has no record: it is removed, with everything that `local` set up, unless `keep` is called.
     """
     if one.exists and saved is None:
         _check_whole(one)
@@ -47,7 +47,7 @@ def make_disks(local: LocalMachine, one: Lab, size: Size, saved: Path | None) ->
 
 
 def keep(one: Lab, record: Record) -> None:
-    """It was up: from now on it is a lab, with this record."""
+    """Call once it was up: it now is a lab with this record, which remains."""
     write(one.directory / RECORD, record)
     (one.directory / MAKING).unlink(missing_ok=True)
 
@@ -62,7 +62,7 @@ def _check_whole(one: Lab) -> None:
 
 
 def _replace(one: Lab, new: Path) -> None:
-    """Disk by disk, so it is marked as long as it lasts."""
+    """Replace the disks one by one; a marker file exists meanwhile."""
     marker = one.directory / GOING_BACK
     marker.touch()
     for made in new.iterdir():

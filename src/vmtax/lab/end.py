@@ -1,4 +1,4 @@
-"""What becomes of a lab that is up: an orderly end, a power cut, a saved state."""
+"""End a lab in order, cut its power, remove it, or save its state."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from vmtax.system.paths import private
 SHUTDOWN_SECONDS = 60.0
 TIDY_SECONDS = 30.0  # for the guard to undo networks and files
 SAVE_SECONDS = 300.0
-# Of what is replaced and what replaces it: the first is needed only where the second did not come. Constant text.
+# $1: what is replaced, $2: its replacement. Delete the first if the second exists, otherwise move it there. Constant
+# text.
 KEEP_ONE = ("sh", "-c", 'test -e "$1" || exit 0; if test -e "$2"; then rm -rf "$1"; else mv "$1" "$2"; fi', "sh")
-SET_CLOCK = ("date", "-u", "-s")  # and "@" with seconds since the epoch
-# Lets a lab go on whose saving was killed: QMP takes one command a line, each answered. Until a migration is really
-# cancelled, "cont" is refused. Constant text.
+SET_CLOCK = ("date", "-u", "-s")  # followed by "@" and seconds since the epoch
+# Resumes a lab if saving it was killed: QMP takes one command per line, and answers each. "cont" is refused until a
+# migration has really been cancelled. Constant text.
 GO_ON = (
     *(PYTHON, *ISOLATED),
     "import socket, sys, time\n"
@@ -57,13 +58,14 @@ GO_ON = (
 
 
 def stop(one: Lab) -> None:
-    """Shut it down in order, its disks kept.
+    """Shut it down in order; its disks are kept.
 
-    Raises LabError where it is off, where it cannot be asked, which leaves it as it is, and where it had to be cut.
+    Raises LabError if it is off, if it cannot be asked to shut down, in which case it is left as it is, and if its
+    power had to be cut.
     """
     with held(one):
         up = one.running()
-        go_on(one, up)  # one that stands still would not hear us
+        go_on(one, up)  # a paused lab would not receive the order
         local = LocalMachine()
         try:
             _ask_to_end(local, one, up)
@@ -80,11 +82,11 @@ def stop(one: Lab) -> None:
 
 
 def _ask_to_end(local: LocalMachine, one: Lab, up: Up) -> None:
-    """The order to shut down; the line may break under it, for the lab ends."""
+    """Order it to shut down; the connection may break while it does."""
     try:
         machine = reach(local, one, guarded=False)
     except MachineError as error:
-        if gone(up, 1.0):  # it ended by itself just then
+        if gone(up, 1.0):  # it had just ended by itself
             return
         said = f"lab {one.name} cannot be asked to shut down, and is left as it is"
         raise LabError(f"{said}: {error}; vmtax lab cut {one.name} cuts its power") from error
@@ -94,7 +96,7 @@ def _ask_to_end(local: LocalMachine, one: Lab, up: Up) -> None:
 
 
 def cut(one: Lab) -> None:
-    """A power cut: what was not durable is lost. Raises LabError where it is off."""
+    """Cut its power: data that was not durable is lost. Raises LabError if it is off."""
     with held(one):
         up = one.running()
         _kill(up)
@@ -102,13 +104,13 @@ def cut(one: Lab) -> None:
 
 
 def remove(one: Lab) -> None:
-    """Its disks, its saved state and every record; it must be off."""
+    """Remove its disks, its saved state and all records; it must be off."""
     with held(one):
         one.must_exist()
         if one.up() is not None:
             raise LabError(f"lab {one.name} is up: vmtax lab stop {one.name}")
         check_unused(one)
-        # The guard does it, so that an interrupted removal is no half one.
+        # The guard removes them, so that an interrupted removal is completed.
         local = LocalMachine()
         try:
             gone = labs_directory() / f".removing-{local.token}"
@@ -121,7 +123,9 @@ def remove(one: Lab) -> None:
 
 
 def save(one: Lab, emit: Callable[[Event], None]) -> int:
-    """Keep memory, devices and disks as they are now, then go on; the bytes it takes. Replaces what was saved."""
+    """Save memory, devices and disks as they are now, then resume; returns the bytes used. Replaces an earlier saved
+    state.
+    """
     with held(one):
         up, record = one.running(), one.record()
         if record.size.nvme:
@@ -146,7 +150,7 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
             going_on.undo()
             with contextlib.suppress(MachineError):
                 machine = reach(local, one, guarded=False)
-                machine.run(*SET_CLOCK, f"@{time.time():.3f}")  # it stood still meanwhile
+                machine.run(*SET_CLOCK, f"@{time.time():.3f}")  # its clock stood still meanwhile
                 machine.close()
             if one.saved.exists():
                 one.saved.rename(old)
@@ -161,8 +165,8 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
 
 
 def _migrate(qmp: Qmp, descriptor: int) -> None:
-    """Into an open file of ours: QEMU is another user, who may open none there."""
-    qmp.execute("migrate-set-parameters", max_bandwidth=2**40)  # bytes a second: as fast as the disk
+    """Write the state to an open file of ours: QEMU runs as another user, who may not open files there."""
+    qmp.execute("migrate-set-parameters", max_bandwidth=2**40)  # bytes per second: as fast as the disk
     qmp.execute("migrate", uri=f"file:{qmp.hand_over(descriptor)}")
     deadline = time.monotonic() + SAVE_SECONDS
     while (state := qmp.execute("query-migrate"))["status"] != "completed":
@@ -188,7 +192,9 @@ def gone(up: Up, seconds: float) -> bool:
 
 
 def _wait_for_guard(one: Lab, up: Up) -> None:
-    """Until it has undone everything; the record that it is up goes last. Another does it where that one was killed."""
+    """Wait until the guard has undone everything; the record that it is up goes last. If the guard was killed, another
+    one undoes it.
+    """
     local = LocalMachine()
     local.check_guard()
     local.close()

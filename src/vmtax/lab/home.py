@@ -1,4 +1,4 @@
-"""Where labs are kept: XDG_DATA_HOME/vmtax/labs/NAME holds disks and records, and whether one is up."""
+"""The directories of labs: XDG_DATA_HOME/vmtax/labs/NAME holds disks, records, and whether the lab is up."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class LabError(CannotDo):
 
 
 class NoSuchLab(BadInput):
-    """A name that no lab has, or that none can have."""
+    """No lab has that name, or none can have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """What a lab runs on; a saved state needs exactly the same."""
+    """The software of a lab; a saved state needs exactly the same."""
 
     qemu: str  # version
     image: str  # identity
     kernel: str  # release
-    zfs: str | None  # version; None: none was built when it was started
+    zfs: str | None  # version; None: none had been built when it was started
     accelerator: Literal["kvm", "tcg"]
-    zfs_build: str | None = None  # digest of its file: each build is another; None: no ZFS, or an older record
+    zfs_build: str | None = None  # digest of its file, which differs for each build; None: no ZFS, or an older record
 
     def differences(self, other: Software) -> list[str]:
         """Words for each part that differs: "QEMU 10.0.2, not 10.0.1"."""
@@ -63,31 +63,31 @@ class Software:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What stays when a lab is off."""
+    """What is stored of a lab while it is off."""
 
     size: Size
-    software: Software  # of its last start
+    software: Software  # in its last start
 
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """A lab that is up. Removed by its guard when its QEMU ends, however it ends."""
+    """The record of a lab that is up. Its guard removes it when its QEMU ends, however it ends."""
 
-    token: str  # marks its QEMU
+    token: str  # marks the processes of its QEMU
     pid: int
-    port: int  # of its ssh, on 127.0.0.1
+    port: int  # of its sshd, on 127.0.0.1
     key: str
     known_hosts: str
     qmp: str  # socket
     started: float  # seconds since the epoch
-    ready_seconds: float  # from when it was asked for, Python being loaded, to the first answered command
-    settled_seconds: float  # until its devices, ZFS included, and what its disks hold were there too
+    ready_seconds: float  # from the request, after Python was loaded, to the first answered command
+    settled_seconds: float  # until its devices, including ZFS, and the contents of its disks were ready, too
     accelerator_reason: str
-    peer_namespace: str | None  # None: user networking plays the peer
+    peer_namespace: str | None  # None: user networking provides the peer
     warnings: list[str] = field(default_factory=list)
     restored: bool = False  # from a saved state, not booted
-    kernel_arguments: tuple[str, ...] = ()  # that it was booted with, beside those that every lab has
-    logs_writes: bool = False  # all writes to its spare disks
+    kernel_arguments: tuple[str, ...] = ()  # of this boot, in addition to those that every lab has
+    logs_writes: bool = False  # whether all writes to its spare disks are logged
     link: str = ""  # the lab whose network it shares; "": it has its own
 
 
@@ -112,25 +112,27 @@ class Lab:
 
     @property
     def logs_again(self) -> Path:
-        """There while it is rebooted and has logged all writes to its spare disks: then it is to do so again."""
+        """A file that exists while it is being rebooted and had logged the writes to its spare disks, so that it will
+        again.
+        """
         return self.directory / "logs-writes"
 
     @property
     def log(self) -> Path:
-        """What its QEMU said on standard error in its last start."""
+        """Standard error of its QEMU in its last start."""
         return self.directory / LOG
 
     def last_words(self) -> str:
-        """The last line of that; empty where it said nothing."""
+        """The last line of that file; empty if there is none."""
         try:
             lines = self.log.read_text(errors="replace").strip().splitlines()
         except OSError:
             return ""
-        lines = [line for line in lines if "terminating on signal" not in line]  # that was us
+        lines = [line for line in lines if "terminating on signal" not in line]  # caused by us
         return lines[-1] if lines else ""
 
     def why_ended(self) -> str:
-        """What its kernel or its QEMU said of its end; empty where they said nothing."""
+        """The last message of its kernel or QEMU; empty if there is none."""
         with contextlib.suppress(OSError):
             if panic := PANIC.search((self.directory / CONSOLE).read_text(errors="replace")):
                 return f"its kernel said: {panic[0].strip()}"
@@ -138,7 +140,7 @@ class Lab:
         return f"its QEMU said: {words}" if words else ""
 
     def why_off(self) -> str:
-        """How a lab that should be up is to be explained."""
+        """An explanation for a lab that should be up."""
         words = self.why_ended()
         return f"lab {self.name} is off" + (f", {words}" if words else "")
 
@@ -151,30 +153,30 @@ class Lab:
         return (self.saved / RECORD).is_file()
 
     def must_exist(self) -> None:
-        """Raises NoSuchLab where there is none; one whose record is damaged is there."""
+        """Raises NoSuchLab if it does not exist; a lab with a damaged record exists."""
         if not self.exists:
             self.record()
 
     def record(self) -> Record:
-        """Raises NoSuchLab where there is none, LabError where it is damaged."""
+        """Raises NoSuchLab if there is none, LabError if it is damaged."""
         return read_record(self.directory, self.name)
 
     def up(self) -> Up | None:
-        """None where it is off; raises LabError where its record is damaged."""
+        """Its record; None if it is off. Raises LabError if the record is damaged."""
         try:
             from pydantic import TypeAdapter
 
             up = TypeAdapter(Up).validate_python(json.loads(self.up_file.read_text()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:  # what pydantic says is a ValueError
+        except (OSError, ValueError) as error:  # pydantic's errors are ValueErrors
             first = str(error).partition("\n")[0]
             cure = f"end its QEMU (pgrep -f vmtax-lab-{self.name}), whose guard then removes the file"
             raise LabError(f"{self.up_file}: damaged ({first}); {cure}") from error
         return up if is_marked(up.pid, up.token) else None
 
     def running(self) -> Up:
-        """As `up`; raises LabError where it is off, NoSuchLab where it does not exist."""
+        """Like `up`; raises LabError if it is off, NoSuchLab if it does not exist."""
         self.record()
         up = self.up()
         if up is None:
@@ -187,7 +189,7 @@ class Lab:
 
 
 def lab(name: str = "") -> Lab:
-    """The lab of that name, there or not; raises NoSuchLab where no lab can be called so."""
+    """The lab of that name, whether it exists or not. Raises NoSuchLab if no lab can have that name."""
     name = name or DEFAULT_NAME
     if not names.LAB.fullmatch(name):
         raise NoSuchLab(f"{name!r} cannot be a lab's name: up to 20 of a-z, 0-9 and -, a letter or digit first")
@@ -195,7 +197,7 @@ def lab(name: str = "") -> Lab:
 
 
 def labs() -> list[Lab]:
-    """All that there are, by name. Raises LabError where they may not be read."""
+    """All existing labs, by name. Raises LabError if they may not be read."""
     try:
         return [Lab(name) for name in lab_names()]
     except OSError as error:
@@ -203,8 +205,8 @@ def labs() -> list[Lab]:
 
 
 def read_record(directory: Path, name: str) -> Record:
-    """Of a lab, or of a saved state."""
-    from pydantic import TypeAdapter  # here, because the shell's completion asks for names only
+    """The record of a lab, or of a saved state."""
+    from pydantic import TypeAdapter  # imported here, because shell completion needs only names
 
     path = directory / RECORD
     try:
@@ -232,11 +234,11 @@ def write(path: Path, record: Any) -> None:
 
 @contextlib.contextmanager
 def held(one: Lab, *, shared: bool = False) -> Iterator[None]:
-    """Nobody else starts, ends or saves it meanwhile; raises LabError where somebody does just now.
+    """Locks the lab: nobody else can start, end or save it meanwhile. Raises LabError if somebody is doing so.
 
-    `shared`: it is only read; others may do so too.
+    `shared`: only for reading, which others may do at the same time
     """
-    path = labs_directory() / f".{one.name}.lock"  # beside the directory, which may vanish under it
+    path = labs_directory() / f".{one.name}.lock"  # beside its directory, which may be removed meanwhile
     with _locked(one, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
         try:
             yield
@@ -246,7 +248,7 @@ def held(one: Lab, *, shared: bool = False) -> Iterator[None]:
 
 
 def _locked(one: Lab, path: Path, how: int) -> IO[str]:
-    """That file, as it is there now: whoever held it before us may have removed it."""
+    """The lock file under its present name: an earlier holder may have removed it."""
     while True:
         try:
             make_private(path.parent)
@@ -265,7 +267,7 @@ def _locked(one: Lab, path: Path, how: int) -> IO[str]:
 
 
 def trouble(error: OSError, where: Path) -> LabError:
-    """What the system refused, at `where` unless the error says it, and what helps against that."""
+    """What the system refused, at `where` unless the error names a path, and what helps."""
     path = Path(os.fsdecode(error.filename or where))
     here = path.is_relative_to(labs_directory()) or labs_directory().is_relative_to(path)
     cures = {errno.ENOSPC: "make room there", errno.EDQUOT: "make room there"}
@@ -276,7 +278,7 @@ def trouble(error: OSError, where: Path) -> LabError:
 
 
 def check_unused(one: Lab) -> None:
-    """Raises LabError where a process holds a disk of a lab that should be off: QEMU locks the files it has open."""
+    """Raises LabError if a process holds a disk of a lab that should be off: QEMU locks its open files."""
     locked = {line.split()[5] for line in Path("/proc/locks").read_text().splitlines() if "->" not in line}
     for disk in one.directory.glob("*.raw"):
         status = disk.stat()
@@ -285,7 +287,9 @@ def check_unused(one: Lab) -> None:
 
 
 def copy_disk(local: LocalMachine, source: Path, target: Path) -> None:
-    """Holes stay holes; where the file system can, blocks are shared. Raises LabError, such as on a full disk."""
+    """Copy with holes; blocks are shared if the file system supports it. Raises LabError, for example on a full
+    disk.
+    """
     done = local.try_run("cp", "--sparse=always", "--reflink=auto", str(source), str(target), timeout=COPY_SECONDS)
     if not done.ok:
         words = done.stderr.strip() or f"{source}: not copied within {COPY_SECONDS:.0f} s"

@@ -1,4 +1,4 @@
-"""Memory that labs are promised. QEMU takes it as its guest touches it, so what is free now is not all to be had."""
+"""Reserve memory for labs: QEMU takes it only as its guest touches it, so not all that is free now is available."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from vmtax.machine.processes import marked
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import fields, kibibytes
 
-QEMU_BYTES = 384 * 2**20  # beside the lab's memory: QEMU itself and its translated code
-PROMISE = ".memory-"  # and the token of a lab's start: a file that holds what it may take, in bytes
+QEMU_BYTES = 384 * 2**20  # besides the lab's memory: QEMU itself and its translated code
+PROMISE = ".memory-"  # name prefix, followed by the token of a lab's start: a file with the bytes it may take
 
 
 def promise_memory(local: LocalMachine, size: Size) -> None:
-    """Until what `local` set up is undone, others count with it. Raises LabError where there is too little."""
+    """Reserve memory until everything that `local` set up is undone. Raises LabError if there is too little."""
     takes = size.memory_bytes + QEMU_BYTES
     with _alone():
         available, others = available_memory(local), promised()
@@ -37,17 +37,17 @@ def promise_memory(local: LocalMachine, size: Size) -> None:
 
 
 def promised() -> int:
-    """Bytes that labs which are up, or being started, may yet take."""
+    """Bytes that labs which are up, or being started, may still take."""
     total = 0
     for path in labs_directory().glob(f"{PROMISE}*"):
-        with contextlib.suppress(OSError, ValueError):  # it ended just now
+        with contextlib.suppress(OSError, ValueError):  # it has just ended
             takes = int(path.read_text())
             total += max(0, takes - _resident(path.name.removeprefix(PROMISE)))
     return total
 
 
 def _resident(token: str) -> int:
-    """Bytes that the processes of a start hold already."""
+    """Bytes that the processes of one start use already."""
     total = 0
     for pid in marked(token):
         with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ def _resident(token: str) -> int:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """One start at a time looks and promises, for it takes milliseconds."""
+    """Only one start at a time may check and reserve; this takes milliseconds."""
     descriptor = os.open(labs_directory(), os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

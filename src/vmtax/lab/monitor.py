@@ -1,4 +1,4 @@
-"""What the QEMU of a lab says of it, over its socket: whether the lab stands still, and why."""
+"""Ask the QEMU of a lab, over its socket, whether the lab is paused, and why."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.lab.home import Lab, LabError, Up
 
 QMP_SECONDS = 10.0
-ASK_SECONDS = 3.0  # QEMU talks to one at a time, and to who saves the lab for seconds
-AGAIN_SECONDS = 1.0  # after going on, within which a write that had failed has failed again
+ASK_SECONDS = 3.0  # QEMU serves one connection at a time; saving the lab holds it for seconds
+AGAIN_SECONDS = 1.0  # after resuming; a write that failed fails again within this time
 
 
 @contextlib.contextmanager
 def monitor(up: Up, patience: float = QMP_SECONDS) -> Iterator[Qmp]:
-    """A connection to its QEMU; raises QmpError if it does not answer."""
+    """A connection to its QEMU. Raises QmpError if it does not answer."""
     socket = Socket(up.qmp, 0.0)
     try:
         yield Qmp(socket, patience)
@@ -25,7 +25,7 @@ def monitor(up: Up, patience: float = QMP_SECONDS) -> Iterator[Qmp]:
 
 
 def why_still(one: Lab, up: Up) -> str:
-    """Why it stands still, and the cure: what follows its name. Empty if it runs, or if QEMU gives no reason."""
+    """Why it is paused, and what to do, as the rest of a sentence. Empty if it runs, or if QEMU gives no reason."""
     with contextlib.suppress(QmpError), monitor(up, ASK_SECONDS) as qmp:
         return _why_still(one, qmp)
     return ""
@@ -44,9 +44,9 @@ def _why_still(one: Lab, qmp: Qmp) -> str:
 
 
 def go_on(one: Lab, up: Up) -> bool:
-    """Let a lab go on that QEMU paused, as it does on a full disk of this machine; whether it had stood still.
+    """Resume a lab that QEMU paused, as it does on a full disk of this machine; returns whether it was paused.
 
-    Raises LabError where it stands still again at once.
+    Raises LabError if it pauses again at once.
     """
     with contextlib.suppress(QmpError), monitor(up) as qmp:
         if qmp.execute("query-status")["running"]:

@@ -1,4 +1,4 @@
-"""The names of the labs that there are; light, for the shell's completion."""
+"""Names of the existing labs; imports little, for shell completion."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 from vmtax.core import names
 from vmtax.system.paths import data_home
 
-RECORD = "lab.json"  # what makes a directory a lab, or a saved state
+RECORD = "lab.json"  # marks a directory as a lab, or a saved state
 
 
 def labs_directory() -> Path:
-    """Where the labs of this user are. Raises NoPlace."""
+    """The directory of this user's labs. Raises NoPlace."""
     return data_home() / "labs"
 
 
 def lab_names() -> list[str]:
-    """Sorted; none where there is no directory yet. Raises NoPlace, and OSError where they may not be read."""
+    """Sorted; empty if there is no directory yet. Raises NoPlace, and OSError if it may not be read."""
     try:
         found = [path.name for path in labs_directory().iterdir() if (path / RECORD).exists()]
     except FileNotFoundError:
         found = []
-    # What has another name is being made, or removed.
+    # Other names belong to directories that are being created or removed.
     return sorted(name for name in found if names.LAB.fullmatch(name))

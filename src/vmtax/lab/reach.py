@@ -1,4 +1,4 @@
-"""A lab that is up, as an ordinary machine."""
+"""Connect to a lab that is up, which then is an ordinary machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vmtax.machine.ssh import Route, SshMachine, connect_host
 
 
 def route(one: Lab) -> Route:
-    """How ssh reaches it; raises LabError where it is off."""
+    """How ssh reaches it. Raises LabError if it is off."""
     return _route(one.running())
 
 
@@ -22,14 +22,14 @@ def _route(up: Up) -> Route:
 
 
 def reach(local: LocalMachine, one: Lab, path: str = "host", *, guarded: bool = True) -> SshMachine:
-    """Log in; `guarded`: with a guard there, as everything needs that sets something up."""
+    """Log in; `guarded`: with a guard there, which is necessary to set anything up."""
     machine = connect_host(local, route(one), path=path, guarded=guarded)
     machine.why_gone = lambda: why_gone(one)
     return machine
 
 
 def why_gone(one: Lab) -> str:
-    """Why a lab that was reached no longer answers: it stands still, or is off; empty where neither."""
+    """Why a lab that was reached no longer answers: it is paused, or off; empty if neither."""
     try:
         up = one.up()
         still = why_still(one, up) if up else ""

@@ -1,4 +1,4 @@
-"""A lab that is booted anew with other kernel arguments; its disks stay, and with them the images in its caches."""
+"""Reboot a lab with other kernel arguments; its disks stay, including cached images."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from vmtax.lab.start import Wish, start
 from vmtax.machine import MachineLost
 from vmtax.machine.reader import SshReader
 
-ENDING_SECONDS = 20.0  # of a lab that was asked to shut down
+ENDING_SECONDS = 20.0  # for a lab that was asked to shut down
 
 
 def reboot(one: Lab, arguments: Sequence[str], emit: Callable[[Event], None]) -> Up:
-    """Shut it down if it is up, and start it with these arguments beside its own. Raises as `start` does.
+    """Shut it down if it is up, and start it with these arguments in addition to its own. Raises as `start` does.
 
-    Where it is killed on the way, the lab is off or up, and the next call does the rest: whether the lab logs its
-    writes is kept beside its disks until it has started.
+    If it is killed midway, the lab is off or up, and the next call completes it: whether the lab logs its writes is
+    stored beside its disks until it has started.
     """
     one.must_exist()
     up = one.up()
@@ -38,7 +38,7 @@ def reboot(one: Lab, arguments: Sequence[str], emit: Callable[[Event], None]) ->
 
 
 def is_off(one: Lab) -> bool:
-    """Whether it is off, or shuts down just now, as where a reboot was killed: then it is off on return."""
+    """Whether it is off. If it is just shutting down, as after a reboot that was killed, waits until it is off."""
     up = one.up()
     if up is None:
         return True

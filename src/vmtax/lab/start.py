@@ -1,4 +1,4 @@
-"""Starts a lab, from its disks or from a saved state, and leaves it to its guard."""
+"""Start a lab, from its disks or from a saved state, and leave it to its guard."""
 
 from __future__ import annotations
 
@@ -56,29 +56,29 @@ WHAT = "starting the lab"
 PATIENCE = Patience(ready=180.0)
 SETTLE_SECONDS = 90.0
 ATTEMPTS = 2
-# Not what a later start of the lab has written. Constant text.
+# Removes a record of the lab unless a later start has written it. Constant text.
 FORGET = ("sh", "-c", '! grep -qF "$1" "$2" 2> /dev/null || rm "$2"', "sh")
-# A saved lab stood still meanwhile, maybe under another name. One command: it is what the start waits for.
+# A saved lab stood still meanwhile, perhaps under another name. A single command, because the start waits for it.
 COME_TO = ("sh", "-c", 'date -u -s "$1" && hostname "$2"', "sh")
-# The image gives every lab the same address: constant text, the lab's own stays an argument.
+# The image gives every lab the same address. Constant text, the lab's own address is an argument.
 OWN_ADDRESS = ("sh", "-c", 'ip address flush dev eth1 scope global && ip address add "$1" dev eth1', "sh")
-LOG = "/run/vmtax/lab.log"  # of how a lab's devices settle, in the lab
+LOG = "/run/vmtax/lab.log"  # in the lab: messages of its devices' initialization
 TUN = "/dev/net/tun"
 SETTLED = ("sh", "-c", "until test -e /run/vmtax/settled; do sleep 0.1; done")
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the command line asks for; None: as the lab is, or as usual."""
+    """What the command line asks for; None: unchanged, or the default."""
 
     vcpus: int | None = None
     memory_bytes: int | None = None
     spares: int | None = None
     spare_bytes: int | None = None
     nvme: bool | None = None
-    kernel_arguments: tuple[str, ...] = ()  # of this start alone, beside those that every lab has
-    log_writes: bool = False  # in this start alone: those to its spare disks
-    link: str = ""  # a lab that is up, whose network it is to share in this start
+    kernel_arguments: tuple[str, ...] = ()  # for this start only, in addition to those that every lab has
+    log_writes: bool = False  # for this start only: writes to its spare disks
+    link: str = ""  # a lab that is up, whose network is shared in this start
 
     def on(self, size: Size) -> Size:
         wanted = {field.name: getattr(self, field.name) for field in fields(size) if hasattr(self, field.name)}
@@ -94,13 +94,13 @@ class _Start:
     emit: Emit
     size: Size
     image: Image
-    base: GuestSpec  # what boots it, and what of: kernel, image
+    base: GuestSpec  # its hypervisor, kernel and image
     accelerator: Accelerator
     credentials: Credentials
     saved: Path | None
     pack: Pack | None
     began: float  # monotonic clock
-    arguments: tuple[str, ...] = ()  # of its kernel, beside those that every lab has
+    arguments: tuple[str, ...] = ()  # kernel arguments in addition to those that every lab has
     logs_writes: bool = False
     link: str = ""
     segment: Segment | None = None
@@ -117,11 +117,11 @@ class _Start:
 
 
 def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
-    """Bring up a lab, a new one where there is none; one that QEMU paused goes on.
+    """Bring up a lab; if it does not exist, it is created, and if QEMU has paused it, it is resumed.
 
-    `source`: from the saved state of that lab, disks included.
+    `source`: start from the saved state of that lab, including its disks
 
-    Raises LabError, and what image, QEMU and machines raise. What was set up is undone where it does not come up.
+    Raises LabError, and exceptions of image, QEMU and machines. If it does not come up, the set-up is undone.
     """
     began = time.monotonic()
     with contextlib.ExitStack() as locks:
@@ -144,10 +144,12 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
         check_unused(one)
         local = LocalMachine()
         if os.geteuid() == 0:
-            local.scratch_parent = PurePosixPath("/run")  # old files in /tmp are swept away, and a lab may live long
+            # Old files in /tmp are deleted periodically, and a lab may live long
+            local.scratch_parent = PurePosixPath("/run")
         with contextlib.ExitStack() as stack:
             stack.callback(local.close)
-            local.undo_later(*FORGET, local.token, str(one.up_file))  # first, so undone last: `lab stop` waits for it
+            # First, so it is undone last: `lab stop` waits for it
+            local.undo_later(*FORGET, local.token, str(one.up_file))
             try:
                 promise_memory(local, size)
                 state = _prepared(one, local, emit, size, source, record, began)
@@ -163,7 +165,7 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
 
 
 def _size(one: Lab, wish: Wish, record: Record | None, source: Lab | None) -> Size:
-    """As large as it is to be; raises LabError where that cannot be had with the disks or the memory that are there."""
+    """The size that it will have. Raises LabError if it does not fit the existing disks or memory."""
     size = wish.on(record.size if record else Size())
     if source and wish.kernel_arguments:
         raise LabError(f"a saved lab has booted already: leave out --kernel-arguments with --from {source.name}")
@@ -230,7 +232,7 @@ def _prepared(
 
 
 def _start(state: _Start) -> Up:
-    """Tried twice: emulated SVM makes QEMU abort now and then; the record says so."""
+    """Start it, with two attempts: emulated SVM sometimes makes QEMU abort; the record says so."""
     _make_peer(state)
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -238,7 +240,7 @@ def _start(state: _Start) -> Up:
             write(state.lab.up_file, up)
             keep(state.lab, Record(state.size, state.software))
             return up
-        except (BootFailed, MachineLost, CommandFailed) as failure:  # the last, too, where QEMU is gone
+        except (BootFailed, MachineLost, CommandFailed) as failure:  # CommandFailed: QEMU may be gone
             words = str(failure) if state.lab.last_words() in str(failure) else f"{failure}\n{state.lab.last_words()}"
             if attempt == ATTEMPTS:
                 raise LabError(words) from failure
@@ -247,7 +249,9 @@ def _start(state: _Start) -> Up:
 
 
 def _make_peer(state: _Start) -> None:
-    """A network namespace outside; where we may not make one, as root in many a container, QEMU plays it."""
+    """Make a network namespace for the peer; if that is not allowed, as for root in many containers, QEMU provides the
+    peer.
+    """
     local = state.local
     if state.link:
         there = _linked(state.lab, state.link)
@@ -271,7 +275,7 @@ def _make_peer(state: _Start) -> None:
 
 
 def _linked(one: Lab, name: str) -> Up:
-    """The lab whose network another is to share. Raises LabError where it has none."""
+    """The lab whose network will be shared. Raises LabError if that lab has none."""
     if name == one.name:
         raise LabError(f"--link {name}: is the lab itself; name another")
     there = lab(name).running()
@@ -300,7 +304,7 @@ def _attempt(state: _Start, number: int) -> Up:
     spec = _spec(state, local.scratch / f"lab-{number}")
     assert spec.lasting is not None
     for log in (Path(disk.log) for disk in spec.disks if disk.log):
-        local.remove_later(PurePosixPath(log))  # with the lab's end: what comes after it is not in it
+        local.remove_later(PurePosixPath(log))  # removed when the lab ends; nothing written later is in it
         log.write_bytes(b"")
     emit(Step(WHAT, "from its saved state" if spec.incoming else "booting"))
     started = time.time()
@@ -338,14 +342,16 @@ def _attempt(state: _Start, number: int) -> Up:
 
 
 def _attach(state: _Start, spec: GuestSpec) -> None:
-    """Its taps to the peer's network."""
+    """Connect its taps to the peer's network."""
     for card in spec.cards:
         if state.segment is not None and isinstance(card, Nic) and isinstance(card.behind, Tap):
             state.segment.attach(card.behind.interface)
 
 
 def _settle(state: _Start, machine: Machine) -> None:
-    """A lab whose disks keep it busy for too long is left up: only there can they be repaired."""
+    """Wait until it is ready. If its disks keep it busy for too long, it stays up, because they can only be repaired
+    there.
+    """
     if not machine.try_run(*SETTLED, timeout=SETTLE_SECONDS).ok:
         last = machine.try_run("tail", "-n", "1", LOG).stdout.strip() or "nothing"
         state.warnings.append(

@@ -1,4 +1,4 @@
-"""The logs of all writes to the spare disks of a lab: a prefix of one is what that disk has after a power cut."""
+"""Logs of all writes to the spare disks of a lab: a prefix of a log describes that disk after a power cut."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vmtax.lab.spec import disk_files, write_log
 class SpareLog:
     """A spare disk of a lab that is up."""
 
-    serial: str  # by which the lab knows the disk
-    disk: Path  # on the machine that runs the lab, as are all files here
+    serial: str  # serial number of the disk in the lab
+    disk: Path  # on the machine that runs the lab, like all files here
     log: Path
     size: int  # bytes of the disk
 
 
 def spare_logs(one: Lab) -> list[SpareLog]:
-    """Of all its spare disks; none where it is off, or was started without logs. Raises LabError."""
+    """All its spare disks; empty if it is off, or was started without logs. Raises LabError."""
     up = one.up()
     if up is None or not up.logs_writes:
         return []

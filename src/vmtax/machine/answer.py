@@ -1,4 +1,4 @@
-"""What a machine printed, where a number or a JSON object must stand: a guest or a far host may print anything."""
+"""Parse numbers and JSON objects that a machine printed: a guest or a remote host may print anything instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from vmtax.core.machines import MachineError
 
-SHOWN = 80  # characters of what came instead
+SHOWN = 80  # characters of the unexpected output
 
 
 class _Named(Protocol):
@@ -16,18 +16,18 @@ class _Named(Protocol):
 
 
 def number_of(machine: _Named, what: str, text: str, *, most: float = 2.0**63) -> float:
-    """The number from 0 to below `most` that `text` is. Raises MachineError, which names the machine and `what`."""
+    """`text` as a number from 0 to below `most`. Raises MachineError, which names the machine and `what`."""
     try:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not 0 <= number < most:  # nor NaN
+    if not 0 <= number < most:  # also excludes NaN
         raise MachineError(f"{machine.path}: {what}: a number from 0 to {most:g} must stand there, not {_shown(text)}")
     return number
 
 
 def rows_of(machine: _Named, what: str, text: str, *keys: str) -> list[dict[str, Any]]:
-    """The list of objects in the JSON `text` under these keys, each in the one before. Raises as `number_of`."""
+    """The list of objects in the JSON `text` under these nested keys. Raises as `number_of`."""
     try:
         value = json.loads(text)
         for key in keys:

@@ -1,30 +1,28 @@
-"""The guard: undoes what was set up on a machine, whatever becomes of vmtax.
+"""The guard: undoes what was set up on a machine, whatever happens to vmtax.
 
 This file, with processes.py and tree.py put into it, runs by itself on the machine (`python3 -I -S -c SOURCE DIRECTORY
 SILENCE`: isolated from the directory and the environment that it is started in), so it imports the standard library
-only. It reads one JSON object a line, of which the first names the run, and answers each with one, what it does not
-understand with an error:
+only. It reads one JSON object per line, the first of which identifies the run, and answers each with one, or an error:
 
-    {"token": TOKEN, "nonce": WORD}   whose guard it is; {"hello": WORD} tells its answer from a login's banner
-    {"add": ID, "argv": [...]}    remember how to undo ID: run argv; "lasting": true where a reboot does not
+    {"token": TOKEN, "nonce": WORD}   the run; {"hello": WORD} distinguishes the answer from a login's banner
+    {"add": ID, "argv": [...]}    remember how to undo ID: run argv; "lasting": true if ID survives a reboot
     {"add": ID, "remove": PATH}   remember how to undo ID: remove that file or directory
     {"undo": ID}                  undo ID now and forget it
-    {"ping": true}                we are still there
-    {"outlive": PID}              from now on it is the end of that process, not of the input, that ends it all;
-                                  "logs": [PATH, ...] are emptied whenever they take more than 64 MiB
+    {"ping": true}                vmtax is still there
+    {"outlive": PID}              from now on the end of that process, not of the input, ends everything;
+                                  "logs": [PATH, ...] are emptied when they take more than 64 MiB
 
-While it undoes, a line {"busy": true} says every five seconds that it is there.
+While it undoes something, it prints a line {"busy": true} every five seconds.
 Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end of its input, on SIGTERM or SIGHUP, or
-after SILENCE seconds without a line (0: for ever), it ends every process that carries VMTAX_RUN=TOKEN in its
-environment, undoes the list in reverse, and removes the file. At its start it does the same for every list whose guard
-is dead (the file is locked as long as its guard lives), but where that was to outlive a process that is still there.
-After a reboot it removes files and what was said to be lasting (a volume, a partition): what other commands undo ended
-with the kernel that knew it, and a setting that we would put back, or a network card that we would take down, may be
-somebody's by now.
-What cannot be undone, for whatever reason, or is not reached in the two minutes that a start has for others' lists,
-stays in the file, keeps nothing else from being undone, is tried again at the next start, and is reported: in the
-second line of the first answer, {"recovered": COUNT, "left": [TEXT, ...], "last": ID}, and in the last line,
-{"left": [TEXT, ...]}. An undo of something that was never made must succeed: it is listed before it is made.
+after SILENCE seconds without a line (0: never), it ends every process that has VMTAX_RUN=TOKEN in its environment,
+undoes the list in reverse, and removes the file. When it starts, it does the same for every list whose guard is dead (a
+guard keeps its list locked), unless that guard was to outlive a process that still runs. After a reboot, it removes
+files and undoes what is marked as lasting (a volume, a partition): the effects of other entries ended with the kernel,
+and a setting that we would restore, or a network card that we would take down, may by now be somebody else's.
+What cannot be undone, or is not reached in the two minutes that a start allows for others' lists, stays in the file,
+does not prevent other entries from being undone, is tried again at the next start, and is reported: in the second line
+of the first answer, {"recovered": COUNT, "left": [TEXT, ...], "last": ID}, and in the last line, {"left": [TEXT, ...]}.
+Undoing something that was never made must succeed, because it is listed before it is made.
 """
 
 from __future__ import annotations
@@ -45,17 +43,17 @@ from vmtax.machine.processes import command, end_processes, is_marked, start_of,
 from vmtax.machine.tree import DIRECTORY, FOR_EVER, remove_within
 
 BUSY_SECONDS = 5.0  # between two lines that say that we are still undoing
-UNDO_SECONDS = 60.0  # for a command that undoes something
-RECOVERY_SECONDS = 120.0  # for the lists of dead guards, all together: somebody waits for us to serve
-LEAST_SECONDS = 1.0  # with less than that left, nothing more is begun
+UNDO_SECONDS = 60.0  # for one command that undoes something
+RECOVERY_SECONDS = 120.0  # for all lists of dead guards together, because vmtax waits for us meanwhile
+LEAST_SECONDS = 1.0  # with less time left, no further undo is begun
 NOT_REACHED = f"not reached in {RECOVERY_SECONDS:.0f} s, tried again at the next start"
-MOST_LINE = 2**20  # bytes of one line of the input
+MOST_LINE = 2**20  # bytes of one input line
 MOST_LIST = 2**26  # bytes of a list that are read
-MOST_TOLD = 200  # of what could not be undone; the list has it all
+MOST_TOLD = 200  # lines that report what could not be undone; the list keeps everything
 
 
 def undo(entry: dict[str, object], seconds: float = FOR_EVER) -> str:
-    """Undo one entry; the reason where that failed, else an empty string."""
+    """Undo one entry; returns the reason if that failed, else an empty string."""
     try:
         if "remove" in entry:
             return remove_within(str(entry["remove"]), seconds)
@@ -63,16 +61,16 @@ def undo(entry: dict[str, object], seconds: float = FOR_EVER) -> str:
         if not isinstance(argv, list) or not argv:
             return "no command"
         return command([str(word) for word in argv], min(UNDO_SECONDS, seconds))
-    except Exception as error:  # whatever it is: the others are still worth undoing
+    except Exception as error:  # of any kind: the other entries are still worth undoing
         return str(error) or type(error).__name__
 
 
 def undo_all(
     token: str, entries: dict[int, dict[str, object]], descriptor: int, deadline: float = FOR_EVER
 ) -> list[str]:
-    """Undo every entry, striking off each that worked; one line for each that did not.
+    """Undo every entry, removing those that succeed from the list; returns one line for each that failed.
 
-    An entry may take half of the time to the deadline: one that hangs does not keep us from those that do not.
+    An entry may take half of the time until the deadline, so that one that hangs does not block the others.
     """
     end_processes(token, deadline)
     left = []
@@ -89,7 +87,7 @@ def undo_all(
 
 
 class Busy:
-    """Tells every few seconds, in a thread, that we are there, as long as something is undone."""
+    """A thread that prints every few seconds that we are alive while something is undone."""
 
     def __init__(self, seconds: float = BUSY_SECONDS) -> None:
         self.seconds = seconds
@@ -101,7 +99,7 @@ class Busy:
             try:
                 os.write(1, b'{"busy": true}\n')
             except OSError:
-                return  # no reader is left
+                return  # nobody reads any more
 
     def __enter__(self) -> None:
         self.thread.start()
@@ -112,7 +110,7 @@ class Busy:
 
 
 def parsed(line: str | bytes) -> dict[str, object]:
-    """The object of a line; empty where it is none."""
+    """The JSON object of a line; empty if there is none."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -121,7 +119,7 @@ def parsed(line: str | bytes) -> dict[str, object]:
 
 
 def read_list(text: str) -> dict[int, dict[str, object]]:
-    """The entries of a list that were not undone. A half-written last line counts for nothing: it was not answered."""
+    """The entries of a list that were not undone. An incomplete last line is ignored: it was never acknowledged."""
     entries: dict[int, dict[str, object]] = {}
     for line in text.split("\n"):
         record = parsed(line)
@@ -133,7 +131,7 @@ def read_list(text: str) -> dict[int, dict[str, object]]:
 
 
 def boot_id() -> str:
-    """Of this boot of the machine; empty if the kernel does not report it."""
+    """Identifies this boot of the machine; empty if the kernel does not report it."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -142,7 +140,7 @@ def boot_id() -> str:
 
 
 def due(text: str) -> dict[int, dict[str, object]]:
-    """What is to be undone of a dead guard's list."""
+    """The entries of a dead guard's list that must be undone."""
     entries = read_list(text)
     boot = parsed(text.partition("\n")[0]).get("boot")
     if not boot or boot == boot_id():
@@ -151,17 +149,17 @@ def due(text: str) -> dict[int, dict[str, object]]:
 
 
 def is_outlived(text: str, token: str) -> bool:
-    """Whether the list of a guard belongs to a process that was to outlive us, and still runs."""
+    """Whether the list of a dead guard belongs to a process that outlives its guard and still runs."""
     pid = started = None
     for line in text.split("\n"):
         record = parsed(line)
         if isinstance(number := record.get("outlive"), int):
-            pid, started = number, record.get("started")  # the second is not in older lists
+            pid, started = number, record.get("started")  # older lists have no start time
     return pid is not None and is_marked(pid, token) and started in (None, start_of(pid))
 
 
 def open_lists(path: str) -> int:
-    """The directory of the lists, open. Raises OSError where somebody else could put a list there, or it is none."""
+    """The directory of the lists, opened. Raises OSError if it is none, or if somebody else could put a list there."""
     descriptor = os.open(path, DIRECTORY)
     status = os.fstat(descriptor)
     wrong = ""
@@ -176,10 +174,10 @@ def open_lists(path: str) -> int:
 
 
 def lock(name: str, directory: int, flags: int = 0) -> int | None:
-    """A list, open and locked; None where another guard has it, or where it may be somebody else's work.
+    """A list, opened and locked; None if another guard has it, or if somebody else may have written it.
 
-    That is so where others can write it, and where it is no regular file or has a second name. One without any was
-    removed by its own guard just now.
+    Somebody else may have if others can write it, if it is no regular file, or if it has a second name. A list without
+    a name has just been removed by its own guard.
     """
     flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -202,7 +200,7 @@ def lock(name: str, directory: int, flags: int = 0) -> int | None:
 
 
 def why_unsafe(name: str, directory: int) -> str:
-    """Why no guard undoes a list of ours; empty where its guard lives, or where it is no list of ours."""
+    """Why no guard undoes a list of ours; empty if its guard lives, or if it is no list of ours."""
     try:
         status = os.lstat(name, dir_fd=directory)
     except OSError:
@@ -215,13 +213,15 @@ def why_unsafe(name: str, directory: int) -> str:
 
 
 def text_of(descriptor: int) -> str:
-    """A list that is open."""
+    """The text of an open list."""
     size = min(os.fstat(descriptor).st_size, MOST_LIST)
     return os.pread(descriptor, size, 0).decode(errors="replace")
 
 
 def own_list(name: str, directory: int) -> int | None:
-    """Our own list, locked. A starting guard that takes it for a dead one's may remove it: then make it anew."""
+    """Our own list, locked. A guard that is starting may take it for a dead one's and remove it: then create it
+    again.
+    """
     for _ in range(100):
         descriptor = lock(name, directory, os.O_CREAT)
         if descriptor is not None:
@@ -231,7 +231,7 @@ def own_list(name: str, directory: int) -> int | None:
 
 
 def recover(directory: int) -> tuple[int, list[str]]:
-    """Undo the lists of dead guards; how many there were, and what could not be undone, in time too."""
+    """Undo the lists of dead guards; returns how many there were, and what could not be undone, or not in time."""
     deadline = time.monotonic() + RECOVERY_SECONDS
     count = 0
     left: list[str] = []
@@ -244,12 +244,12 @@ def recover(directory: int) -> tuple[int, list[str]]:
         try:
             text, token = text_of(descriptor), name.removesuffix(".undo")
             if is_outlived(text, token):
-                continue  # a lab whose guard was killed: undone when it has ended
+                continue  # a lab whose guard was killed: its list is undone once it has ended
             if time.monotonic() + LEAST_SECONDS > deadline:
                 left.append(f"{name}: {NOT_REACHED}")
                 continue
             if text and not text.endswith("\n"):
-                try_to_keep(descriptor, "\n")  # what follows a half-written line must be a line of its own
+                try_to_keep(descriptor, "\n")  # ends an incomplete line before others are appended
             failures = undo_all(token, due(text), descriptor, deadline)
             if not failures:
                 os.unlink(name, dir_fd=directory)
@@ -265,13 +265,13 @@ def recover(directory: int) -> tuple[int, list[str]]:
 def keep(descriptor: int, line: str) -> None:
     data = line.encode()
     if os.write(descriptor, data) != len(data):
-        os.write(descriptor, b"\n")  # what follows must be a line of its own
+        os.write(descriptor, b"\n")  # ends an incomplete line before others are appended
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.fsync(descriptor)
 
 
 def strike_off(descriptor: int, number: int) -> None:
-    """Best effort: on a full disk what was undone stays listed, and undoing it again does no harm."""
+    """Best effort: on a full disk an entry stays listed, and undoing it again does no harm."""
     try_to_keep(descriptor, json.dumps({"undo": number}) + "\n")
 
 
@@ -283,7 +283,9 @@ def try_to_keep(descriptor: int, line: str) -> None:
 
 
 def lines(silence: float) -> Iterator[bytes]:
-    """Lines of standard input until its end, or until nothing came for `silence` seconds; too long ones are empty."""
+    """Lines of standard input until its end, or until none came for `silence` seconds; lines that are too long become
+    empty.
+    """
     rest = b""
     too_long = False
     while select.select([0], [], [], silence or None)[0]:
@@ -299,7 +301,7 @@ def lines(silence: float) -> Iterator[bytes]:
 
 
 def serve(source: Iterator[bytes], descriptor: int, entries: dict[int, dict[str, object]]) -> tuple[int, object] | None:
-    """Answer every line; the pidfd of the process to be outlived and its logs, None where there is none."""
+    """Answer every line; returns the pidfd of the process to be outlived and its logs, None if there is none."""
     outlived = None
     for line in source:
         record = parsed(line)
@@ -314,7 +316,7 @@ def serve(source: Iterator[bytes], descriptor: int, entries: dict[int, dict[str,
                     error = undo(entry) if entry else ""
                 if not error:
                     strike_off(descriptor, number)
-                    entries.pop(number, None)  # last: if we are ended on the way, it is undone with the rest
+                    entries.pop(number, None)  # last: if we are ended meanwhile, it is undone with the rest
             elif isinstance(number := record.get("outlive"), int):
                 outlived = os.pidfd_open(number), record.get("logs")
                 keep(descriptor, json.dumps({"outlive": number, "started": start_of(number)}) + "\n")
@@ -331,11 +333,11 @@ def serve(source: Iterator[bytes], descriptor: int, entries: dict[int, dict[str,
 
 
 def opened(path: str) -> int:
-    """The directory of the lists, made where there is none. Ends us where it cannot be had."""
+    """The directory of the lists, created if necessary. Exits if that is impossible."""
     if not path.startswith("/"):
         sys.exit(f"{path}: no absolute path; set HOME or XDG_STATE_HOME to a directory that you can write")
     try:
-        os.makedirs(path, exist_ok=True)  # 0700 all along the path, by our umask
+        os.makedirs(path, exist_ok=True)  # with mode 0700 for each new directory, because of our umask
         return open_lists(path)
     except OSError as error:
         cure = "" if error.errno == errno.EPERM else "; set XDG_STATE_HOME to a directory that you can write"
@@ -350,7 +352,7 @@ def main() -> None:
     about = parsed(next(source, b""))
     token = str(about.get("token", ""))
     if not token.isalnum():
-        return  # whoever started us was ended before it said whose guard we are: nothing is set up yet
+        return  # vmtax ended before it told us its token: nothing is set up yet
     print(json.dumps({"hello": about.get("nonce")}), flush=True)
     directory = opened(path)
     with Busy():
@@ -371,7 +373,7 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGHUP, leave)
-    # Not empty where a guard of the same run was killed and left something that could not be undone just now.
+    # Not empty if an earlier guard of the same run was killed and left something that could not be undone.
     entries = read_list(text_of(descriptor))
     try:
         last = max(entries, default=0)
@@ -391,7 +393,7 @@ def main() -> None:
         try:
             print(json.dumps({"left": left[:MOST_TOLD]}), flush=True)
         except OSError:
-            pass  # no reader is left; the next guard reads the list
+            pass  # nobody reads any more; the next guard reads the list
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Our end of the guard: a machine whose set-up is undone whatever happens to us."""
+"""The client of the guard: machines whose set-up is undone whatever happens to us."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from vmtax.core.machines import CommandFailed, Machine, MachineError, MachineLos
 from vmtax.machine.pipes import BANNER_BYTES, MOST_LINE, TooMuch, excerpt, listen, read_line
 from vmtax.machine.processes import MARK
 
-NOT_FOUND = 127  # exit code of a shell, or of ssh's far side, where the command is not there
-SSH_FAILED = 255  # the client's own failures, a lost line among them; no guard ends so
+NOT_FOUND = 127  # exit code of a shell, also at ssh's remote side, if the command does not exist
+SSH_FAILED = 255  # exit code for errors of the client itself, including a lost connection; guards never exit with it
 PYTHON_MISSING = "the system's python3 must be there (Debian: apt-get install python3)"
-# Children that outlive us. Python would complain of one that it forgets before it has ended.
+# Child processes that outlive us. Kept, because Python warns if it forgets one that still runs.
 _outliving: list[object] = []
-PING_SECONDS = 10.0  # well below any silence that a guard allows
+PING_SECONDS = 10.0  # well below the silence that any guard tolerates
 GREETING_SECONDS = 60.0  # from the start of a guard to its first line
-ANSWER_SECONDS = 120.0  # a line of the list is synced to a disk that may be under test
-UNDO_SECONDS = 900.0  # for a guard that undoes: a large directory on a slow disk
-SILENT_SECONDS = 60.0  # of that, without a line: it says every few seconds that it is busy
-MOST_LAST_LINES = 100  # of a guard whose input has ended; it has one to say
-FUTURE = "from __future__ import annotations\n"  # which a file may have once, and first
+ANSWER_SECONDS = 120.0  # each line of the list is synced to a disk that may be under test
+UNDO_SECONDS = 900.0  # for a guard that undoes, such as a large directory on a slow disk
+SILENT_SECONDS = 60.0  # without a line during that time; the guard prints every few seconds that it is busy
+MOST_LAST_LINES = 100  # of a guard whose input has ended; it normally prints one
+FUTURE = "from __future__ import annotations\n"  # allowed once in a file, and only as the first statement
 
 
 def guard_source() -> str:
-    """The guard's own source text, to be run by the machine's python3: guard.py with its parts in it."""
+    """The guard's complete source text for the machine's python3: guard.py with the parts that it imports."""
     texts = "".join(_text(name).partition(FUTURE)[2] for name in ("tree.py", "processes.py", "guard.py"))
     return FUTURE + "".join(line for line in texts.splitlines(True) if not line.startswith("from vmtax."))
 
@@ -53,7 +53,7 @@ class Entry:
     argv: tuple[str, ...]
 
     def undo(self) -> None:
-        """Undo it now; raises CommandFailed where the guard could not."""
+        """Undo it now. Raises CommandFailed if the guard could not."""
         error = self.guard.ask({"undo": self.number})
         if error:
             raise CommandFailed(Outcome(self.guard.path, self.argv, 1, "", error, 0.0))
@@ -65,9 +65,9 @@ class Guard:
     def __init__(self, path: str, argv: Sequence[str], token: str, *, pings: bool) -> None:
         """Start `argv`, which must run the guard on the machine named `path`, for the run with that token."""
         self.path = path
-        self.why_gone: Callable[[], str] = str  # as its machine has it
+        self.why_gone: Callable[[], str] = str  # set by its machine
         self._lock = threading.Lock()
-        # A session of its own: Ctrl-C and a closing terminal reach vmtax, and the guard through its input.
+        # In a session of its own: Ctrl-C and a closing terminal reach vmtax, and the guard only through its input.
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -91,9 +91,9 @@ class Guard:
                 self._process.wait(2.0)
             self._process.terminate()
             raise
-        self.recovered: int = hello["recovered"]  # lists of dead guards it undid at its start
-        self.left: list[str] = [str(line) for line in hello["left"]]  # what could not be undone, a line each
-        self._numbers = itertools.count(hello["last"] + 1)  # those before are taken
+        self.recovered: int = hello["recovered"]  # number of lists of dead guards that it undid at its start
+        self.left: list[str] = [str(line) for line in hello["left"]]  # what could not be undone, one line each
+        self._numbers = itertools.count(hello["last"] + 1)  # smaller numbers are in use
         self._stopped = threading.Event()
         self._is_leaving = False
         if pings:
@@ -119,11 +119,11 @@ class Guard:
             raise MachineLost(f"{self.path}: the guard's answer has no end; what does a login print there?") from None
 
     def _wait_for_greeting(self, nonce: str) -> None:
-        """Skips what a login prints, up to the line that only a guard can know."""
+        """Skip a login's output, up to the line that only our guard can print."""
         deadline = time.monotonic() + GREETING_SECONDS
         before = b""
         while (line := self._line(deadline, BANNER_BYTES)) and len(before) < BANNER_BYTES:
-            # What a login prints need not end with a line's end.
+            # A login's output may end without a newline.
             if _object(line[max(0, line.rfind(b'{"hello"')) :]).get("hello") == nonce:
                 return
             before += line
@@ -132,14 +132,14 @@ class Guard:
         raise self._lost(before)
 
     def _undone(self, deadline: float) -> bytes:
-        """The next line of a guard that undoes, without those that only say that it is busy."""
+        """The next line of a guard that undoes, skipping those that only say that it is busy."""
         while True:
             line = self._line(min(deadline, time.monotonic() + SILENT_SECONDS))
             if _object(line) != {"busy": True}:
                 return line
 
     def _answer(self, *, undoing: bool = False, **wanted: type) -> dict[str, Any]:
-        """The next line's object, whose keys have these types. `undoing`: what was asked may take minutes."""
+        """The next line's object, with these keys and types. `undoing`: the request may take minutes."""
         now = time.monotonic()
         line = self._undone(now + UNDO_SECONDS) if undoing else self._line(now + ANSWER_SECONDS)
         if not line:
@@ -150,7 +150,7 @@ class Guard:
         return answer
 
     def _lost(self, heard: bytes = b"") -> MachineLost:
-        """Why a guard that closed its pipes ended, in its own last words or those of the ssh it was behind."""
+        """Why a guard that closed its pipes ended: its last output, or that of the ssh that connects to it."""
         assert self._process.stderr
         try:
             code = self._process.wait(5.0)
@@ -169,7 +169,7 @@ class Guard:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is known, without asking it, to have ended."""
+        """Whether it is known to have ended, without asking it."""
         return self._process.poll() is not None
 
     def ask(self, record: dict[str, object]) -> str:
@@ -179,8 +179,8 @@ class Guard:
             return str(self._answer(undoing="undo" in record, error=str)["error"])
 
     def add(self, **how: object) -> Entry:
-        """Remember, durably, how to undo what is about to be done."""
-        number = next(self._numbers)  # several threads may set something up
+        """Register durably how to undo what is about to be done."""
+        number = next(self._numbers)  # several threads may register something
         error = self.ask({"add": number, **how})
         if error:
             raise MachineError(f"{self.path}: {error}; nothing was set up")
@@ -196,14 +196,14 @@ class Guard:
                 return
 
     def close(self) -> bool:
-        """End its input and wait until it has undone everything; False where it was killed before it had."""
+        """End its input and wait until it has undone everything; False if it was killed before that."""
         self._stopped.set()
         with self._lock:
             assert self._process.stdin
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
             if self._is_leaving:
-                self._process.terminate()  # we were interrupted in `outlive`: the end of its input may not end it
+                self._process.terminate()  # we were interrupted in `outlive`: it may no longer end with its input
             deadline = time.monotonic() + UNDO_SECONDS
             last = b""
             try:
@@ -222,7 +222,7 @@ class Guard:
         return True
 
     def _end(self, deadline: float) -> None:
-        """Wait for it, and no longer than that."""
+        """Wait for its end until the deadline."""
         try:
             self._process.wait(max(1.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -230,7 +230,7 @@ class Guard:
             self._process.wait()
 
     def outlive(self, pid: int, logs: Sequence[str] = ()) -> None:
-        """Leave the guard alone: it undoes everything when that process of the machine ends, not when we do."""
+        """Detach from the guard: it undoes everything when that process of the machine ends, not when we do."""
         self._is_leaving = True
         error = self.ask({"outlive": pid, "logs": list(logs)})
         if error:
@@ -247,7 +247,7 @@ class Guard:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """The JSON object of a line; empty where it is none."""
+    """The JSON object of a line; empty if there is none."""
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):
@@ -256,18 +256,18 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 class GuardedMachine(Machine):
-    """A machine with a guard, started at the first thing that needs undoing."""
+    """A machine with a guard, which is started when something first needs undoing."""
 
     scratch_parent: PurePosixPath = PurePosixPath("/tmp")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.token = secrets.token_hex(8)
-        self.why_gone: Callable[[], str] = str  # a reason for a line that is gone, where somebody knows one; or ""
+        self.why_gone: Callable[[], str] = str  # returns the reason for a lost connection, if known; or ""
         self._guard: Guard | None = None
         self._scratch: PurePosixPath | None = None
         self._lock = threading.RLock()
-        self.left: list[str] = []  # what a closed guard could not undo, a line each
+        self.left: list[str] = []  # what a closed guard could not undo, one line each
 
     @abstractmethod
     def _start_guard(self) -> Guard: ...
@@ -277,17 +277,17 @@ class GuardedMachine(Machine):
         with self._lock:
             if self._guard is None:
                 self._guard = self._start_guard()
-                self._guard.why_gone = lambda: self.why_gone()  # which may be known only later
+                self._guard.why_gone = lambda: self.why_gone()  # evaluated later, because it may be set later
             return self._guard
 
     @property
     def mark(self) -> str:
-        """The assignment that every process we start carries, so that the guard can find it."""
+        """The environment variable of every process that we start, by which the guard finds it."""
         return f"{MARK}={self.token}"
 
     @property
     def scratch(self) -> PurePosixPath:  # type: ignore[override]  # elsewhere an attribute
-        """A private directory on the machine, made at first use, removed by the guard."""
+        """A private directory on the machine, created at first use, removed by the guard."""
         with self._lock:
             if self._scratch is None:
                 scratch = self.scratch_parent / f"vmtax-{self.token}"
@@ -297,15 +297,15 @@ class GuardedMachine(Machine):
             return self._scratch
 
     def check_guard(self, *, ask: bool = True) -> None:
-        """Raises MachineLost where the guard is gone: nothing more may be set up then.
+        """Raises MachineLost if the guard is gone: nothing more may be set up then.
 
-        `ask=False`: only where that is seen from here, which costs nothing.
+        `ask=False`: check only what is visible from here, which costs nothing.
         """
         if ask or self.guard.is_gone:
             self.guard.ask({"ping": True})
 
     def fresh_name(self, what: str) -> str:
-        """For a file or directory of this run in a directory where others may write: it cannot be guessed."""
+        """An unpredictable name for a file or directory of this run in a directory where others may write."""
         return f"vmtax-{self.token}-{what}-{secrets.token_hex(8)}"
 
     def undo_later(self, *argv: str, lasting: bool = False) -> Undoing:
@@ -315,9 +315,9 @@ class GuardedMachine(Machine):
         return self.guard.add(remove=str(path))
 
     def leave_to(self, pid: int, logs: Sequence[str] = ()) -> None:
-        """What is set up stays until that process ends, whatever becomes of us; then the guard undoes it.
+        """Keep everything that is set up until that process ends, whatever happens to us; then the guard undoes it.
 
-        `logs`: files that it writes, and that are emptied when they become large
+        `logs`: files that the process writes, and that are truncated when they become large
         """
         with self._lock:
             self.guard.outlive(pid, logs)
@@ -325,11 +325,11 @@ class GuardedMachine(Machine):
             self._scratch = None
 
     def close(self) -> None:
-        """Undo everything that is left, and end."""
+        """Undo everything that is left, and end the guard."""
         with self._lock:
             if self._guard is not None:
                 if not self._guard.close():
-                    self._guard = self._start_guard()  # which at its start undoes the list of the one that was killed
+                    self._guard = self._start_guard()  # at its start it undoes the list of the one that was killed
                     self._guard.close()
                 self.left += self._guard.left
                 self._guard = None

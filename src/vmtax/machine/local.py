@@ -1,4 +1,4 @@
-"""This host."""
+"""The host that runs vmtax, as a machine."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
 from vmtax.machine.processes import MARK
 from vmtax.system.paths import state_home
 
-# On every machine the system's own, by its full name: it does not depend on what comes first in the search path of
-# root there, and a guard outlives a removed virtual environment.
+# The system's own Python on every machine, by its full path: it does not depend on root's search path there, and a
+# guard survives the removal of a virtual environment.
 PYTHON = "/usr/bin/python3"
 MOST_WORDS = 64 * 2**10  # bytes of a background process's stderr that are kept
-FIRST_BYTES = 2**20  # kept of what has no end
-ISOLATED = ("-I", "-S", "-c")  # neither the current directory, nor variables, nor installed packages reach it
+FIRST_BYTES = 2**20  # kept of output that is too long
+ISOLATED = ("-I", "-S", "-c")  # independent of the current directory, environment variables and installed packages
 
 
 def state_directory() -> Path:
-    """Where undo lists survive us."""
+    """The directory for undo lists, which survive us."""
     return state_home() / "undo"
 
 
 class LocalProcess:
-    """A background process on this host. Its stderr is read in a thread, so that it can never block, and its end kept.
+    """A background process on this host. Its stderr is read in a thread, so that it never blocks, and its end is kept.
 
-    One that outlives us must write its own somewhere else.
+    A process that outlives us must write its stderr somewhere else.
     """
 
     def __init__(self, argv: tuple[str, ...], environment: dict[str, str]) -> None:
         self.argv = argv
         self._last_words = bytearray()
-        # A process group of its own: Ctrl-C is ours to handle, in order.
+        # A process group of its own, because we handle Ctrl-C, in order.
         self._popen = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -99,7 +99,7 @@ class LocalProcess:
 
     def stderr_tail(self) -> str:
         if self._popen.poll() is not None:
-            self._listener.join(1.0)  # no longer: what it started may have the pipe open still
+            self._listener.join(1.0)  # not longer: its children may keep the pipe open
         return self._last_words[-4096:].decode(errors="replace")
 
 
@@ -123,7 +123,7 @@ class LocalMachine(GuardedMachine):
         return run_here(self.path, argv, self.environment(), input, timeout)
 
     def start(self, *argv: str) -> LocalProcess:
-        _ = self.guard  # started before the process, which it ends
+        _ = self.guard  # started before the process, so that it can end it
         try:
             process = LocalProcess(argv, self.environment())
         except OSError as error:
@@ -149,14 +149,16 @@ class LocalMachine(GuardedMachine):
 
 
 def plain_environment() -> dict[str, str]:
-    """Ours, with the one locale that is parsed everywhere: of numbers and messages."""
+    """Our environment with the one locale whose numbers and messages can be parsed everywhere."""
     return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 
 def run_here(
     path: str, argv: tuple[str, ...], environment: dict[str, str], input: str | None, timeout: float
 ) -> Outcome:
-    """Run a command on this host to its end. What prints more than pipes.MOST_BYTES is ended, and failed."""
+    """Run a command on this host to its end. One that prints more than pipes.MOST_BYTES is killed, and counts as
+    failed.
+    """
     started = time.monotonic()
     try:
         process = subprocess.Popen(
@@ -208,7 +210,7 @@ def _text(data: bytearray) -> str:
 
 @contextlib.contextmanager
 def _killed_on_error(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ctrl-C in mid-command ends the command too: nothing runs on unseen."""
+    """Kill the command on Ctrl-C, so that nothing continues in the background."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""Reading a process's output, with a limit on its size and on the time."""
+"""Read a process's output, with a limit on its size and on the time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-MOST_BYTES = 64 * 2**20  # of what a command prints
+MOST_BYTES = 64 * 2**20  # of a command's output
 MOST_LINE = 4 * 2**20
 BANNER_BYTES = 64 * 2**10  # that a login may print before the first answer
-EXCERPT = 100  # characters of what came instead of an answer
+EXCERPT = 100  # characters of unexpected output that are shown
 
 Pipe = IO[bytes]
 
 
 class TooMuch(Exception):
-    """More came than the limit."""
+    """More output came than the limit."""
 
 
 def listen(
@@ -28,11 +28,11 @@ def listen(
     feed: tuple[Pipe, bytes] | None = None,
     is_enough: Callable[[bytearray, int], bool] = lambda heard, before: False,
 ) -> None:
-    """Read the pipes side by side, adding to what was heard through each, until each has ended or `is_enough` says so.
+    """Read the pipes at the same time into their buffers, until each has ended or `is_enough` is true.
 
-    `feed`: what is written to a pipe meanwhile, which is then closed. `is_enough` gets all that was read from one pipe
-    and its length before the last read. Raises TimeoutError at the deadline (monotonic clock), TooMuch after `most`
-    bytes in all.
+    `feed`: data for another pipe, which is then closed. `is_enough` gets everything that was read from one pipe, and
+    its length before the last read. Raises TimeoutError at the deadline (monotonic clock), TooMuch after `most` bytes
+    in all.
     """
     left = most
     with selectors.DefaultSelector() as selector:
@@ -73,9 +73,9 @@ def _write(selector: selectors.BaseSelector, pipe: Pipe, data: memoryview) -> No
 
 
 def read_line(pipe: Pipe, deadline: float, most: int = MOST_LINE) -> bytes:
-    """A line with its end, or what came before the pipe ended; whoever reads on misses nothing.
+    """A line with its newline, or what came before the pipe ended; nothing beyond it is consumed.
 
-    Raises TimeoutError at the deadline (monotonic clock), TooMuch where `most` bytes have no line's end.
+    Raises TimeoutError at the deadline (monotonic clock), TooMuch if there is no newline in `most` bytes.
     """
     line = bytearray()
     descriptor = pipe.fileno()
@@ -84,7 +84,7 @@ def read_line(pipe: Pipe, deadline: float, most: int = MOST_LINE) -> bytes:
         while not line.endswith(b"\n"):
             if not selector.select(max(0.0, deadline - time.monotonic())) or time.monotonic() > deadline:
                 raise TimeoutError
-            byte = os.read(descriptor, 1)  # one by one: the next line may be for somebody else
+            byte = os.read(descriptor, 1)  # one by one, because the next line may be for another reader
             if not byte:
                 break
             line += byte
@@ -94,7 +94,7 @@ def read_line(pipe: Pipe, deadline: float, most: int = MOST_LINE) -> bytes:
 
 
 def excerpt(data: bytes) -> str:
-    """The beginning of what came instead of an answer, for a message."""
+    """The beginning of unexpected output, for a message."""
     text = data[: 4 * EXCERPT].decode(errors="replace").strip()
     if not text:
         return "nothing"

@@ -1,6 +1,7 @@
-"""The processes that the guard ends, and those that it starts.
+"""End processes of a run, and run commands; used by the guard.
 
-A part of the guard, which runs by itself on a machine: the standard library only, and no name that guard.py has too.
+It is a part of the guard, which runs by itself on a machine: only the standard library, and no name that guard.py has
+too.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import time
 from vmtax.machine.tree import shorten
 
 MARK = "VMTAX_RUN"
-QEMU_USERS = range(1879048192, 2147483646)  # the users of QEMUs that root started: no account has these numbers
-MOST_LOG = 2**26  # bytes of what a process that outlives us says
-LOG_SECONDS = 2.0  # between two looks at that
+QEMU_USERS = range(1879048192, 2147483646)  # the users of QEMUs started by root: no account has these numbers
+MOST_LOG = 2**26  # bytes of output of a process that outlives us
+LOG_SECONDS = 2.0  # between two checks of its size
 TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
 
 
 def is_marked(pid: int, token: str) -> bool:
-    """Whether that process is there, carries the token, and is no other user's, who could give it any."""
+    """Whether that process exists, carries the token, and belongs to no other user, who could fake the token."""
     return carries(pid, token) and is_ours(pid)
 
 
 def is_ours(pid: int) -> bool:
-    """Whether it has our user in every respect, or that of a QEMU which root started."""
+    """Whether all its user ids are ours, or that of a QEMU started by root."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             users = next(line.split()[1:] for line in file if line.startswith("Uid:"))
@@ -37,7 +38,9 @@ def is_ours(pid: int) -> bool:
 
 
 def start_of(pid: int) -> int | None:
-    """When that process started, in the kernel's ticks since boot: with it, the number names one process only."""
+    """When that process started, in the kernel's ticks since boot: together with it, the number identifies one
+    process.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])
@@ -46,16 +49,16 @@ def start_of(pid: int) -> int | None:
 
 
 def carries(pid: int, token: str) -> bool:
-    """Whether that process is there and carries the token, whoever gave it that."""
+    """Whether that process exists and carries the token, whoever set it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return f"{MARK}={token}".encode() in file.read().split(b"\0")
     except OSError:
-        return False  # ended meanwhile, or not ours to read
+        return False  # it has ended, or we may not read it
 
 
 def marked(token: str) -> list[int]:
-    """Every process that carries the token, but ourselves."""
+    """All processes that carry the token, except ourselves."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [pid for pid in pids if pid != os.getpid() and carries(pid, token)]
 
@@ -70,14 +73,16 @@ def end_processes(token: str, deadline: float) -> None:
             try:
                 os.kill(pid, signal.SIGKILL if force else signal.SIGTERM)
             except OSError:
-                pass  # ended just now, or has become somebody else's
+                pass  # it has just ended, or changed its user
         if time.monotonic() > deadline:
             return  # in uninterruptible sleep; the rest is still worth undoing
         time.sleep(0.05)
 
 
 def command(argv: list[str], seconds: float) -> str:
-    """Run it; the reason where it failed, else an empty string. What it leaves running is not waited for."""
+    """Run it; returns the reason if it failed, else an empty string. Processes that it leaves running are not waited
+    for.
+    """
     words = os.memfd_create("stderr")
     try:
         process = subprocess.Popen(
@@ -97,7 +102,7 @@ def command(argv: list[str], seconds: float) -> str:
 
 
 def wait_for(outlived: int, logs: object) -> None:
-    """The end of that process, by its pidfd; its logs stay short."""
+    """Wait for the end of a process, by its pidfd; truncate its logs meanwhile."""
     while not select.select([outlived], [], [], LOG_SECONDS)[0]:
         for path in logs if isinstance(logs, list) else []:
             shorten(str(path), MOST_LOG)

@@ -16,14 +16,15 @@ from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, listen
 from vmtax.machine.ssh import ANYWHERE, CLIENT_MISSING, Route
 
 LOGIN_SECONDS = 60.0  # a passphrase may have to be typed
-LATE_SECONDS = 15.0  # beyond a command's own limit, which is kept on the far side, before the line is taken for dead
+# Beyond a command's own limit, which the remote side enforces, before the connection counts as dead
+LATE_SECONDS = 15.0
 MOST_ANSWER = 16 * 2**20  # bytes; /proc/cpuinfo of a thousand CPUs has two million
-LAST_LINE = 64  # bytes, at least, of the line that ends an answer
+LAST_LINE = 64  # least bytes of the line that ends an answer
 TIMED_OUT = (124, 137)  # exit codes of timeout(1)
 
 
 class LocalReader:
-    """This host; nothing stays, because every command is waited for."""
+    """This host; nothing is left behind, because every command is waited for."""
 
     path = "host"
 
@@ -32,9 +33,9 @@ class LocalReader:
 
 
 class SshReader:
-    """Another host by one login: its shell gets one command after the other, framed by a random word.
+    """Another host over a single login: its shell gets one command after another, delimited by a random word.
 
-    A control socket would be a file, and a login for each command would ask for each passphrase.
+    A control socket would be a file, and one login for each command would ask for each passphrase.
     """
 
     def __init__(self, route: Route) -> None:
@@ -42,9 +43,9 @@ class SshReader:
         self._destination = route.destination
         self._mark = secrets.token_hex(16)
         self._end = re.compile(rf"\n{self._mark} (\d{{1,3}})\n\Z".encode())
-        # What the user's configuration may say otherwise: both would write files here.
+        # Override the user's configuration: both options would write files here.
         options = ("-o", "ControlMaster=no", "-o", "UpdateHostKeys=no", *route.options)
-        # In our process group and with our terminal: ssh may have to ask the user for a passphrase.
+        # In our process group and with our terminal, because ssh may have to ask the user for a passphrase.
         try:
             self._ssh = subprocess.Popen(
                 ("ssh", "-T", *options, self._destination, "--", "exec sh"),
@@ -58,8 +59,8 @@ class SshReader:
             raise MachineError(f"{self.path}: ssh: {error.strerror}; {CLIENT_MISSING}") from error
 
     def log_in(self) -> None:
-        """Raises MachineLost with ssh's own words where that fails."""
-        # Its answer swallows what a login script prints.
+        """Raises MachineLost with ssh's own error if that fails."""
+        # The first answer also consumes the output of login scripts.
         self._ask(f"{ANYWHERE}export LC_ALL=C.UTF-8", LOGIN_SECONDS, BANNER_BYTES)
 
     def try_run(self, *argv: str, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
@@ -71,7 +72,7 @@ class SshReader:
         return Outcome(self.path, argv, code, stdout, stderr, seconds, timed_out=late)
 
     def close(self) -> None:
-        """End the far shell's input, and the connection with it."""
+        """End the remote shell's input, and the connection with it."""
         for pipe in (self._ssh.stdin, self._ssh.stdout, self._ssh.stderr):
             assert pipe
             with contextlib.suppress(OSError):
@@ -83,7 +84,7 @@ class SshReader:
             self._ssh.wait()
 
     def _ask(self, command: str, timeout: float, most: int = MOST_ANSWER) -> tuple[int, str, str]:
-        """Exit status, standard output and standard error of one line for the far shell."""
+        """Exit status, standard output and standard error of a line for the remote shell."""
         assert self._ssh.stdin and self._ssh.stdout and self._ssh.stderr
         mark = f"printf '\\n{self._mark} %d\\n' $code"
         lines = f"{command}\ncode=$?; {mark}; {mark} >&2\n"
@@ -109,7 +110,7 @@ class SshReader:
         return self._end.search(heard, max(0, before - LAST_LINE)) is not None
 
     def _lost(self, problem: str, stdout: bytearray, stderr: bytearray) -> MachineLost:
-        """In ssh's own words, where it has any."""
+        """The exception with ssh's own error, if there is one."""
         words = "\n".join(stderr[-BANNER_BYTES:].decode(errors="replace").strip().splitlines()[-TAIL_LINES:])
         if problem or not words:
             said = stdout or stderr

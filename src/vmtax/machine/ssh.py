@@ -21,53 +21,53 @@ from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, read_line
 from vmtax.machine.processes import MARK
 
-# A line that says nothing for half a minute is taken for cut, by us and then by the guard on the far side, which gets
-# a ping every ten seconds.
+# A connection that is silent for half a minute counts as cut, first for us and then for the remote guard, which gets a
+# ping every ten seconds.
 ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
 GUARD_SILENCE = 40.0  # seconds
 CLIENT_MISSING = "the OpenSSH client is needed here (Debian: apt-get install openssh-client)"
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# The directory that a login begins in is the user's, and PATH is as the login made it: no program comes from a place
-# that is not named in full. Constant text.
+# A login starts in a directory of the user's, with the login's PATH: change to /, and replace a PATH that has relative
+# directories. Constant text.
 ANYWHERE = f'cd / || exit 125; case ":$PATH:" in *:[!/]*) PATH={USUAL_PATH};; esac; export PATH; '
-# Takes the run's mark from its input, where no other user sees it; says which process it became, after a word by which
-# we tell that from what a login prints; then becomes the command. Constant text, the arguments stay arguments.
+# Reads the run's mark from its input, where no other user sees it; prints its process id after a word that
+# distinguishes the line from a login's output; then executes the command. Constant text, the arguments stay arguments.
 BEGIN = (
     *("sh", "-c"),
     f'{ANYWHERE}IFS= read -r {MARK} || exit 125; export {MARK} LC_ALL=C.UTF-8; printf "%s %s\\n" "$1" "$$"; shift; '
     'exec "$@"',
     "sh",
 )
-# The state directory is the far user's.
+# The state directory is the remote user's.
 START_GUARD = (
     *("sh", "-c"),
     f"{ANYWHERE}d=${{XDG_STATE_HOME:-${{HOME:?is not set on that host}}/.local/state}}/vmtax/undo; "
     f'PATH={USUAL_PATH}:$PATH exec {PYTHON} {" ".join(ISOLATED)} "$1" "$d" "$2"',
     "sh",
 )
-BEGIN_SECONDS = 60.0  # until a background process over there says that it has begun
-MOST_LOG = 64 * 2**10  # bytes of the client's own words
+BEGIN_SECONDS = 60.0  # for a remote background process to report its start
+MOST_LOG = 64 * 2**10  # bytes of the client's own output
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """How the ssh client reaches a machine."""
 
-    destination: str  # as ssh takes it
+    destination: str  # in ssh's syntax
     options: tuple[str, ...] = ()
 
 
 class Begin:
-    """The beginning of one command on the far side: how it is started, and what it says before it says anything."""
+    """The start of one command on the remote side: how it is started, and its first line of output."""
 
     def __init__(self, token: str) -> None:
         self._word = secrets.token_hex(16)
         self._said = re.compile(rf"{self._word} (\d{{1,10}})\n")
-        self.argv = (*BEGIN, self._word)  # and the command
-        self.input = f"{token}\n".encode()  # and the command's own
+        self.argv = (*BEGIN, self._word)  # followed by the command
+        self.input = f"{token}\n".encode()  # followed by the command's own input
 
     def wait(self, pipe: IO[bytes]) -> int:
-        """Its process id, after what the login printed; raises MachineLost where it does not come."""
+        """Its process id, after any output of the login. Raises MachineLost if it does not come."""
         deadline, before = time.monotonic() + BEGIN_SECONDS, b""
         try:
             while line := read_line(pipe, deadline, BANNER_BYTES):
@@ -83,13 +83,13 @@ class Begin:
         raise MachineLost(f"it was to begin, instead came {excerpt(before)}")
 
     def after(self, text: str) -> str | None:
-        """What the command printed, of all that came; None where it did not begin."""
+        """The command's part of the whole output; None if the command did not start."""
         match = self._said.search(text)
         return text[match.end() :] if match else None
 
 
 class SshProcess:
-    """A background process on the far side."""
+    """A background process on the remote side."""
 
     def __init__(self, machine: SshMachine, argv: tuple[str, ...]) -> None:
         self.argv = argv
@@ -97,7 +97,7 @@ class SshProcess:
         begin = Begin(machine.token)
         self._client = machine.local.start(*machine.client((*begin.argv, *argv)))
         try:
-            with contextlib.suppress(BrokenPipeError):  # its last words say why
+            with contextlib.suppress(BrokenPipeError):  # its last output says why
                 self._client.stdin.write(begin.input)
                 self._client.stdin.flush()
             self._pid = begin.wait(self._client.stdout)
@@ -139,7 +139,7 @@ class SshProcess:
 
 
 class SshMachine(GuardedMachine):
-    """Any machine behind ssh. One master connection carries every command."""
+    """Any machine behind ssh. One master connection carries all commands."""
 
     _count = 0
     _count_lock = threading.Lock()
@@ -153,7 +153,7 @@ class SshMachine(GuardedMachine):
         *,
         is_guest: bool,
     ) -> None:
-        """`destination` as ssh takes it. A guest vanishes with its QEMU: its guard starts only when needed."""
+        """`destination`: in ssh's syntax. A guest vanishes with its QEMU: its guard starts only when needed."""
         super().__init__(path)
         self.local = local
         self.destination = destination
@@ -161,17 +161,17 @@ class SshMachine(GuardedMachine):
         with SshMachine._count_lock:
             SshMachine._count += 1
             control = local.scratch / f"ssh-{SshMachine._count}"
-        self.why_gone: Callable[[], str] = str  # a reason for a line that is gone, where somebody knows one; or ""
+        self.why_gone: Callable[[], str] = str  # returns the reason for a lost connection, if known; or ""
         self._log = Path(f"{control}.log")
         self._login = ("ssh", "-S", str(control), *options)
-        # A client that finds no master must fail, not log in anew behind our back: the first ProxyCommand counts.
+        # Without a master connection, a client must fail, and not silently log in again: the first ProxyCommand counts.
         self._base = ("ssh", "-S", str(control), "-o", "ProxyCommand=false", *options)
 
     def connect(self, timeout: float) -> None:
-        """Log in; raises MachineLost with the client's words, host key warnings included, when that fails."""
+        """Log in. Raises MachineLost with the client's output, including host key warnings, if that fails."""
         argv = [*self._login, *ALIVE, "-M", "-o", "ControlPersist=no", "-f", "-N"]
         argv += ["-E", str(self._log), self.destination]
-        # In our process group and with our terminal: ssh may have to ask the user for a passphrase.
+        # In our process group and with our terminal, because ssh may have to ask the user for a passphrase.
         try:
             client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment(), cwd="/")
         except OSError as error:
@@ -186,10 +186,10 @@ class SshMachine(GuardedMachine):
             words = self._log.read_bytes()[-MOST_LOG:].decode(errors="replace").strip() if self._log.exists() else ""
             raise MachineLost(f"{self.path}: ssh {self.destination}: {words or 'could not log in'}")
         if not self.is_guest:
-            _ = self.guard  # started now: on a host that stays, everything we start must have an end
+            _ = self.guard  # started now, because on a permanent host, everything we start must be ended
 
     def client(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """The local argv that runs `argv` there. ssh hands a shell one string: every word of it is quoted."""
+        """The local argv that runs `argv` there. ssh passes a single string to a shell, so every word is quoted."""
         return (*self._base, "-T", self.destination, "--", shlex.join(argv))
 
     def _start_guard(self) -> Guard:
@@ -198,12 +198,12 @@ class SshMachine(GuardedMachine):
         return Guard(self.path, self.client(argv), self.token, pings=not self.is_guest)
 
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
-        # The limit is kept on the far side, where the process is; ours is only for a dead line.
+        # The time limit is enforced on the remote side, where the process is; ours is only for a dead connection.
         begin = Begin(self.token)
         limited = (*begin.argv, "timeout", "-k", "2", f"{timeout:.1f}", *argv)
         given = begin.input.decode() + (input or "")
         done = self.local.try_run(*self.client(limited), input=given, timeout=timeout + 15)
-        # A command that ends as ssh's own failures do is recognised by asking the master.
+        # A command may exit with ssh's own error code: asking the master distinguishes the two.
         if done.timed_out or (done.code == SSH_FAILED and not self._alive()):
             reason = self.why_gone() or done.stderr.strip() or "no answer"
             raise MachineLost(f"{self.path}: the connection is gone: {reason}")
@@ -225,9 +225,9 @@ class SshMachine(GuardedMachine):
         return ("-o", f"ProxyCommand={through.replace('%', '%%')}")
 
     def forward(self, here: PurePosixPath, there: PurePosixPath, *, back: bool = False) -> Callable[[], None]:
-        """Have a new socket of the machine that runs vmtax lead to one over there; `back`: the other way round.
+        """Forward a new socket of the machine that runs vmtax to a remote one; `back`: the other way round.
 
-        It goes through the master connection. What is returned ends it. Raises CommandFailed.
+        It uses the master connection. Call the result to end it. Raises CommandFailed.
         """
         what = ("-R", f"{there}:{here}") if back else ("-L", f"{here}:{there}")
         remedy = "the ssh server there must let sockets be forwarded (AllowStreamLocalForwarding)"
@@ -242,7 +242,7 @@ class SshMachine(GuardedMachine):
         started, begin = time.monotonic(), Begin(self.token)
         argv = ("dd", f"of={target}", "bs=1M", "status=none")
         client = self.local.start(*self.client((*begin.argv, *argv)))
-        # What it cannot take in time is not waited for: a client that has ended takes nothing more.
+        # Stopping the client at the time limit also ends a write to it that blocks.
         limit = threading.Timer(timeout, client.stop)
         limit.start()
         code, lost = 0, "it ended before it began"
@@ -250,7 +250,7 @@ class SshMachine(GuardedMachine):
             with source.open("rb") as file, contextlib.suppress(BrokenPipeError, ValueError):
                 client.stdin.write(begin.input)
                 client.stdin.flush()
-                begin.wait(client.stdout)  # a login that ends well all the same has copied nothing
+                begin.wait(client.stdout)  # a login that ended successfully may still have copied nothing
                 lost = ""
                 shutil.copyfileobj(file, client.stdin, 2**20)
                 client.stdin.close()
@@ -278,7 +278,7 @@ class SshMachine(GuardedMachine):
         self.hang_up()
 
     def hang_up(self) -> None:
-        """End the connection, and all that goes over it; nothing is undone there."""
+        """End the connection and everything that uses it; nothing is undone there."""
         with contextlib.suppress(MachineError):
             self.local.try_run(*self._base, "-O", "exit", self.destination, timeout=10)
 
@@ -286,14 +286,16 @@ class SshMachine(GuardedMachine):
 def connect_host(
     local: LocalMachine, route: Route, timeout: float = 60.0, *, path: str = "host", guarded: bool = True
 ) -> SshMachine:
-    """A host under test, logged in; `guarded`: its guard runs from the beginning."""
+    """A host under test, logged in; `guarded`: with a guard from the beginning."""
     machine = SshMachine(path, local, route.destination, route.options, is_guest=not guarded)
     machine.connect(timeout)
     return machine
 
 
 def ssh_route(url: str) -> Route:
-    """Of `ssh://[user@]host[:port]`, with the user's own ssh configuration; an IPv6 address is in brackets."""
+    """The route of `ssh://[user@]host[:port]`, with the user's own ssh configuration; an IPv6 address is in
+    brackets.
+    """
     user, at, place = url.removeprefix("ssh://").rstrip("/").rpartition("@")
     if place.startswith("["):
         host, _, port = place[1:].partition("]")

@@ -1,7 +1,8 @@
-"""Removes files and directories as root may: level by level and through descriptors.
+"""Remove files and directories safely as root: level by level, through descriptors.
 
-Neither the depth of a tree nor the length of a path counts, no link is followed, and no other file system is entered.
-A part of the guard, which runs by itself on a machine: the standard library only, and no name that guard.py has too.
+There is no limit on the depth of a tree or the length of a path, no link is followed, and no other file system is
+entered. It is a part of the guard, which runs by itself on a machine: only the standard library, and no name that
+guard.py has too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def mount_of(descriptor: int) -> object:
-    """What distinguishes the mount of an open file from every other, a second one of the same file system too."""
+    """Distinguishes the mount of an open file from every other, even from a second mount of the same file system."""
     try:
         with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
             return next(line for line in file if line.startswith("mnt_id"))
@@ -30,7 +31,7 @@ def same(descriptor: int) -> tuple[int, int]:
 
 
 def open_below(name: str, directory: int) -> int:
-    """A directory in that directory, made readable if it is ours; never a link."""
+    """Open a directory in that directory, made readable if it is ours; never a link."""
     try:
         descriptor = os.open(name, DIRECTORY, dir_fd=directory)
     except PermissionError:
@@ -47,8 +48,8 @@ def open_below(name: str, directory: int) -> int:
 
 
 def clear(directory: int, errors: list[str]) -> list[str]:
-    """Remove all but the directories in it, whose names it returns."""
-    while True:  # until nothing more goes: what is removed while it is listed may hide something else
+    """Remove everything but the directories in it, whose names it returns."""
+    while True:  # until nothing more is removed: removing entries while listing may hide others
         below, failed, gone = [], [], False
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -68,7 +69,7 @@ def clear(directory: int, errors: list[str]) -> list[str]:
 
 
 def remove_tree(name: str, directory: int) -> None:
-    """Remove a directory in that directory with all that is in it, but what another file system holds."""
+    """Remove a directory in that directory with everything in it, except other file systems."""
     errors: list[str] = []
     walk = Walk(directory)
     todo = [[name]]
@@ -83,19 +84,20 @@ def remove_tree(name: str, directory: int) -> None:
     finally:
         os.close(walk.here)
     if errors:
-        raise OSError(errno.ENOTEMPTY, errors[0])  # the first is the cause, the others may follow from it
+        raise OSError(errno.ENOTEMPTY, errors[0])  # the first is the cause, the others may be consequences
 
 
 class Walk:
-    """Down and up a tree, with one directory open."""
+    """Walks down and up a tree, with one directory open."""
 
     def __init__(self, directory: int) -> None:
         self.here = os.dup(directory)
         self.mount = mount_of(directory)
-        self.above: list[tuple[str, tuple[int, int]]] = []  # the directories that we are in, and what each lies in
+        # The directories that we are in, each with the identity of its parent
+        self.above: list[tuple[str, tuple[int, int]]] = []
 
     def enter(self, name: str, errors: list[str]) -> bool:
-        """Go down; False where that is not to be entered."""
+        """Go down; False if the directory must not be entered."""
         try:
             inner = open_below(name, self.here)
         except FileNotFoundError:
@@ -113,7 +115,7 @@ class Walk:
         return True
 
     def leave(self, errors: list[str]) -> None:
-        """Go up, and remove what was left. Raises OSError where that leads elsewhere than down did."""
+        """Go up, and remove the directory that was left. Raises OSError if that leads elsewhere than we came from."""
         name, outside = self.above.pop()
         outer = os.open("..", DIRECTORY, dir_fd=self.here)
         os.close(self.here)
@@ -129,7 +131,9 @@ class Walk:
 
 
 def shorten(path: str, most: int) -> None:
-    """Empty a file of ours that takes more than that many bytes of its disk. What goes on writing leaves a hole."""
+    """Empty a file of ours that uses more than that many bytes of its disk. A program that continues to write leaves a
+    hole.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -146,7 +150,7 @@ def shorten(path: str, most: int) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file, a link or a directory; what is not there is removed already."""
+    """Remove a file, a link or a directory; it is no error if it does not exist."""
     parent, name = os.path.split(path.rstrip("/"))
     if not parent.startswith("/") or name in ("", ".", ".."):
         raise ValueError("no absolute path of a file")
@@ -166,7 +170,7 @@ def remove(path: str) -> None:
 
 
 class Late(Exception):
-    """What is undone takes too long; no OSError, which a removal collects."""
+    """Undoing takes too long; not an OSError, because removals collect these."""
 
 
 def late(*_: object) -> None:
@@ -174,7 +178,7 @@ def late(*_: object) -> None:
 
 
 def remove_within(path: str, seconds: float) -> str:
-    """Remove a file or directory; the reason where that takes longer, else an empty string. Main thread only."""
+    """Remove a file or directory; returns the reason if it takes too long, else an empty string. Main thread only."""
     before = signal.signal(signal.SIGALRM, late)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0 if seconds == FOR_EVER else seconds)

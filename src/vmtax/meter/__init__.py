@@ -1,7 +1,7 @@
 """Meters: what a machine is (facts), and what it did around a measurement (`Meter`).
 
-A new meter is a module with a class that has what `Meter` or `GuestMeter` names, and its line in METERS or
-GUEST_METERS. Its rows are kept with each trial, and shown by --json and CSV.
+A new meter is a module with a class that implements `Meter` or `GuestMeter`, and a line in METERS or GUEST_METERS. Its
+rows are stored with each trial, and shown by --json and CSV.
 """
 
 from vmtax.meter.base import At, Counted, GuestMeter, Meter, Readings, Work
@@ -11,7 +11,7 @@ from vmtax.meter.ledger import Ledger
 from vmtax.meter.pressure import Pressure
 from vmtax.meter.vmstat import Vmstat
 
-# In the order in which they look before a trial; after it they look the other way round, so the last is the closest.
+# The order in which they read before a trial; after it the order is reversed, so the last one is closest to the trial.
 METERS: tuple[type[Meter], ...] = (Ledger, Clock, Vmstat, Pressure)
 GUEST_METERS: tuple[type[GuestMeter], ...] = (Exits,)
 
@@ -35,5 +35,5 @@ def new_meters() -> tuple[Meter, ...]:
 
 
 def new_guest_meters() -> tuple[GuestMeter, ...]:
-    """The same of those that look at guests."""
+    """The same for those that read guests."""
     return tuple(kind() for kind in GUEST_METERS)

@@ -1,4 +1,4 @@
-"""What every meter has: a look at a machine, or a guest, before each trial, and one after it."""
+"""The interface of meters: each reads a machine, or a guest, before and after each trial."""
 
 from __future__ import annotations
 
@@ -9,68 +9,70 @@ from typing import ClassVar, Literal, Protocol
 from vmtax.core.machines import Reader
 from vmtax.core.records import Disturbance
 
-# The host under test; that and the guests that carry others; the machine that is measured, whose peer may run the
-# command.
+# host: the host under test; hosts: that and the guests that carry others; seat: the machine that is measured, while its
+# peer may run the command.
 At = Literal["host", "hosts", "seat"]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One command that ran between the two looks."""
+    """One command that ran between the two readings."""
 
     tool: str
     ok: bool
     seconds: float  # as seen from outside
-    own_seconds: float | None = None  # by the tool's own clock; None: it does not report it
-    emulated: bool = False  # some layer is
-    operations: float | None = None  # that were done; None: the workload counts none
+    own_seconds: float | None = None  # by the tool's own clock; None: not reported
+    emulated: bool = False  # some layer is emulated
+    operations: float | None = None  # number of operations; None: the workload does not count them
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What a meter has to say of one machine and one trial."""
+    """What a meter found out about one machine during one trial."""
 
-    rows: Mapping[str, float] = field(default_factory=dict)  # name -> value; kept as `Trial.readings`
-    warnings: tuple[str, ...] = ()  # about the trial's figures, as `notices.recorded` writes them
-    disturbance: Disturbance | None = None  # rows of the host under test that reports know one by one
-    void: str = ""  # why the trial measured something else than it was to; empty: it did not
+    rows: Mapping[str, float] = field(default_factory=dict)  # name -> value; stored as `Trial.readings`
+    warnings: tuple[str, ...] = ()  # about the trial's figures, in the format of `notices.recorded`
+    disturbance: Disturbance | None = None  # values of the host under test that reports show separately
+    void: str = ""  # why the trial is void because it measured something else; empty: it is not
 
 
 class Meter(Protocol):
-    """Looks at machines around each trial. There is one for each boot, so that it may keep what it saw last."""
+    """Reads machines around each trial. Each boot has its own meter, which may remember its last reading."""
 
-    name: ClassVar[str]  # in front of its rows: "vmstat.pgfault"
+    name: ClassVar[str]  # prefix of its rows: "vmstat.pgfault"
     at: ClassVar[At]
-    command: ClassVar[tuple[str, ...]]  # how it looks at a machine
+    command: ClassVar[tuple[str, ...]]  # how it reads a machine
 
     def before(self, machine: Reader) -> None:
-        """Raises MachineLost only."""
+        """Read before a trial. Raises only MachineLost."""
         ...
 
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
-        """`works`: what ran meanwhile; at a seat one command. Empty if the machine does not report it.
+        """Read after a trial. `works`: what ran meanwhile; at a seat one command. Empty if the machine reports nothing.
 
-        Raises MachineLost only.
+        Raises only MachineLost.
         """
         ...
 
 
 class Counted(Protocol):
-    """A guest, to a meter."""
+    """A guest, as a meter sees it."""
 
     path: str
 
     def counters(self) -> Mapping[str, float]:
-        """What its hypervisor has counted for it since its start, in base units; {} where nothing is counted."""
+        """What its hypervisor has counted for it since its start, in base units; {} if nothing is counted."""
         ...
 
 
 class GuestMeter(Protocol):
-    """As a `Meter`, for guests: those that are measured, and those that carry them. It looks next to the trial."""
+    """Like a `Meter`, for guests: those that are measured, and those that carry them. Its readings are closest to the
+    trial.
+    """
 
     name: ClassVar[str]
 
     def before(self, guest: Counted) -> None: ...
     def after(self, guest: Counted, works: Sequence[Work]) -> Readings:
-        """`works`: what ran meanwhile in it and in guests inside it."""
+        """`works`: what ran meanwhile in it and in guests nested in it."""
         ...

@@ -1,4 +1,4 @@
-"""What a machine itself runs on: bare metal, a hypervisor, a CPU that is emulated. What is not to be known is None."""
+"""What a machine itself runs on: bare metal, a hypervisor, an emulated CPU. Unknown facts are None."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ FILES = (
     *(f"{DMI}/sys_vendor", f"{DMI}/product_name", f"{CLOCK}/available_clocksource"),
 )
 
-# The instruction itself, for no file has its answer: {push rbx; mov eax, edi; xor ecx, ecx; cpuid; mov [rsi], ebx;
-# mov [rsi+4], ecx; mov [rsi+8], edx; pop rbx; ret}. One line of 24 hexadecimal digits for each leaf that may name a
-# hypervisor: 0x40000000, and 0x40000100 of one that shows itself as Hyper-V first. Nothing is printed, and the exit
-# code is not 0, where Python lacks ctypes (Debian's python3-minimal), is not 64 bits wide, or may not have such memory.
+# Executes CPUID, because no file has its answer: {push rbx; mov eax, edi; xor ecx, ecx; cpuid; mov [rsi], ebx; mov
+# [rsi+4], ecx; mov [rsi+8], edx; pop rbx; ret}. Prints a line of 24 hexadecimal digits for each leaf that may name a
+# hypervisor: 0x40000000, and 0x40000100 for one that first presents itself as Hyper-V. Prints nothing and exits with an
+# error if Python lacks ctypes (Debian's python3-minimal), is not 64 bits wide, or may not have executable memory.
 PROGRAM = """\
 import ctypes, mmap, sys
 assert sys.maxsize > 2**32
@@ -35,11 +35,11 @@ for leaf in (0x40000000, 0x40000100):
     sys.stdout.write(words.raw.hex() + "\\n")
 """
 CPUID = (PYTHON, *ISOLATED, PROGRAM)
-DETECT = ("systemd-detect-virt", "--vm")  # asks CPUID too, and then DMI
+DETECT = ("systemd-detect-virt", "--vm")  # reads CPUID, too, and then DMI
 
-TCG = "qemu"  # what systemd-detect-virt calls a CPU that QEMU plays
-TCG_MODEL = "QEMU TCG CPU"  # of -cpu max; also where it was handed on to a KVM guest inside
-# What CPUID reports -> the name that systemd-detect-virt gives it.
+TCG = "qemu"  # systemd-detect-virt's name for a CPU emulated by QEMU
+TCG_MODEL = "QEMU TCG CPU"  # model name of -cpu max; also if it is passed on to a KVM guest inside
+# Signature in CPUID -> systemd-detect-virt's name of it.
 SIGNATURES = {
     "KVMKVMKVM": "kvm",
     "Linux KVM Hv": "kvm",
@@ -53,7 +53,7 @@ SIGNATURES = {
     "SRESRESRESRE": "sre",
     "Apple VZ": "apple",
 }
-# Start of the DMI vendor or product -> the same.
+# Prefix of the DMI vendor or product -> the same.
 DMI_NAMES = {
     "KVM": "kvm",
     "OpenStack": "kvm",
@@ -68,14 +68,14 @@ DMI_NAMES = {
     "Google": "google",
     "Microsoft Corporation": "microsoft",
 }
-# They run on another's hypervisor, or show themselves as one, and are known by their own name all the same.
+# They run on another vendor's hypervisor, or present themselves as one, and are nevertheless known by their own name.
 BRANDS = ("amazon", "google", "oracle", "parallels")
 
 
 def read_below(machine: Reader, files: Files | None = None) -> Json:
-    """The facts of `parse_below`, by at most three commands; `files`: FILES, where they were read already.
+    """The facts of `parse_below`, by at most three commands; `files`: FILES, if they were read already.
 
-    Only a machine whose CPU has the flag `hypervisor` is asked by more than reading files.
+    Anything but reading files is done only on a machine whose CPU has the flag `hypervisor`.
     """
     files = parse_files(machine.try_run(*GREP, "", *FILES).stdout) if files is None else files
     found = parse_below(files)
@@ -88,7 +88,7 @@ def read_below(machine: Reader, files: Files | None = None) -> Json:
 
 
 def signatures(text: str) -> tuple[str, ...]:
-    """What PROGRAM printed -> the signatures, one for each leaf."""
+    """The signatures in PROGRAM's output, one for each leaf."""
     found = []
     for line in text.split():
         try:
@@ -99,13 +99,13 @@ def signatures(text: str) -> tuple[str, ...]:
 
 
 def parse_below(files: Files, signatures: Sequence[str] = (), detected: str = "") -> Json:
-    """Facts from FILES, from CPUID's signatures or, where that could not be asked, from systemd-detect-virt.
+    """Facts from FILES, from CPUID's signatures or, if CPUID could not be executed, from systemd-detect-virt.
 
     virtualized: bool, the CPU's flag `hypervisor`
-    hypervisor: what the machine runs under, named as by systemd-detect-virt and looked for in its order; "qemu" is
+    hypervisor: what the machine runs under, with systemd-detect-virt's names and in its order of search; "qemu" is
       TCG; None on bare metal
-    emulated_cpu: bool; a KVM guest inside an emulated host has False, unless its CPU model says otherwise: what
-      it inherits from below stands in the facts of the host's path
+    emulated_cpu: bool; a KVM guest inside an emulated host has False, unless its CPU model says otherwise: the
+      emulation below it is in the facts of the host's path
     """
     cpuinfo = fields(files.get("/proc/cpuinfo", ""))
     flags = cpuinfo.get("flags", "").split()
@@ -126,14 +126,14 @@ def parse_below(files: Files, signatures: Sequence[str] = (), detected: str = ""
 
 
 def _emulated(model: str, hypervisor: str | None, virtualized: bool | None) -> bool | None:
-    """What DMI says is no proof: KVM that hides itself shows QEMU's there as well."""
+    """DMI is no proof: KVM that hides itself also shows QEMU's DMI data."""
     if TCG_MODEL in model or hypervisor == TCG:
         return True
     return False if hypervisor or virtualized is False else None
 
 
 def _of_clocks(clocks: Iterable[str]) -> str | None:
-    """Whose paravirtual clock is there."""
+    """The hypervisor whose paravirtual clock is available."""
     for clock in clocks:
         if clock == "kvm-clock":
             return "kvm"

@@ -1,6 +1,6 @@
-"""Clocks held against each other: no guest's clock is trusted (METHOD.md, guards). And what a guest's CPUs did.
+"""Compare the clocks of machines: no guest's clock is trusted (METHOD.md, guards). Also read how CPU time was spent.
 
-A tool reports its rates by the clock of the machine on which it runs: where that is 3 % slow, they are 3 % too good.
+A tool calculates rates with the clock of its machine: if that is 3 % slow, they are 3 % too high.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from vmtax.machine import MachineLost, Reader
 from vmtax.machine.local import LocalMachine
 from vmtax.meter.base import At, Readings, Work
 
-COMMAND = ("cat", "/proc/uptime", "/proc/stat")  # one command: each costs an emulated guest a tenth of a second
+COMMAND = ("cat", "/proc/uptime", "/proc/stat")  # a single command: each costs an emulated guest a tenth of a second
 TICKS_PER_SECOND = 100  # of /proc/stat
-# Row: seconds, over all CPUs of the machine, in which it wanted to run and its hypervisor ran something else.
+# A row: seconds, over all CPUs of the machine, in which it wanted to run and its hypervisor ran something else.
 STEAL = "steal_seconds"
-SPENT = ("user", "nice", "kernel", "idle", "iowait", "hard_irq", "soft_irq", "steal")  # as /proc/stat has them
-STEP_SECONDS = 0.01  # what /proc/uptime counts in
-WORST = 0.01  # share of the time that went by from which a gap is reported
-# Of a command: its way there and back, its libraries, its memory. Emulated, seconds; seldom so much.
+SPENT = ("user", "nice", "kernel", "idle", "iowait", "hard_irq", "soft_irq", "steal")  # in the order of /proc/stat
+STEP_SECONDS = 0.01  # resolution of /proc/uptime
+WORST = 0.01  # share of the elapsed time from which a gap is reported
+# Allowance for a command's start: the way there and back, its libraries, its memory. With emulation this takes seconds,
+# but seldom that many.
 START_UP_SECONDS, EMULATED_START_UP_SECONDS = 5.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at another machine's clock, in seconds."""
+    """One reading of another machine's clock, in seconds."""
 
-    counted: float  # by that machine since its boot
-    asked: float  # by the launching machine's monotonic clock, before the question
+    counted: float  # by that machine, since its boot
+    asked: float  # by the monotonic clock of the machine that runs vmtax, before the request
     answered: float  # and after the answer
-    cpus: int = 0  # of it
-    spent: Mapping[str, float] | None = None  # SPENT -> seconds over all of them; None: its kernel does not say
+    cpus: int = 0  # of that machine
+    spent: Mapping[str, float] | None = None  # SPENT -> seconds over all CPUs; None: its kernel does not report it
 
     @property
     def middle(self) -> float:
@@ -43,17 +44,17 @@ class Reading:
 
     @property
     def error(self) -> float:
-        """The machine was read at some moment within this of `middle`."""
+        """The machine was read at most this many seconds before or after `middle`."""
         return (self.answered - self.asked) / 2
 
 
 def read(machine: Reader) -> Reading | None:
-    """Its clock now, by one command; None if it does not report it."""
+    """Read its clock now, with one command; None if it does not report it."""
     asked = time.monotonic()
     try:
         outcome = machine.try_run(*COMMAND)
     except MachineLost:
-        return None  # its next user gets the error
+        return None  # whoever uses the machine next gets the error
     answered = time.monotonic()
     found = re.match(r"(\d+\.\d+) ", outcome.stdout, re.ASCII)
     if not outcome.ok or found is None:
@@ -65,23 +66,23 @@ def read(machine: Reader) -> Reading | None:
 
 
 class Clock:
-    """The clocks of one boot's machines; the reading after one trial is the one before the next."""
+    """The clocks of one boot's machines; the reading after one trial is also the one before the next."""
 
     name: ClassVar[str] = "clock"
     at: ClassVar[At] = "seat"
     command: ClassVar[tuple[str, ...]] = COMMAND
 
     def __init__(self) -> None:
-        self._last: dict[str, Reading | None] = {}  # by the machine's path
+        self._last: dict[str, Reading | None] = {}  # by machine path
 
     def before(self, machine: Reader) -> None:
-        """This host's own clock is the one that everything is held against."""
+        """Read nothing on this host, whose own clock is the reference."""
         if not isinstance(machine, LocalMachine) and machine.path not in self._last:
             self._last[machine.path] = read(machine)
 
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
         if not all(work.ok for work in works):
-            return Readings()  # there is no figure to doubt
+            return Readings()  # no figure depends on the clock
         doubts = [doubt for w in works for doubt in own_time(w.tool, w.own_seconds, w.seconds, emulated=w.emulated)]
         before = self._last.get(machine.path)
         after = self._last[machine.path] = read(machine) if before else None
@@ -91,10 +92,11 @@ class Clock:
 
 
 def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
-    """Core-seconds of a machine's CPUs, by what they did; of a guest all rows that a ledger has, of a host STEAL.
+    """How the CPUs of a machine spent their time, in core-seconds: for a guest all rows of a ledger, for a host STEAL.
 
-    What is neither idle nor an interrupt is a program or the kernel at its behest: of that time, `user` and `kernel`
-    have the shares that their ticks have, as the kernel itself divides a process's. An emulated guest loses ticks.
+    Time that is neither idle nor an interrupt belongs to programs or to the kernel on their behalf: it is divided
+    between `user` and `kernel` in proportion to their ticks, as the kernel itself divides a process's time. An emulated
+    guest loses ticks.
     """
     if before.spent is None or after.spent is None:
         return {}
@@ -102,7 +104,7 @@ def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
     steal = {STEAL: spent["steal"]}
     seconds = after.counted - before.counted
     if "/" not in path or seconds <= 0:
-        return steal  # a host's ledger is read by itself
+        return steal  # the host has a ledger of its own
     busy = max(0.0, after.cpus * seconds - spent.pop("idle") - spent.pop("iowait"))
     spent["user"] += spent.pop("nice")
     ticks = spent["user"] + spent["kernel"]
@@ -114,7 +116,7 @@ def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
 
 
 def gap(path: str, before: Reading, after: Reading) -> tuple[str, ...]:
-    """A warning where the two clocks differ by more than 1 % beyond what the readings' own round trips explain."""
+    """A warning if the two clocks differ by more than 1 % beyond what the round trips of the readings explain."""
     counted, here = after.counted - before.counted, after.middle - before.middle
     tolerance = before.error + after.error + STEP_SECONDS
     if abs(counted - here) <= tolerance + WORST * here:
@@ -127,13 +129,13 @@ def gap(path: str, before: Reading, after: Reading) -> tuple[str, ...]:
 
 
 def own_time(tool: str, own: float | None, seconds: float, *, emulated: bool) -> tuple[str, ...]:
-    """A warning where the tool's own time does not fit into its command's time as seen from outside.
+    """A warning if the tool's own time does not fit its command's duration as seen from outside.
 
-    `own`, `seconds`: the two times; no warning if the tool does not report its own.
+    `own`, `seconds`: the two times; no warning if the tool does not report its own
 
-    Their plain difference is not used: start-up and the way to the machine are in the one and not in the other (0.4 s
-    for fio on a host, several seconds for stockfish under emulation), and no clock is wrong for it. But a tool cannot
-    have worked for longer than its command lasted, and what is left beside its work must be no more than a start-up.
+    Their plain difference is not used: start-up and the way to the machine are only in the second (0.4 s for fio on a
+    host, several seconds for stockfish under emulation), without any clock being wrong. But a tool cannot have worked
+    longer than its command took, and the rest of that time must not be longer than a start-up.
     """
     if own is None:
         return ()

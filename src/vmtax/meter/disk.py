@@ -13,9 +13,9 @@ from vmtax.meter.text import GREP, Files, parse_files, switch, whole
 
 # --nofsroot: "/dev/sda2", not "/dev/sda2[/@home]" as on btrfs and bind mounts.
 FINDMNT = ("findmnt", "--json", "--bytes", "--nofsroot", "--output", "TARGET,SOURCE,FSTYPE,OPTIONS,AVAIL", "--target")
-# --inverse: from the given device down to the disks; what it stands on is in "children".
+# --inverse: from the given device down to the disks; what a device is built on is in "children".
 LSBLK = ("lsblk", "--json", "--bytes", "--inverse", "--output", "KNAME,TYPE,MODEL,ROTA,SCHED,SIZE,LOG-SEC,PHY-SEC,TRAN")
-# --nodeps: the device alone, by what is its own and outlives a change of names.
+# --nodeps: only the device itself, with properties that survive a change of its name.
 ITSELF = ("lsblk", "--json", "--bytes", "--nodeps", "--output", "TYPE,MODEL,SERIAL,WWN,SIZE,ROTA,TRAN")
 
 
@@ -25,15 +25,15 @@ def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
     directory: as given
     mount_point, device (or "tmpfs", "pool/dataset"), file_system, mount_options: text      findmnt
     free_bytes: for us, without what is reserved for root                                   findmnt
-    stack: list of kinds from the device down, ["lvm", "crypt", "part", "disk"]; [] where it is no block device
-    disks: list of what is at the bottom, each with
+    stack: list of kinds from the device down, ["lvm", "crypt", "part", "disk"]; [] if it is no block device
+    disks: list of the lowest devices, each with
       name (kernel's), model, transport ("nvme", "sata", ...), scheduler: text              lsblk
-      rotational: bool, as the device says, which a virtual one often does wrongly          lsblk
+      rotational: bool, as the device reports, which is often wrong for virtual ones          lsblk
       size_bytes, logical_sector_bytes, physical_sector_bytes                               lsblk
       write_cache: "write back" or "write through"        /sys/class/block/NAME/queue/write_cache
-    A run adds `first_write`: layer -> how its disk under test came to be, a storage.FirstWrite; and, where its plan
-    wants it, `features`: treatment -> list of what its disk can do, a storage.features.Feature each; and `named`, see
-    `named_disks`, where the disks under test do not lie in the directory alone.
+    A run adds `first_write`: layer -> how its disk under test was first written, a storage.FirstWrite; if its plan asks
+    for it, `features`: treatment -> list of its disk's features, a storage.features.Feature each; and, if not all disks
+    under test are in the directory, `named`: see `named_disks`.
     """
     facts = parse_findmnt(machine.try_run(*FINDMNT, str(directory)).stdout)
     device = facts["device"]
@@ -51,7 +51,7 @@ def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
 
 
 def named_disks(machine: Reader, devices: Sequence[str], group: str | None, pool: str | None) -> Json:
-    """What the user named for the disks under test -> its devices, by facts that stay when their names change.
+    """The devices that the user named for the disks under test, with properties that survive a change of their names.
 
     type, model, serial, wwn, transport: text; size_bytes; rotational: bool                 lsblk
     """
@@ -79,7 +79,7 @@ def _itself(machine: Reader, device: str) -> Json:
 
 
 def parse_findmnt(text: str) -> Json:
-    """What FINDMNT printed."""
+    """Parse the output of FINDMNT."""
     rows = _rows(text, "filesystems")
     row = rows[0] if rows else {}
     return {
@@ -92,7 +92,7 @@ def parse_findmnt(text: str) -> Json:
 
 
 def parse_lsblk(text: str) -> list[Json]:
-    """What LSBLK printed, every device once, the given one first; "on" says whether it stands on others."""
+    """Parse the output of LSBLK: every device once, the given one first; "on" says whether it is built on others."""
     found: dict[str | None, Json] = {}
     for row in _walk(_rows(text, "blockdevices")):
         name = _text(row.get("kname"))
@@ -104,7 +104,7 @@ def parse_lsblk(text: str) -> list[Json]:
                 "model": _text(row.get("model")),
                 "transport": _text(row.get("tran")),
                 "scheduler": _text(row.get("sched")),
-                "rotational": switch(row.get("rota")),  # "0" or "1" from util-linux before 2.33
+                "rotational": switch(row.get("rota")),  # "0" or "1" in util-linux before 2.33
                 "size_bytes": whole(row.get("size")),
                 "logical_sector_bytes": whole(row.get("log-sec")),
                 "physical_sector_bytes": whole(row.get("phy-sec")),

@@ -1,4 +1,4 @@
-"""What KVM did for a guest during a trial: exits, and what else it counts."""
+"""What KVM did for a guest during a trial: exits, and everything else that it counts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ EXITS = "exits"  # KVM's name of the counter of all exits
 
 
 class Exits:
-    """A guest's counters, by how much they grew; nothing where no KVM runs it.
+    """The increase of a guest's counters; nothing if KVM does not run the guest.
 
-    Beside them `seconds` between the two looks, and `operations` of the command, where its workload counts these.
+    Also the `seconds` between the two readings, and the `operations` of the command, if its workload counts them.
     """
 
     name: ClassVar[str] = "kvm"
 
     def __init__(self) -> None:
-        self._before: dict[str, tuple[float, Mapping[str, float]]] = {}  # by the guest's path: when, and what
+        self._before: dict[str, tuple[float, Mapping[str, float]]] = {}  # by guest path: time and counters
 
     def before(self, guest: Counted) -> None:
         self._before[guest.path] = (time.monotonic(), guest.counters())

@@ -1,6 +1,6 @@
-"""What a machine is: the facts that stand beside every result. What cannot be read is None, never an error.
+"""What a machine is: the facts that are stored with every result. An unreadable fact is None, never an error.
 
-Reading and parsing are apart: `read_facts`, `disk_facts` and `qemu_facts` run commands, every `parse_*` is pure.
+Reading and parsing are separate: `read_facts`, `disk_facts` and `qemu_facts` run commands, every `parse_*` is pure.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ FILES = (
     "/sys/module/kvm_amd/parameters/nested",
     "/sys/module/kvm_intel/parameters/nested",
     f"{CLOCK}/current_clocksource",
-    # The quotas of the top group, which has them in a container; a plain guest has no other group.
+    # The quotas of the top group, which exist in a container; a simple guest has no other group.
     f"{CGROUP}/cpu.max",
     f"{CGROUP}/cpu/cpu.cfs_quota_us",
     f"{CGROUP}/cpu/cpu.cfs_period_us",
 )
 
-# Which of them exist, and whether we may write to /dev/kvm; opening it would prove nothing (DESIGN.md).
+# Prints which of these exist, and whether we may write to /dev/kvm; opening it would prove nothing (DESIGN.md).
 FIND = (
     *("find", "/dev", "/sys/module", CPUFREQ, "-maxdepth", "1"),
     *("(", "-name", "kvm*", "-o", "-name", "policy*", ")"),
     *("(", "-writable", "-printf", "w %p\\n", "-o", "-printf", "- %p\\n", ")"),
 )
 
-# Named, because reading scaling_cur_freq and its like waits 20 ms for each CPU.
+# Listed by name, because reading scaling_cur_freq and similar files takes 20 ms for each CPU.
 WANTED = (
     *("boost", "cpuinfo_max_freq", "scaling_driver", "scaling_governor", "scaling_max_freq"),
     *("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
@@ -123,9 +123,9 @@ def read_facts(machine: Reader) -> Json:
 
 
 def quota_files(membership: str) -> list[str]:
-    """The files that may hold a CPU quota of our group and those above it, for the text of /proc/self/cgroup.
+    """The files that may hold a CPU quota of our group and its ancestors, for the text of /proc/self/cgroup.
 
-    Not those of the top group, which are in FILES.
+    Without those of the top group, which are in FILES.
     """
     files: list[str] = []
     for line in membership.splitlines():
@@ -141,7 +141,7 @@ def quota_files(membership: str) -> list[str]:
 
 
 def parse_facts(files: Files, found: str) -> Json:
-    """Facts from files and from what FIND printed; every key is there whatever is missing."""
+    """Facts from files and from FIND's output; every key is present, whatever is missing."""
     return {
         **parse_cpuinfo(files.get("/proc/cpuinfo", "")),
         **_frequency(files),
@@ -181,7 +181,7 @@ def parse_cpuinfo(text: str) -> Json:
 
 
 def count_list(text: str) -> int | None:
-    """How many the kernel's list notation names: "0-3,8" is 5."""
+    """The number of CPUs in the kernel's list notation: "0-3,8" is 5."""
     total = 0
     for part in text.split(","):
         matched = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part, re.ASCII)
@@ -192,7 +192,7 @@ def count_list(text: str) -> int | None:
 
 
 def cpu_limit(files: Files) -> float | None:
-    """The tightest CPU quota among the groups read, in CPUs; None: no quota."""
+    """The tightest CPU quota among the groups that were read, in CPUs; None: no quota."""
     limits = []
     for name, text in files.items():
         if name.endswith("/cpu.max"):
@@ -277,16 +277,16 @@ def _kvm(files: Files, found: str) -> Json:
 
 
 def read_boot(machine: Reader) -> Json:
-    """How a machine is booted, in the names of `read_facts`: boot_id, kernel_command_line."""
+    """How a machine is booted, with the keys of `read_facts`: boot_id, kernel_command_line."""
     names = {"boot_id": "/proc/sys/kernel/random/boot_id", "kernel_command_line": "/proc/cmdline"}
     return {name: machine.try_run("cat", path).stdout.strip() for name, path in names.items()}
 
 
 def qemu_facts(machine: Reader, binary: str = "qemu-system-x86_64") -> Json:
-    """Facts of the QEMU that `machine` runs, by one command; all None but the first where it cannot be run.
+    """Facts of the QEMU on `machine`, by one command; all but the first are None if it cannot be run.
 
     binary: as given; version: "7.2.22"; version_numbers: [7, 2, 22]
-    text: its first line, which has the version of the package too
+    text: its first line, which also has the version of the package
     """
     outcome = machine.try_run(binary, "--version")
     text = outcome.stdout.partition("\n")[0].strip() if outcome.ok else ""
@@ -300,15 +300,15 @@ def qemu_facts(machine: Reader, binary: str = "qemu-system-x86_64") -> Json:
 
 
 def parse_qemu_version(text: str) -> tuple[int, ...] | None:
-    """(7, 2, 22) of "QEMU emulator version 7.2.22 (Debian ...)"."""
+    """(7, 2, 22) for "QEMU emulator version 7.2.22 (Debian ...)"."""
     matched = re.search(r"version (\d{1,4}(?:\.\d{1,4}){1,3})", text, re.ASCII)
     return tuple(map(int, matched[1].split("."))) if matched else None
 
 
 def differences(facts_by_path: Mapping[str, Json]) -> list[str]:
-    """One line for the kernels and one for the QEMUs where not all machines have the same.
+    """One line for the kernels and one for the QEMUs if not all machines have the same.
 
-    Expects `read_facts` for each path, with `qemu_facts` under the key "qemu" where that machine runs a QEMU.
+    Expects `read_facts` for each path, with `qemu_facts` under the key "qemu" for a machine that runs a QEMU.
     """
     kernels = {path: _kernel_name(facts) for path, facts in facts_by_path.items()}
     qemus = {path: (facts.get("qemu") or {}).get("text") for path, facts in facts_by_path.items()}
@@ -317,7 +317,7 @@ def differences(facts_by_path: Mapping[str, Json]) -> list[str]:
 
 
 def _kernel_name(facts: Json) -> str | None:
-    # Debian keeps the release over security updates: only the version distinguishes them.
+    # Debian keeps the release across security updates, so only the version distinguishes kernels.
     words = [facts.get("kernel_release"), facts.get("kernel_version")]
     return " ".join(word for word in words if word) or None
 

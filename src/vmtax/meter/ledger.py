@@ -1,7 +1,7 @@
-"""Who used a host's CPU between two readings: an entry for each kind of thread, which add up to its busy time.
+"""Who used a host's CPU between two readings: one entry for each kind of thread; they add up to the busy time.
 
-Threads are taken from schedstat (nanoseconds), what ended meanwhile from its parent's time of children, and interrupts
-from /proc/stat. The entries, their sources and errors: docs/explanation/ledger.md.
+Thread times come from schedstat (nanoseconds), those of ended processes from their parent's time of children, and
+interrupts from /proc/stat. The entries, their sources and errors: docs/explanation/ledger.md.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from vmtax.machine.processes import MARK
 from vmtax.meter.base import At, Readings, Work
 from vmtax.meter.text import Files, parse_files
 
-# A shell that starts three greps, because a process costs an emulated host up to a tenth of a second. The files of all
-# processes; of a QEMU that we started those of its threads; the clock next to the counters of the CPUs. Constant text.
+# A shell that starts three greps, because a process costs an emulated host up to a tenth of a second. They read the
+# files of all processes; for QEMUs that we started, also those of their threads; and the clock right next to the
+# counters of the CPUs. Constant text.
 PROGRAM = f"""\
 threads=
 for file in $(grep -s -l -z -x -F "{MARK}=${MARK}" /proc/[0-9]*/environ); do
@@ -34,65 +35,65 @@ grep -s -a -H -E "^(cpu|some|full)" /proc/stat /proc/pressure/irq
 exit 0
 """
 COMMAND = ("sh", "-c", PROGRAM)
-TICK = 0.01  # seconds: what /proc counts in, whatever the kernel's own ticks; fixed on x86-64
+TICK = 0.01  # seconds: the unit of /proc, independent of the kernel's own ticks; fixed on x86-64
 
 Kind = Literal["kernel", "ours", "ended", "else"]
-KERNEL = "kernel."  # in front of a kind of kernel threads
-LOOSE = ("hard_irq", "soft_irq", "steal")  # entries from /proc/stat that may be in the time of a thread as well
-# What the host does for a guest on KVM beside running its code.
+KERNEL = "kernel."  # prefix of a kind of kernel threads
+LOOSE = ("hard_irq", "soft_irq", "steal")  # entries from /proc/stat that may also be included in the time of a thread
+# The host's work for a guest on KVM besides running its code.
 SERVING = ("vcpu_kernel", "vcpu_user", "main_loop", "iothreads", "qemu_other", "vhost", "hard_irq", "soft_irq")
 QEMUS = ("qemu-system", "qemu-kvm")
-TICKS_OF_ERROR = 2  # user and system time are each cut off to whole ticks
+TICKS_OF_ERROR = 2  # user and system time are each rounded down to whole ticks
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread of a QEMU, in seconds since its start."""
+    """A thread of a QEMU; times in seconds since its start."""
 
     name: str
     user: float  # guest time included
     system: float
     guest: float
-    total: float  # of the scheduler's nanoseconds
+    total: float  # from the scheduler's nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, in seconds since its start."""
+    """A process; times in seconds since its start."""
 
     pid: int
     parent: int
-    started: int  # ticks since the boot: a number may be used again
+    started: int  # ticks since the boot, because process ids are reused
     name: str
     kind: Kind
-    own: float  # of all its threads, ended ones too
+    own: float  # of all its threads, including ended ones
     children: float  # of children that it has waited for, and of theirs
     is_exact: bool  # `own` is from the scheduler's nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One look at a machine, all counted since its boot."""
+    """One reading of a machine; everything counted since its boot."""
 
     seconds: float  # its clock
-    is_irq_apart: bool  # IRQ_TIME_ACCOUNTING: no thread's time has interrupts in it
+    is_irq_apart: bool  # IRQ_TIME_ACCOUNTING: the times of threads do not include interrupts
     cpus: int
-    reader: int  # the process that looked
-    idle: float  # over all CPUs, as the others; waiting for disks included
-    loose: Mapping[str, float]  # LOOSE
-    processes: Mapping[tuple[int, int], Process]  # by number and start
-    threads: Mapping[tuple[int, int], Mapping[int, Thread]]  # the same of a QEMU -> its threads
+    reader: int  # process id of the shell that read
+    idle: float  # over all CPUs, like the others; includes waiting for disks
+    loose: Mapping[str, float]  # by LOOSE
+    processes: Mapping[tuple[int, int], Process]  # by process id and start
+    threads: Mapping[tuple[int, int], Mapping[int, Thread]]  # by the same, for QEMUs -> threads
 
 
 class Ledger:
-    """The host's entries in core-seconds; of a machine without sh, grep or date there are none."""
+    """The host's entries in core-seconds; none for a machine without sh, grep or date."""
 
     name: ClassVar[str] = "ledger"
     at: ClassVar[At] = "hosts"
     command: ClassVar[tuple[str, ...]] = COMMAND
 
     def __init__(self) -> None:
-        self._before: dict[str, Reading | None] = {}  # by the machine's path
+        self._before: dict[str, Reading | None] = {}  # by machine path
 
     def before(self, machine: Reader) -> None:
         self._before[machine.path] = _look(machine)
@@ -112,11 +113,11 @@ def _look(machine: Reader) -> Reading | None:
     try:
         return parse(machine.try_run(*COMMAND).stdout)
     except MachineLost:
-        return None  # its next user gets the error
+        return None  # whoever uses the machine next gets the error
 
 
 def parse(text: str) -> Reading | None:
-    """What PROGRAM printed; None where its end is missing or not understood."""
+    """Parse PROGRAM's output; None if it is incomplete or was not understood."""
     clock = re.search(r"^clock (\d{1,12}\.\d{1,9})$", text, re.MULTILINE | re.ASCII)
     reader = re.search(r"^reader (\d{1,9})$", text, re.MULTILINE | re.ASCII)
     # user nice system idle iowait irq softirq steal
@@ -148,7 +149,7 @@ def parse(text: str) -> Reading | None:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A line of /proc/PID/stat or /proc/PID/task/TID/stat, in seconds, and the scheduler's nanoseconds beside it."""
+    """A line of /proc/PID/stat or /proc/PID/task/TID/stat, in seconds, with the scheduler's nanoseconds."""
 
     name: str
     state: str
@@ -166,9 +167,9 @@ _NUMBERS = re.compile(r"(?: -?\d{1,20}){41,}", re.ASCII)  # ppid to guest_time a
 
 
 def _tasks(files: Files) -> Iterator[tuple[tuple[int, ...], _Task]]:
-    """Each with the numbers of its path: of a process one, of a thread that of its process as well."""
+    """Each task with the numbers in its path: the process id, for a thread followed by the thread id."""
     for path, line in files.items():
-        head, _, tail = line.rpartition(") ")  # a name may have anything in it
+        head, _, tail = line.rpartition(") ")  # a name may contain anything
         where = _PATH.fullmatch(path)
         if where is None or not _NUMBERS.fullmatch(tail[1:]):
             continue
@@ -195,23 +196,23 @@ def _process(pid: int, task: _Task, ours: Collection[int]) -> Process:
     is_kernel = 2 in (pid, task.parent)
     kind: Kind = "kernel" if is_kernel else "ours" if pid in ours else "ended" if task.state == "Z" else "else"
     ticks = task.user + task.system
-    # The nanoseconds are those of the first thread; they are the whole where the ticks say so.
+    # The nanoseconds are those of the first thread; they are the process's total if the ticks agree.
     if task.ran is not None and 0 <= task.ran - ticks <= TICKS_OF_ERROR * TICK:
         return Process(pid, task.parent, task.started, task.name, kind, task.ran, task.children, is_exact=True)
     return Process(pid, task.parent, task.started, task.name, kind, ticks, task.children, is_exact=False)
 
 
 def reckon(before: Reading, after: Reading) -> dict[str, float]:
-    """Entries in core-seconds, none below zero, with `remainder` adding up to `busy`.
+    """Entries in core-seconds, none below zero; together with `remainder` they add up to `busy`.
 
-    Beside them `seconds` that went by, and `error`: how far off the entries can be together. A remainder below zero
-    says that more was counted than the CPUs were busy.
+    Additionally `seconds` that elapsed, and `error`: how far off the entries can be in total. A remainder below zero
+    means that more was counted than the CPUs were busy.
     """
     wall = after.seconds - before.seconds
     busy = max(0.0, after.cpus * wall - (after.idle - before.idle))
     entries, error = _of_threads(before, after)
     loose = {name: max(0.0, after.loose[name] - before.loose[name]) for name in LOOSE}
-    # The kernel's ksoftirqd runs nothing but soft interrupts, and /proc/stat counts them as such.
+    # ksoftirqd runs only soft interrupts, which /proc/stat counts as such.
     apart = entries.pop("ksoftirqd", 0.0)
     loose["soft_irq"] = max(loose["soft_irq"], apart)
     _take_out(entries, loose, busy, after)
@@ -222,10 +223,10 @@ def reckon(before: Reading, after: Reading) -> dict[str, float]:
 
 
 def _take_out(entries: dict[str, float], loose: Mapping[str, float], busy: float, at: Reading) -> None:
-    """Take interrupts and stolen time out of the threads that they interrupted, so that they are counted once.
+    """Subtract interrupts and stolen time from the threads that they interrupted, so that they are counted only once.
 
-    Which ones these were, no kernel says: each gives the same share. How much it is, the sum says: what is more than
-    the CPUs were busy was counted twice.
+    The kernel does not report which threads these were, so the same share is subtracted from each. The total follows
+    from the sum: time that exceeds the busy time of the CPUs was counted twice.
     """
     inside = sum(seconds for name, seconds in loose.items() if name == "steal" or not at.is_irq_apart)
     threads = sum(entries.values())
@@ -235,7 +236,7 @@ def _take_out(entries: dict[str, float], loose: Mapping[str, float], busy: float
 
 
 def _of_threads(before: Reading, after: Reading) -> tuple[dict[str, float], float]:
-    """Entry -> seconds of its threads; and how far off they can be."""
+    """Entry -> seconds of its threads; and how far off these can be."""
     entries: dict[str, float] = defaultdict(float)
     error = 0.0
     launcher = _launcher(before, after)
@@ -262,7 +263,7 @@ def _of_threads(before: Reading, after: Reading) -> tuple[dict[str, float], floa
 
 
 def _of_qemu(before: Mapping[int, Thread], after: Mapping[int, Thread], pid: int) -> dict[str, float]:
-    """Entry -> seconds. The kernel splits a vCPU's time by ticks; what it has in nanoseconds is the sum."""
+    """Entry -> seconds. The kernel splits a vCPU's time by ticks; only the sum is in nanoseconds."""
     entries: dict[str, float] = defaultdict(float)
     for tid, thread in after.items():
         was = before.get(tid, Thread("", 0, 0, 0, 0))
@@ -283,7 +284,7 @@ def _of_qemu(before: Mapping[int, Thread], after: Mapping[int, Thread], pid: int
 
 
 def _names(after: Reading, launcher: tuple[int, int] | None) -> dict[tuple[int, int], str]:
-    """Entry of each process: what it is by itself, or by what started it."""
+    """The entry of each process: by its own name, or by the process that started it."""
     by_pid = {process.pid: process for process in after.processes.values()}
     return {key: _name(process, by_pid, launcher, after.reader) for key, process in after.processes.items()}
 
@@ -309,7 +310,7 @@ def _name(process: Process, by_pid: Mapping[int, Process], launcher: tuple[int, 
 
 
 def _launcher(before: Reading, after: Reading) -> tuple[int, int] | None:
-    """What starts our commands there and waits for them: vmtax, or its login."""
+    """The process that starts our commands there and waits for them: vmtax, or its login."""
     by_pid = {process.pid: process for process in after.processes.values()}
     process = by_pid.get(after.reader)
     for _ in range(len(by_pid)):
@@ -322,7 +323,9 @@ def _launcher(before: Reading, after: Reading) -> tuple[int, int] | None:
 
 
 def _ended(before: Reading, after: Reading) -> Mapping[tuple[int, int], float]:
-    """Process -> seconds that children which have ended since had used before: they are in its time of children."""
+    """Process -> seconds that its children, which have ended since, had used before: these are in its time of
+    children.
+    """
     keys = {pid: (pid, started) for pid, started in before.processes}
     found: dict[tuple[int, int], float] = defaultdict(float)
     for key, process in before.processes.items():

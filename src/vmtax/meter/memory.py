@@ -1,4 +1,4 @@
-"""How much memory a machine has left."""
+"""How much memory a machine has available."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from vmtax.meter.text import fields, kibibytes
 
 
 def available_memory(machine: Machine) -> int | None:
-    """Bytes; None if it does not report it."""
+    """Available bytes; None if the machine does not report them."""
     return kibibytes(fields(machine.read_text("/proc/meminfo")).get("MemAvailable"))

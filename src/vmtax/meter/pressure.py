@@ -1,4 +1,4 @@
-"""Who else wanted the machine during a measurement: busy and stolen CPU time, pressure, frequency."""
+"""Who else used the machine during a measurement: busy and stolen CPU time, pressure, frequency."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vmtax.core.records import Disturbance
 from vmtax.machine import CommandFailed, Reader
 from vmtax.meter.base import At, Readings, Work
 
-TICKS_PER_SECOND = 100  # USER_HZ: what /proc counts in, whatever the kernel's own HZ; fixed on x86-64
+TICKS_PER_SECOND = 100  # USER_HZ: the unit of /proc, independent of the kernel's own HZ; fixed on x86-64
 
-# Of the first CPU's package; a machine that gets hot usually does so as a whole.
+# For the package of the first CPU; a machine that gets hot usually does so as a whole.
 THROTTLES = "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count"
 
-# One grep reads everything: a second process would cost an emulated guest more than the reading itself.
-# /proc/uptime stands next to /proc/stat so that wall and idle are taken together.
+# A single grep, because a second process would cost an emulated guest more than the reading itself. /proc/uptime is
+# next to /proc/stat, so that wall time and idle time are read together.
 COMMAND = (
     *("grep", "-s", "-a", "-H", "-E", "^(cpu  |cpu[0-9]+ |some |cpu MHz|[0-9])"),
     *("/proc/uptime", "/proc/stat", "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory"),
@@ -30,15 +30,15 @@ COMMAND = (
 class Reading:
     """Counters of one machine at one moment, all since its boot."""
 
-    uptime_seconds: float  # the machine's own clock, to 0.01 s: free of the way to the machine
+    uptime_seconds: float  # the machine's own clock, to 0.01 s: independent of the way to the machine
     cpus: int  # online
-    idle_seconds: float  # of all CPUs together, waiting for disks included
-    steal_seconds: float  # of all CPUs together: wanted to run, the hypervisor ran something else
+    idle_seconds: float  # of all CPUs together; includes waiting for disks
+    steal_seconds: float  # of all CPUs together: a task could run, and the hypervisor ran something else
     cpu_pressure_seconds: float | None  # some task waited for a CPU; None: kernel without PSI
     io_pressure_seconds: float | None  # some task waited for a disk
     memory_pressure_seconds: float | None  # some task waited for memory
-    frequency_hz: float | None  # mean over the CPUs at this moment; in a guest the TSC's, a constant
-    throttles: int | None  # see result.Disturbance
+    frequency_hz: float | None  # mean over the CPUs at this moment; in a guest the TSC's constant
+    throttles: int | None  # see Disturbance
 
 
 class Pressure:
@@ -49,7 +49,7 @@ class Pressure:
     command: ClassVar[tuple[str, ...]] = COMMAND
 
     def __init__(self) -> None:
-        self._before: dict[str, Reading | None] = {}  # by the machine's path
+        self._before: dict[str, Reading | None] = {}  # by machine path
 
     def before(self, machine: Reader) -> None:
         self._before[machine.path] = _if_known(machine)
@@ -67,8 +67,8 @@ def _if_known(machine: Reader) -> Reading | None:
 
 
 def read(machine: Reader) -> Reading:
-    """The counters now, by one command. Raises CommandFailed on a machine without /proc/stat."""
-    outcome = machine.try_run(*COMMAND)  # exits with 2 where a file is missing, PSI for one
+    """Read the counters now, with one command. Raises CommandFailed on a machine without /proc/stat."""
+    outcome = machine.try_run(*COMMAND)  # exits with 2 if a file is missing, such as PSI's
     reading = parse(outcome.stdout)
     if reading is None:
         raise CommandFailed(outcome, "vmtax needs /proc/stat and /proc/uptime there: is /proc mounted?")
@@ -76,7 +76,7 @@ def read(machine: Reader) -> Reading:
 
 
 def parse(text: str) -> Reading | None:
-    """What COMMAND printed; None where the CPU counters or the clock are not in it."""
+    """Parse COMMAND's output; None if it lacks the CPU counters or the clock."""
     uptime = re.search(r"^/proc/uptime:(\d+\.?\d*)", text, re.MULTILINE | re.ASCII)
     total = re.search(r"^/proc/stat:cpu  ([\d ]+)$", text, re.MULTILINE | re.ASCII)
     cpus = len(re.findall(r"^/proc/stat:cpu\d", text, re.MULTILINE | re.ASCII))
@@ -98,7 +98,7 @@ def parse(text: str) -> Reading | None:
 
 
 def between(before: Reading, after: Reading) -> Disturbance:
-    """Differences; never negative, though counters step by ticks and idle may do so out of time with the clock."""
+    """Differences; never negative, although counters advance in ticks, and idle time not in step with the clock."""
     wall = max(0.0, after.uptime_seconds - before.uptime_seconds)
     idle = after.idle_seconds - before.idle_seconds
     frequencies = [hz for hz in (before.frequency_hz, after.frequency_hz) if hz is not None]

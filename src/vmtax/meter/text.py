@@ -1,19 +1,19 @@
-"""Reading numbers and fields out of the text of /proc and /sys. Nothing here raises: what is not understood is None."""
+"""Parse numbers and fields of /proc and /sys. Nothing here raises: what is not understood is None."""
 
 from __future__ import annotations
 
 import math
 
-# File name -> text, as one grep printed them.
+# File name -> text, as one grep printed it.
 Files = dict[str, str]
 
-# grep as a reader of many files at once: "name:line" for each line, silent about files that are missing.
-# A process costs an emulated guest 10 to 20 ms and the way there 50 ms; a file costs nearly nothing.
+# grep as a reader of many files at once: "name:line" for each line, without errors for missing files. A process costs
+# an emulated guest 10 to 20 ms and the way there 50 ms; another file costs almost nothing.
 GREP = ("grep", "-r", "-s", "-a", "-H")
 
 
 def parse_files(text: str) -> Files:
-    """What GREP printed -> file name -> text."""
+    """GREP's output as file name -> text."""
     lines: dict[str, list[str]] = {}
     for line in text.split("\n"):
         name, colon, rest = line.partition(":")
@@ -23,7 +23,7 @@ def parse_files(text: str) -> Files:
 
 
 def fields(text: str, separator: str = ":") -> dict[str, str]:
-    """Lines "name: value" -> a mapping; the first of equal names wins."""
+    """Lines "name: value" as a mapping; the first of equal names wins."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         name, parted, value = line.partition(separator)
@@ -61,7 +61,7 @@ def hertz(kilohertz: str) -> int | None:
 
 
 def switch(text: object) -> bool | None:
-    """Y, N, 1, 0, true, false in all their spellings."""
+    """Y, N, 1, 0, true, false in any case."""
     return {"y": True, "1": True, "true": True, "n": False, "0": False, "false": False}.get(str(text).strip().lower())
 
 
@@ -73,17 +73,17 @@ def chosen(text: str | None) -> str | None:
 
 
 def named(files: Files, name: str) -> list[str]:
-    """The texts of all files of this base name."""
+    """The texts of all files with this base name."""
     return [text for path, text in files.items() if path.rpartition("/")[2] == name]
 
 
 def joined(texts: list[str]) -> str | None:
-    """The different texts, sorted, as one; None where there are none."""
+    """The distinct texts, sorted and joined; None if there are none."""
     return ", ".join(sorted(set(texts))) or None
 
 
 def cpu_numbers(text: object) -> list[int]:
-    """The CPUs that the kernel's list notation names, "0-3,8"; none where it is not understood."""
+    """The CPUs in the kernel's list notation, "0-3,8"; empty if it is not understood."""
     numbers: list[int] = []
     for part in str(text or "").split(","):
         first, _, last = part.strip().partition("-")

@@ -9,7 +9,7 @@ from typing import ClassVar
 from vmtax.core.machines import Reader
 from vmtax.meter.base import At, Readings, Work
 
-# Counted since the boot; a kernel lacks those of what it was built without.
+# Counted since the boot; a kernel lacks counters of features that it was built without.
 COUNTERS = (
     *("pgfault", "pgmajfault", "pswpin", "pswpout", "compact_stall"),
     *("thp_fault_alloc", "thp_fault_fallback", "numa_hint_faults", "numa_pages_migrated"),
@@ -17,14 +17,14 @@ COUNTERS = (
 
 
 class Vmstat:
-    """Counters of /proc/vmstat, by how much they grew."""
+    """The increase of counters in /proc/vmstat."""
 
     name: ClassVar[str] = "vmstat"
     at: ClassVar[At] = "host"
     command: ClassVar[tuple[str, ...]] = ("grep", "-s", "-w", "-E", "|".join(COUNTERS), "/proc/vmstat")
 
     def __init__(self) -> None:
-        self._before: dict[str, dict[str, float]] = {}  # by the machine's path
+        self._before: dict[str, dict[str, float]] = {}  # by machine path
 
     def before(self, machine: Reader) -> None:
         self._before[machine.path] = parse(machine.try_run(*self.command).stdout)
@@ -35,6 +35,6 @@ class Vmstat:
 
 
 def parse(text: str) -> dict[str, float]:
-    """Name -> count, of COUNTERS; what is not understood is left out."""
+    """Name -> count, for COUNTERS; what is not understood is left out."""
     found = re.findall(r"^(\w+) (\d{1,18})$", text, re.MULTILINE | re.ASCII)
     return {name: float(count) for name, count in found if name in COUNTERS}

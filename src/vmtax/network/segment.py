@@ -1,4 +1,4 @@
-"""A bridge in a network namespace of its own: no address, route or firewall rule of the machine is touched by it.
+"""A bridge in a network namespace of its own; no address, route or firewall rule of the machine is changed.
 
              switch namespace
 peer namespace --veth-- bridge --tap-- guest
@@ -14,29 +14,30 @@ from pathlib import PurePosixPath
 
 from vmtax.machine import Machine
 
-# Inside private namespaces, so they collide with nothing.
+# In private namespaces, so they cannot collide with other addresses.
 PEER_ADDRESS = "10.77.0.1"
-END_ADDRESS = "10.77.0.2"  # not a guest's: the peer would send to the card that had the address last
+END_ADDRESS = "10.77.0.2"  # not a guest's address: the peer would send to the card that had the address last
 FAR_ADDRESS = "10.77.0.254"  # of the end on a second host
 MOST_GUESTS = 250
 PREFIX_LENGTH = 24
 SUBNET = f"10.77.0.0/{PREFIX_LENGTH}"
 DIRECT_SUBNET = "10.77.1.0/24"
-BOTH_LENGTH = 16  # of the prefix that both have
+BOTH_LENGTH = 16  # length of the prefix that both parts share
 ETHERNET_MTU = 1500  # bytes
 BRIDGE = "br0"
 NO_MAC = "00:00:00:00:00:00"
-DIRECT = "direct"  # both ends of the veth that carries macvtaps
-# A macvtap's device is called after its index in its own namespace, for which the kernel makes a file in the machine's
-# /dev: not one that a macvtap of the machine itself would have.
+DIRECT = "direct"  # name of both ends of the veth that carries macvtaps
+# A macvtap's device is named after its index in its own namespace, and the kernel makes it in the machine's /dev: start
+# where no macvtap of the machine itself would be.
 FIRST_INDEX = 1_077_000
-# The numbers of a macvtap's device, as 241:1. Constant text.
+# Prints the device number of a macvtap, as 241:1. Constant text.
 NUMBERS = ("sh", "-c", 'cat "/sys/class/net/$1/"macvtap/tap*/dev', "sh")
 # Delete it if it exists: it is registered for undo before it is created. Constant text, the name stays an argument.
 DELETE_NAMESPACE = ("sh", "-c", '! test -e "/run/netns/$1" || exec ip netns delete "$1"', "sh")
 
-# Give a network card back to the namespace that we run in, down: constant text, the names stay arguments. The addresses
-# that it took for guests go first: a card that cannot filter by address takes all packets for them, and would go on.
+# Give a network card back to our namespace, down. Constant text, the names stay arguments. The addresses that it
+# accepted for guests are removed first: a card that cannot filter by address receives all packets because of them, and
+# would continue.
 GIVE_BACK = (
     *("sh", "-c"),
     'ip -n "$1" link show dev "$2" > /dev/null 2>&1 || exit 0;'
@@ -48,9 +49,9 @@ GIVE_BACK = (
 
 
 def guest_address(number: int, *, direct: bool = False) -> str:
-    """Of the guest of that number, from 1, among those that are on the segment at once.
+    """The address of the guest of that number, from 1, among those that are on the segment at once.
 
-    `direct`: of one with a macvtap; the peer knows by its address that it is not behind the bridge
+    `direct`: of a guest with a macvtap; the address tells the peer that the guest is not behind the bridge
     """
     if not 1 <= number <= MOST_GUESTS:
         raise ValueError(f"guest {number} of a segment for {MOST_GUESTS}")
@@ -58,7 +59,7 @@ def guest_address(number: int, *, direct: bool = False) -> str:
 
 
 def bring_back(machine: Machine, namespace: str, card: str) -> None:
-    """Have the guard take a card of the machine out of one of its namespaces again; it is up then if it is now."""
+    """Let the guard move a card from one of the machine's namespaces back to ours; it will be up if it is up now."""
     if machine.run("ip", "-o", "link", "show", "dev", card, "up").strip():
         machine.undo_later("ip", "link", "set", "dev", card, "up")
     machine.undo_later(*GIVE_BACK, namespace, card)
@@ -70,13 +71,13 @@ class Segment:
     def __init__(self, machine: Machine, token: str, within: str | None = None) -> None:
         """`token`: a few letters that make the names ours; interface names have 15 characters at most.
 
-        `within`: that of a segment of the machine that is there already, which this one is a part of; it goes with it
+        `within`: token of an existing segment of the machine that this one is a part of, and ends with
         """
         self._machine = machine
         self._token = token
         self.switch = f"vmtax-{within or token}"
         self._taps = itertools.count(1)
-        self._devices = PurePosixPath("/dev", self.switch)  # elsewhere a file system may allow no devices
+        self._devices = PurePosixPath("/dev", self.switch)  # other file systems may not allow devices
         self._uplink: str | None = None  # a network card of the machine
         if within is not None:
             return
@@ -88,11 +89,11 @@ class Segment:
         self._machine.run("ip", "netns", "add", name)
 
     def _in_switch(self, *commands: str) -> None:
-        """Several `ip` commands in one go: behind an emulated ssh each would cost a sixth of a second."""
+        """Run several `ip` commands at once: over an emulated ssh each would cost a sixth of a second."""
         self._machine.run("ip", "-n", self.switch, "-batch", "-", input="\n".join(commands) + "\n")
 
     def add_end(self, name: str, address: str, mac: str | None = None, mtu: int = ETHERNET_MTU) -> str:
-        """A namespace with one veth on the bridge; returns the namespace's name, for `ip netns exec`.
+        """Make a namespace with one veth on the bridge; returns the namespace's name, for `ip netns exec`.
 
         `mac`: of the veth there; None: any
         `mtu`: of both of its ends, in bytes
@@ -109,11 +110,11 @@ class Segment:
         return namespace
 
     def tap_name(self) -> str:
-        """A new name for a tap that QEMU makes itself; it then vanishes with its QEMU, and needs no undoing."""
+        """A new name for a tap that QEMU makes itself; it vanishes with its QEMU, and needs no undoing."""
         return f"vt{self._token}{next(self._taps)}"
 
     def add_direct(self, peer: str) -> None:
-        """A veth to the peer's namespace on which macvtaps are made, with the peer's address there, too."""
+        """Add a veth to the peer's namespace, with the peer's address there, on which macvtaps are made."""
         self._machine.remove_later(self._devices)
         self._machine.run("mkdir", "-m", "700", str(self._devices))
         self._in_switch(f"link add {DIRECT} type veth peer name {DIRECT} netns {peer}", f"link set {DIRECT} up")
@@ -125,7 +126,7 @@ class Segment:
         self._machine.run("ip", "-n", peer, "-batch", "-", input="\n".join(commands) + "\n")
 
     def make_macvtap(self, mac: str) -> tuple[str, str]:
-        """(its name, the file by which QEMU takes it); `remove_macvtap` removes both."""
+        """Make a macvtap: (its name, the file that QEMU opens); `remove_macvtap` removes both."""
         number = next(self._taps)
         name, path = f"vt{self._token}{number}", str(self._devices / str(number))
         made = f"link add link {DIRECT} name {name} index {FIRST_INDEX + number} address {mac} type macvtap mode bridge"
@@ -135,53 +136,53 @@ class Segment:
         return name, path
 
     def remove_macvtap(self, name: str, path: str) -> None:
-        """Once its guest has ended: another may have the same MAC."""
+        """Remove it once its guest has ended: another one may have the same MAC."""
         self._machine.run("rm", "-f", path)
         self._in_switch(f"link delete {name}")
 
     def add_port(self, card: str) -> None:
-        """Put a network card of the machine on the bridge; it is in its own namespace again before ours is deleted."""
+        """Put a network card of the machine on the bridge; it is moved back before our namespace is deleted."""
         bring_back(self._machine, self.switch, card)
         self.attach(card)
 
     def add_uplink(self, card: str) -> None:
-        """As `add_port`, for a card that itself knows behind which port each address is: see `admit`."""
+        """Like `add_port`, for a card with its own address table: see `admit`."""
         self.add_port(card)
         self._uplink = card
-        # A card with functions may hand a broadcast of ours back to us, from which no address is to be learnt.
+        # A card with functions may return our own broadcasts, from which the bridge must not learn addresses.
         self._machine.run("bridge", "-n", self.switch, "link", "set", "dev", card, "learning", "off")
 
     def admit(self, mac: str, port: str) -> None:
-        """Have the uplink take packets for this MAC, which is behind a port of the bridge.
+        """Let the uplink receive packets for this MAC, which is behind a port of the bridge.
 
-        A card with functions sorts what arrives by its own table of addresses.
+        A card with functions sorts incoming packets by its own address table.
         """
         if self._uplink is not None:
             commands = f"fdb replace {mac} dev {self._uplink} self\nfdb replace {mac} dev {port} master static\n"
             self._machine.run("bridge", "-n", self.switch, "-batch", "-", input=commands)
 
     def leave_outside(self, mac: str) -> None:
-        """Have the bridge send packets for this MAC to the uplink alone.
+        """Let the bridge send packets for this MAC to the uplink only.
 
-        A function of that card has it, or a guest of another host.
-        Else they would go to all ports, and those that arrive by the uplink to a tap of the same guest, too.
+        The MAC belongs to a function of that card, or to a guest of another host. Without this, the packets would go to
+        all ports, and those that arrive by the uplink also to a tap of the same guest.
         """
         if self._uplink is not None:
             words = ("replace", mac, "dev", self._uplink, "master", "static")
             self._machine.run("bridge", "-n", self.switch, "fdb", *words)
 
     def dismiss(self, mac: str) -> None:
-        """Have the uplink's own port no longer take packets for this MAC: a function of the card does."""
+        """Let the uplink's own port no longer receive packets for this MAC: a function of the card does."""
         if self._uplink is not None:
             self._machine.try_run("bridge", "-n", self.switch, "fdb", "del", mac, "dev", self._uplink, "self")
 
     def set_function(self, number: int, mac: str) -> None:
-        """The MAC of a function of the uplink, from 0; NO_MAC: none."""
+        """Set the MAC of a function of the uplink, numbered from 0; NO_MAC: none."""
         assert self._uplink is not None
         self._machine.run("ip", "-n", self.switch, "link", "set", "dev", self._uplink, "vf", str(number), "mac", mac)
 
     def attach(self, interface: str, mtu: int | None = None) -> None:
-        """Put a tap that QEMU holds, or a guest's own network card, on the bridge. `mtu`: in bytes; None: as it is."""
+        """Put a tap of QEMU's, or a guest's own network card, on the bridge. `mtu`: in bytes; None: unchanged."""
         self._machine.run("ip", "link", "set", "dev", interface, "netns", self.switch)
         size = "" if mtu is None else f" mtu {mtu}"
         self._in_switch(f"link set {interface} master {BRIDGE}{size} up")

@@ -1,4 +1,4 @@
-"""A virtual function of a network card (SR-IOV), to be given to a guest."""
+"""Virtual functions of a network card (SR-IOV) that are given to guests."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from vmtax.machine import Machine
 
 MODULES = "the kernel modules vfio_pci and vfio_iommu_type1 are needed"
 VF_MAC = "52:54:00:76:74:21"
-# Run in a guest, which has no udev: the drivers of all its cards. Constant text.
+# Run in a guest, which has no udev: loads the drivers of all its devices. Constant text.
 LOAD_DRIVERS = ("sh", "-c", "cat /sys/bus/pci/devices/*/modalias | xargs modprobe -a -q; true")
 HAS_VFIO = ("sh", "-c", "test -e /sys/bus/pci/drivers/vfio-pci || modprobe -n -q vfio_pci")  # loads nothing
 LOAD_VFIO = ("sh", "-c", "test -e /sys/bus/pci/drivers/vfio-pci || modprobe vfio_pci")
-# The kernel gives each device of an IOMMU a group; without an IOMMU that is on there is none.
+# The kernel puts each device behind an IOMMU into a group; without an active IOMMU there are no groups.
 HAS_IOMMU = ("test", "-e", "/sys/kernel/iommu_groups/0")
-# Of each card that can have functions: name, how many it can have, how many it has, the kind of link (1: Ethernet), how
-# many interfaces share its device (ports, representors), and how many are built on it (a bridge, bond, switch, VLAN).
+# For each card that supports functions: name, how many it can have, how many it has, kind of link (1: Ethernet), how
+# many interfaces share its device (ports, representors), and how many are built on it (bridge, bond, switch, VLAN).
 # Constant text.
 CARDS = (
     *("sh", "-c"),
@@ -28,10 +28,10 @@ CARDS = (
     'echo "${card##*/} $(cat "$file") $(cat "${file%totalvfs}numvfs") $(cat "$card/type") $ports $#"; done',
 )
 ETHERNET = "1"
-# No address is asked for or taken from the network while the card is up for our guest.
+# No address is requested or accepted from the network while the card is up for our guest.
 NO_IPV6 = "/proc/sys/net/ipv6/conf/{}/disable_ipv6"
-# Of the PCI device with this directory: the others of its IOMMU group whose driver keeps VFIO from giving any away.
-# Constant text.
+# For the PCI device with this directory: the other devices of its IOMMU group whose drivers keep VFIO from giving any
+# of them away. Constant text.
 OTHERS_IN_GROUP = (
     *("sh", "-c"),
     'for other in "$1"/iommu_group/devices/*; do'
@@ -44,15 +44,16 @@ WRITE = ("sh", "-c", 'printf %s "$1" > "$2"', "sh")
 
 
 class NoCard(CannotDo):
-    """No card with virtual functions that may be used; the text says why."""
+    """There is no card with virtual functions that may be used; the text says why."""
 
 
 def free_card(machine: Machine, functions: int = 1, named: str | None = None) -> str:
-    """The first unused card whose virtual functions are all unused, of which it can have as many; raises NoCard.
+    """The first unused card that can have that many virtual functions, and whose existing ones are unused. Raises
+    NoCard.
 
-    `named`: the only one that is meant, of which it is known otherwise that nothing but its functions can be in use
+    `named`: consider only this card; it was checked elsewhere that at most its functions can be in use
 
-    InfiniBand is left alone: it works, for those who use it directly, while its interface is down.
+    InfiniBand is left alone: programs can use it directly while its interface is down.
     """
     cards = [line.split() for line in machine.run(*CARDS).splitlines()]
     if named is not None:
@@ -79,7 +80,7 @@ def free_card(machine: Machine, functions: int = 1, named: str | None = None) ->
 
 
 class Card:
-    """One such card, its settings put back by the guard. Needs root, an IOMMU and vfio-pci."""
+    """A card with functions; the guard restores its settings. Needs root, an IOMMU and vfio-pci."""
 
     def __init__(self, machine: Machine, name: str) -> None:
         self._machine = machine
@@ -87,14 +88,14 @@ class Card:
         self._device = f"/sys/class/net/{name}/device"
 
     def _set(self, value: str, file: str) -> None:
-        """Write to a file, of the device where the path is relative; the guard writes back what was there."""
+        """Write to a file, of the device if the path is relative; the guard restores the old value."""
         path = str(PurePosixPath(self._device) / file)
         before = self._machine.read_text(path).strip()
         self._machine.undo_later(*WRITE, before, path)
         self._machine.run(*WRITE, value, path)
 
     def up(self) -> None:
-        """Let it work where it is. A card that is put on a bridge comes up there."""
+        """Bring the card up in its present place. A card that is put on a bridge is brought up there."""
         machine = self._machine
         if machine.succeeds("test", "-e", NO_IPV6.format(self._name)):
             self._set("1", NO_IPV6.format(self._name))
@@ -102,17 +103,17 @@ class Card:
         machine.run("ip", "link", "set", "dev", self._name, "up")
 
     def functions(self, macs: Sequence[str]) -> tuple[str, ...]:
-        """Make a function for each MAC, bound to vfio-pci; their PCI addresses. They are gone with the undo list."""
+        """Make a function for each MAC, bound to vfio-pci; returns their PCI addresses. The guard removes them."""
         machine = self._machine
         machine.run(*LOAD_VFIO, remedy=MODULES)
-        # QEMU finds no IOMMU without it, and nothing loads it by itself.
+        # QEMU finds no IOMMU without this module, and nothing loads it automatically.
         machine.try_run("modprobe", "-q", "vfio_iommu_type1")
         self._set("0", "sriov_drivers_autoprobe")
         self._set(str(len(macs)), "sriov_numvfs")
         return tuple(self._bound(number, mac) for number, mac in enumerate(macs))
 
     def _bound(self, number: int, mac: str) -> str:
-        """The PCI address of a function, which has that MAC and is bound to vfio-pci."""
+        """Give a function that MAC and bind it to vfio-pci; returns its PCI address."""
         machine = self._machine
         machine.run("ip", "link", "set", "dev", self._name, "vf", str(number), "mac", mac)
         address = machine.run("readlink", f"{self._device}/virtfn{number}").strip().rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""A wire between two network cards that the user names: whether they may be taken, and the peer at its other end."""
+"""A wire between two network cards that the user names: check that the cards may be taken, and make the peer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from vmtax.core.errors import CannotDo
 from vmtax.machine import Machine
 from vmtax.network.segment import DELETE_NAMESPACE, PEER_ADDRESS, PREFIX_LENGTH, bring_back
 
-BUILT_ON = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap")  # kinds of interfaces that have another below them
-OWN = ("fe80:", "ff00:")  # of IPv6: routes that every card has that is up
+BUILT_ON = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap")  # kinds of interfaces that are built on another one
+OWN = ("fe80:", "ff00:")  # IPv6 routes that every card has while it is up
 LOGIN = ("sh", "-c", 'echo "$SSH_CONNECTION"')
-WAIT_SECONDS = 40  # for a link to come up: a switch may learn for thirty
-# Until the peer at this address answers, once a second at most. Constant text, run in the image.
+WAIT_SECONDS = 40  # for a link to come up: a switch may spend thirty on learning
+# Exits when the peer at this address answers; tries once a second. Constant text, run in the image.
 ANSWERS = (
     *("sh", "-c"),
     'end=$(($(date +%s) + $2)); until busybox ping -c 1 -W 1 "$1"; do test $(date +%s) -lt $end || exit; done',
@@ -21,11 +21,13 @@ ANSWERS = (
 
 
 class CardInUse(CannotDo):
-    """A card that may not be taken; the text says what uses it."""
+    """A card may not be taken; the text says what uses it."""
 
 
 def refuse_cards(host: Machine, card: str, peer: Machine, peer_card: str) -> None:
-    """Raises CardInUse unless each machine has its card, nothing uses them, and they can be two ends of one wire."""
+    """Raises CardInUse unless each machine has its card, nothing uses the cards, and they can be two ends of one
+    wire.
+    """
     if card == peer_card and _place(host) == _place(peer):
         raise CardInUse(f"--peer-card {peer_card}: is the card of --card: a wire has two ends")
     here, there = refuse_card(host, card), refuse_card(peer, peer_card)
@@ -37,7 +39,7 @@ def refuse_cards(host: Machine, card: str, peer: Machine, peer_card: str) -> Non
 
 
 def _place(machine: Machine) -> str:
-    """Which machine it is, and which of its network namespaces."""
+    """Identifies the machine and its network namespace."""
     return machine.read_text("/proc/sys/kernel/random/boot_id") + machine.run("readlink", "/proc/self/ns/net")
 
 
@@ -69,7 +71,7 @@ def refuse_card(machine: Machine, card: str) -> int:
 
 
 def _is_card(link: dict[str, Any]) -> bool:
-    """Hardware, or one end of a veth pair; bridges, bonds and the like stay in their namespace."""
+    """Whether it is hardware or one end of a veth pair; bridges, bonds and the like cannot leave their namespace."""
     return link.get("link_type") == "ether" and link.get("linkinfo", {}).get("info_kind", "veth") == "veth"
 
 
@@ -78,7 +80,9 @@ def _is_on(link: dict[str, Any], card: str) -> bool:
 
 
 def add_peer(machine: Machine, token: str, card: str) -> str:
-    """A namespace of the machine that has this card, with the peer's address; returns its name. The guard undoes it."""
+    """Make a namespace on the machine that has this card, with the peer's address; returns its name. The guard undoes
+    it.
+    """
     namespace = f"vmtax-{token}-wire"
     machine.undo_later(*DELETE_NAMESPACE, namespace)
     machine.run("ip", "netns", "add", namespace)

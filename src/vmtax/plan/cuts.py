@@ -1,4 +1,4 @@
-"""Which guests of a plan cannot be ended while they write, and why; for before a run. Pure."""
+"""Which guests of a plan cannot be ended while they write, and why; checked before a run. Pure."""
 
 from __future__ import annotations
 

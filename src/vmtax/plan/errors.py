@@ -1,4 +1,4 @@
-"""What is wrong with a plan, one clear line for each problem."""
+"""Describe what is wrong with a plan, in one clear line for each problem."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from vmtax.core.units import at_most, shortened, show
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Says that a name is not known, which one was probably meant, and which ones there are.
+    """An unknown name, with the most similar legal name and all legal ones.
 
-    It is composed where it is shown: the search for the nearest name takes longer than all other checks.
+    The text is composed only when it is shown: searching the nearest name takes longer than all other checks.
     """
 
     what: str
@@ -36,16 +36,16 @@ class Unknown:
 
 
 Place = tuple[str | int, ...]  # keys and list indexes, from the top of the plan
-Problem = tuple[Place, str | Unknown]  # where, and what is wrong there and what would be right
+Problem = tuple[Place, str | Unknown]  # place, and what is wrong there and what would be right
 
-MOST_PROBLEMS = 20  # that are shown of one plan; the rest is counted
+MOST_PROBLEMS = 20  # that are shown for one plan; the rest is counted
 _LONGEST_KEY = 60  # characters of a key
 _LONGEST_LINE = 1000
 _MOST_LEGAL = 40
 
 
 class PlanError(BadInput):
-    """A plan that cannot be used; `problems` holds one printable line for each mistake."""
+    """An unusable plan; `problems` holds one printable line for each mistake."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = list(dict.fromkeys(shortened(_one_line(problem), _LONGEST_LINE) for problem in problems))
@@ -53,28 +53,28 @@ class PlanError(BadInput):
 
 
 def unknown(what: str, name: object, legal: Iterable[str]) -> Unknown:
-    """What to say of a name that is not among the legal ones."""
+    """The message for a name that is not among the legal ones."""
     return Unknown(what, name, list(legal))
 
 
 def key(place: Place) -> str:
-    """`("workloads", 1, "disk")` as a person writes it: `workloads[1].disk`."""
+    """A place as a person writes it: `("workloads", 1, "disk")` is `workloads[1].disk`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{shortened(part, _LONGEST_KEY)}" for part in place)
     return text.removeprefix(".")
 
 
 def raise_problems(problems: Sequence[Problem]) -> None:
-    """Inside a pydantic validator: report all of these; nothing when there are none. Places are the plan's."""
+    """For pydantic validators: report all of these problems, if any. Places are the plan's."""
     if problems:
         _raise(problems)
 
 
 def problems_of(error: ValidationError, model: type[BaseModel], at: Place = ()) -> Iterator[Problem]:
-    """A pydantic error of `model`, which stands at `at` in the plan, in our words."""
+    """A pydantic error of `model`, which is at `at` in the plan, in our words."""
     details = error.errors(include_url=False)
     for detail in details:
         if detail["type"] == "too_short" and any(_is_inside(other["loc"], detail["loc"]) for other in details):
-            continue  # it has entries, but pydantic counts only the good ones
+            continue  # it has entries, but pydantic counts only the valid ones
         if detail["type"] == "problems":
             yield from detail["ctx"]["problems"]
         else:
@@ -100,7 +100,7 @@ def _phrase(detail: ErrorDetails, model: type[BaseModel]) -> str | Unknown:
         return unknown("value", value, re.findall(r"'([^']+)'", detail["ctx"]["expected"]))
     if (template := _TEMPLATES.get(kind)) is not None:
         return f"{template(detail.get('ctx', {}))}, not {show(value)}"
-    return f"cannot be {show(value)}"  # a kind of error that no type of ours gives
+    return f"cannot be {show(value)}"  # a kind of error that none of our types causes
 
 
 _TEMPLATES: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -129,7 +129,7 @@ def _is_inside(inner: Place, outer: Place) -> bool:
 
 
 def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> Sequence[str]:
-    """The legal keys of the model that stands at `place` below `model`; none where they cannot be determined."""
+    """The legal keys of the model at `place` below `model`; empty if they cannot be determined."""
     for part in place:
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
         kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]

@@ -1,4 +1,4 @@
-"""What a plan takes and can show, before it runs: rounds, time, budget, and what too few rounds cost. Pure."""
+"""What a plan needs and can show, before it runs: rounds, time, budget, and the cost of too few rounds. Pure."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from vmtax.plan.cuts import not_ended
 from vmtax.plan.schema import Choice, Plan, from_data
 from vmtax.workload import WORKLOADS, Workload
 
-BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
-PLANNED_ITERATIONS = 5  # that a pilot may ask for
+BUDGET_ROUNDS = 7  # a budget does not reduce the rounds below this
+PLANNED_ITERATIONS = 5  # iterations that a pilot may plan
 MOST_NAMES, MOST_LINES = 200, 20  # of treatments, and of one kind of advice; the rest is counted
-# Guesses for the estimate before anything has run: start and settle of a guest, and of a carrier with its nested guest.
+# Guesses for the estimate before anything has run: time to start and settle a guest, and a carrier with its nested
+# guest.
 BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
-BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
-# The same by how many CPUs are emulated one in the other, from timed runs of `quick` on two CPUs; three: in a lab.
+BETWEEN_SECONDS = 1.0  # meter readings and round trips for each command
+# The same by the depth of emulation, from timed runs of `quick` on two CPUs; a depth of three occurs in a lab.
 EMULATED_BOOT_SECONDS = (0.0, 9.0, 50.0, 100.0)
 EMULATED_BETWEEN_SECONDS = (0.3, 0.7, 3.7, 8.0)
 DEMONSTRATION_ROUNDS = 3
 SHORTEST = {"seconds": 1, "emulated_depth": 1, "stream_cache": "4m"}  # parameters of workloads in a demonstration
 _ONE = {"host": "configuration of the host", "vm": "VM", "nested": "nested VM"}
-GUESS = (0.7, 1.5)  # a first guess holds within these factors of the time that a run takes
+GUESS = (0.7, 1.5)  # the actual time is within these factors of a first guess
 NOTHING = "nothing to compare: add a layer, or a second level of a factor"
 ONE_CPU = (
     "Guests have one CPU here, whatever the plan says: the host is emulated, and there a nested guest with more is "
@@ -43,7 +44,7 @@ ONE_OUTER_CPU = (
 
 
 def check(plan: Plan) -> list[str]:
-    """Advice before a run, a line each: what it compares, leaves out, can show, and about how long it takes."""
+    """Advice before a run, in lines: what it compares, leaves out and can show, and about how long it takes."""
     found = plan.expansion()
     kept, idle = found.kept, found.idle_excludes
     lines = [f"{count_of(len(kept), 'configuration')}: {', '.join(at_most(MOST_NAMES, [t.name for t in kept]))}"]
@@ -70,7 +71,9 @@ def check(plan: Plan) -> list[str]:
 
 
 def in_common(plan: Plan) -> list[str]:
-    """What several configurations have in common, and no comparison shows; also a baseline that is not the plan's."""
+    """What several configurations have in common, so that no comparison shows it; also a baseline that is not the
+    plan's.
+    """
     kept, lines = plan.expansion().kept, moved_defaults(plan.space)
     for name, levels in plan.space.factors.items():
         having = {treatment.layer for treatment in kept if name in treatment.levels}
@@ -86,14 +89,14 @@ def in_common(plan: Plan) -> list[str]:
 
 
 def _every(having: set[str], layers: set[str]) -> str:
-    """What the layers that have a factor are, where a plan has these layers."""
+    """The layers that have a factor in words, for a plan with these layers."""
     if having >= layers:
         return "configuration"
     return _ONE[next(iter(having))] if len(having) == 1 else "guest"
 
 
 def reboots(plan: Plan) -> str:
-    """How often the host is booted anew for this plan, in a sentence; empty where it is not."""
+    """How often the host is rebooted for this plan, in a sentence; empty if it is not."""
     levels = boots_asked(plan.treatments()[0])
     if not levels:
         return ""
@@ -106,18 +109,18 @@ def reboots(plan: Plan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """What of a run's machines runs on an emulated CPU, and so how long its parts take."""
+    """Which of a run's machines run on an emulated CPU, and so how long its parts take."""
 
     guests: bool = False
-    host: bool = False  # itself; its guests with it
+    host: bool = False  # the host itself is emulated, and so are its guests
 
     def boot_seconds(self, layer: str) -> float:
-        """To start and settle a guest of that layer."""
+        """Seconds to start and settle a guest of that layer."""
         depth = self._depth(layer)
         return BOOT_SECONDS[layer] if not depth or layer == "host" else EMULATED_BOOT_SECONDS[depth]
 
     def case_seconds(self, layer: str) -> Callable[[Workload[Any], str], float]:
-        """How long one case of a workload takes on that layer, with what comes between two."""
+        """Seconds of one case of a workload on that layer, including the time between cases."""
         depth = self._depth(layer)
         between = EMULATED_BETWEEN_SECONDS[depth] if self.guests or self.host else BETWEEN_SECONDS
         return lambda workload, case: workload.seconds(case) + between + depth * workload.emulated_start_seconds
@@ -128,14 +131,14 @@ class Emulation:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """How long a run takes from here on, as far as it can be said before it."""
+    """How long a run will take from now on, as far as it can be known before."""
 
-    rounds: int  # to come
-    seconds: tuple[float, float]  # a range; equal ends where the plan has run here before
-    losses: Sequence[str] = ()  # what cannot be had with so few rounds
-    done: int = 0  # rounds of a run that is resumed
-    piloting: bool = False  # the first rounds are longer
-    measured: bool = False  # from a run of the same plan on the same host
+    rounds: int  # that remain
+    seconds: tuple[float, float]  # a range; a single value if the plan has run here before
+    losses: Sequence[str] = ()  # what cannot be achieved with so few rounds
+    done: int = 0  # rounds that a resumed run has already
+    piloting: bool = False  # the first rounds take longer
+    measured: bool = False  # known from a run of the same plan on the same host
 
 
 def foresee(
@@ -147,12 +150,12 @@ def foresee(
     measured: float | None = None,
     done: int = 0,
 ) -> Foreseen:
-    """`more`: seconds of a round that follow from the host; `measured`: seconds per round of the same plan on the same
-    host, when it ran before; `done`: complete rounds
+    """`more`: additional seconds of a round that depend on the host; `measured`: seconds per round of an earlier run of
+    the same plan on the same host; `done`: complete rounds
     """
     per_round = measured or seconds_per_round(plan, treatments, emulation) + more
     piloting = plan.iterations == "auto" and done < PILOT_ROUNDS
-    # Seconds that were measured hold the pilot already.
+    # Measured seconds include the pilot already.
     pilot = pilot_seconds(plan, treatments, emulation) if piloting and measured is None else 0.0
     fitting, losses = fit_rounds(plan, per_round, pilot)
     rounds = max(0, fitting - done)
@@ -162,10 +165,10 @@ def foresee(
 
 
 def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0) -> tuple[int, list[str]]:
-    """How many rounds the budget allows; where those are fewer than rounds.max, also a line for each thing it costs.
+    """How many rounds the budget allows; if those are fewer than rounds.max, also a line for each thing that is lost.
 
-    `setup_seconds`: what was needed before the first round.
-    Never fewer than seven, or than rounds.min where that is smaller: then the budget is exceeded, and a line says so.
+    `setup_seconds`: time before the first round. The result is never below seven, or below rounds.min if that is
+    smaller: then the budget is exceeded, and a line says so.
     """
     if plan.budget is None or plan.budget >= plan.rounds.max * seconds_per_round + setup_seconds:
         return plan.rounds.max, []
@@ -183,13 +186,13 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
 def seconds_per_round(
     plan: Plan, treatments: Sequence[Treatment] | None = None, emulation: Emulation = Emulation()
 ) -> float:
-    """About how long a round takes, from the workloads' own estimates; for before anything has run.
+    """About how long a round takes, from the workloads' own estimates; for use before anything has run.
 
-    treatments: what enters it, where that is not just the plan's own
+    treatments: those of a round, if they are not just the plan's own
     """
     entries = plan.entries() if treatments is None else treatments
     times = PLANNED_ITERATIONS if plan.iterations == "auto" else plan.iterations
-    # Guests of one treatment start at the same time, and yet share the CPUs that start them.
+    # Guests of one treatment start at the same time, but share the CPUs.
     boots = sum(emulation.boot_seconds(each.layer) * len(topology(each).subjects) for each in entries)
     return boots + times * _workload_seconds(plan, entries, emulation)
 
@@ -197,7 +200,7 @@ def seconds_per_round(
 def pilot_seconds(
     plan: Plan, treatments: Sequence[Treatment] | None = None, emulation: Emulation = Emulation()
 ) -> float:
-    """About how much longer than others the rounds of the pilot are, together; 0 where the plan has none."""
+    """About how much longer the rounds of the pilot take in total than other rounds; 0 if the plan has no pilot."""
     if plan.iterations != "auto":
         return 0.0
     entries = plan.entries() if treatments is None else treatments
@@ -208,9 +211,10 @@ def pilot_seconds(
 def sum_per_round(
     plan: Plan, entries: Sequence[Treatment], amount: Callable[[Workload[Any], str], float], *, emulated: bool = False
 ) -> float:
-    """The sum of `amount` over every case that is run once in a round of these treatments."""
+    """The sum of `amount` over every case that runs once in a round of these treatments."""
     workloads = plan.build_workloads(emulated=emulated)
-    # What a treatment runs follows from its layer, and from whether it is the A/A: thousands have few kinds.
+    # What a treatment runs depends on its layer and on whether it is the A/A, so thousands of treatments have few
+    # kinds.
     kinds = Counter((treatment.layer, treatment.repeats is not None) for treatment in entries)
     of_kind = {(treatment.layer, treatment.repeats is not None): treatment for treatment in entries}
     return sum(
@@ -232,7 +236,7 @@ def _workload_seconds(plan: Plan, entries: Sequence[Treatment], emulation: Emula
 
 
 def _losses(plan: Plan, rounds: int) -> list[str]:
-    """What cannot be had with so few rounds, each with the cure."""
+    """What cannot be achieved with so few rounds, each with the remedy."""
     short = [text for workload in plan.build_workloads() if (text := workload.shortfall(rounds))]
     if not plan.primary:
         return short  # nothing is compared
@@ -251,12 +255,12 @@ def _losses(plan: Plan, rounds: int) -> list[str]:
 
 
 def ranked(plan: Plan) -> int:
-    """How many treatments the largest ranking sets in order: those of one layer."""
+    """How many treatments the largest ranking contains: those of one layer."""
     return max(Counter(treatment.layer for treatment in plan.treatments()[0]).values())
 
 
 def _rounds_advice(plan: Plan) -> str:
-    """What the plan's contrasts and ranking need at least."""
+    """The number of rounds that the plan's contrasts and ranking need."""
     count = ranked(plan)
     ranking = f", ranking {count} configurations {stats.minimum_rounds(stats.ALPHA)}" if count > 2 else ""
     planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
@@ -266,7 +270,7 @@ def _rounds_advice(plan: Plan) -> str:
 
 
 def _stopping_advice(plan: Plan) -> list[str]:
-    """What may end the run before rounds.max, and when that is looked at."""
+    """What may end the run before rounds.max, and when that is checked."""
     stopping = plan.stopping()
     if stopping.first_look is None or not plan.primary:
         return []
@@ -293,7 +297,9 @@ def _duration_advice(plan: Plan, seconds: float) -> str:
 
 
 def settled(plan: Plan, *, emulated: bool) -> Plan:
-    """The plan with what it leaves to the machine decided, metrics named after it. `emulated`: some layer is."""
+    """The plan with values for the parameters that it leaves open, which metrics are named after. `emulated`: some
+    layer is.
+    """
     names: dict[str, str] = {}
     choices = []
     pairs = zip(plan.build_workloads(), plan.build_workloads(emulated=emulated), strict=True)
@@ -306,7 +312,9 @@ def settled(plan: Plan, *, emulated: bool) -> Plan:
 
 
 def demonstration(plan: Plan) -> Plan:
-    """Its primary metrics in the fewest and shortest rounds that fill every part of a report, without intervals."""
+    """The plan's primary metrics in the fewest and shortest rounds that fill every part of a report, without
+    intervals.
+    """
     rounds = {"min": DEMONSTRATION_ROUNDS, "max": DEMONSTRATION_ROUNDS}
     workloads = [
         {"name": choice.name, "parameters": {**choice.parameters, **_shorter(choice)}} for choice in plan.workloads
@@ -323,13 +331,13 @@ def demonstration(plan: Plan) -> Plan:
 
 
 def _shorter(choice: Choice) -> dict[str, Any]:
-    """Parameters by which a workload ends soon on an emulated CPU."""
+    """Parameters with which a workload ends quickly on an emulated CPU."""
     known = WORKLOADS[choice.name].parameters_type.model_fields
     return {name: value for name, value in SHORTEST.items() if name in known}
 
 
 def lasting(plan: Plan, *, emulated: bool) -> Plan:
-    """The plan as it can be measured: with guests of one CPU where an emulated host is to carry a nested guest."""
+    """The plan as it can be measured: guests have one CPU if an emulated host carries nested guests."""
     if not emulated or "nested" not in plan.layers or plan.guest.vcpus == 1:
         return plan
     return plan.model_copy(update={"guest": plan.guest.model_copy(update={"vcpus": 1})})

@@ -1,4 +1,4 @@
-"""The text of a plan: a built-in one by its name, or a file, read up to the largest size that a plan may have."""
+"""Read the text of a plan: a built-in one by its name, or a file, up to the largest size that a plan may have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_SOURCE = 200  # characters of a path that messages repeat
 
 
 def plan_text(name_or_path: str) -> tuple[str, str]:
-    """The text of a plan and what to call it in messages. PlanError when there is none, or it cannot be one."""
+    """The text of a plan, and its name for messages. Raises PlanError if there is none, or if it cannot be a plan."""
     if name_or_path in builtin_plans():
         file = BUILTIN / f"{name_or_path}.yaml"
         return file.read_text(encoding="utf-8"), file.name
@@ -46,10 +46,10 @@ def describe(name_or_path: str) -> str:
 
 
 def _read(path: str) -> bytes | None:
-    """A byte more than a plan may have, at most; None of what is no regular file. OSError, ValueError."""
+    """At most one byte more than a plan may have; None if it is no regular file. Raises OSError, ValueError."""
     # Looked at first: to open a device may already do something.
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 (Path("") is a directory)
         return None
-    # What is a pipe by now does not block either.
+    # Opening must not block either, if the file has become a pipe meanwhile.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
         return stream.read(MOST_BYTES + 1) or b""

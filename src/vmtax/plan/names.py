@@ -1,4 +1,4 @@
-"""The names of the built-in plans; light, for help and completion."""
+"""Names of the built-in plans; imports little, for help and completion."""
 
 from __future__ import annotations
 

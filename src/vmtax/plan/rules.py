@@ -1,4 +1,4 @@
-"""The rules a plan's parts obey: what each may hold, and which problems it has."""
+"""Rules for the parts of a plan: what each may contain, and which problems it has."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vmtax.plan.errors import Place, Problem, problems_of, unknown
 if TYPE_CHECKING:
     from vmtax.workload.base import Workload
 
-MOST_CONFIGURATIONS = 10_000  # of a plan: years of work, and more than a second's thought
-_LONGEST_HOST = 300  # characters: a name of the DNS has 253
+MOST_CONFIGURATIONS = 10_000  # of a plan: these would take years, and more than a second to enumerate
+_LONGEST_HOST = 300  # characters: a DNS name has at most 253
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,39}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# Neither part may begin with "-": ssh would read it as an option.
+# Neither part may begin with "-", which ssh would read as an option.
 _SSH = re.compile(r"ssh://(?:\w[\w.-]*@)?(?:\w[\w.-]*|\[[0-9A-Fa-f:]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
 
 
@@ -34,13 +34,13 @@ def workload_types() -> Mapping[str, type[Workload[Any]]]:
 
 
 def build(name: str, parameters: Mapping[str, Any], emulated: bool = False) -> Workload[Any]:
-    """One workload with its validated parameters. pydantic.ValidationError when they are wrong."""
+    """A workload with validated parameters. Raises pydantic.ValidationError if they are wrong."""
     kind = workload_types()[name]
     return kind(kind.parameters_type.model_validate(parameters), emulated=emulated)
 
 
 def one_of(what: str, legal: Sequence[str]) -> AfterValidator:
-    """Keeps a name among the legal ones."""
+    """A validator that accepts only legal names."""
 
     def test(name: str) -> str:
         if name not in legal:
@@ -51,7 +51,7 @@ def one_of(what: str, legal: Sequence[str]) -> AfterValidator:
 
 
 def iterations(value: object) -> object:
-    """A whole number, or the word for as many as pay."""
+    """A whole number, or the word for an automatic number."""
     whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1000
     if not whole and value != "auto":
         raise ValueError(f"must be a whole number from 1 to 1000, or auto, not {show(value)}")
@@ -59,7 +59,7 @@ def iterations(value: object) -> object:
 
 
 def plan_name(name: str) -> str:
-    """A name that may stand in a file name."""
+    """A validator for names that can be part of file names."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"must be 1 to 64 letters, digits, `.`, `_` or `-`, and begin with one of the first two: {show(name)}"
@@ -68,7 +68,7 @@ def plan_name(name: str) -> str:
 
 
 def host(text: str) -> str:
-    """Where to measure."""
+    """A validator for the host to measure."""
     if text == "lab" or text.startswith("lab:"):
         if text != "lab" and not names.LAB.fullmatch(text.removeprefix("lab:")):
             raise ValueError(f"must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not {show(text)}")
@@ -80,7 +80,7 @@ def host(text: str) -> str:
 
 
 def level_lists(factors: object) -> object:
-    """A level may stand without its list, and a number is as good as its text."""
+    """Allows a level without a list, and numbers in place of text."""
     if not isinstance(factors, dict):
         return factors
     lists = {name: list(v) if isinstance(v, list | tuple) else [v] for name, v in factors.items()}
@@ -88,7 +88,9 @@ def level_lists(factors: object) -> object:
 
 
 def choice(entry: object) -> object:
-    """A workload as a plan writes it, `disk` or `disk: {size: 1GiB}`, or as stored: `{name: disk, parameters: ...}`."""
+    """A workload as written in a plan, `disk` or `disk: {size: 1GiB}`, or as stored: `{name: disk, parameters:
+    ...}`.
+    """
     if isinstance(entry, str):
         return {"name": entry}
     if not isinstance(entry, dict) or entry.keys() == {"name", "parameters"}:
@@ -102,13 +104,13 @@ def choice(entry: object) -> object:
 
 
 def repeated(at: Place, names: Sequence[str]) -> list[Problem]:
-    """Names that stand in a list twice."""
+    """Names that occur twice in a list."""
     first = {name: i for i, name in reversed(list(enumerate(names)))}
     return [((*at, i), f"{show(name)} is given twice") for i, name in enumerate(names) if first[name] < i]
 
 
 def factor_problems(factors: Mapping[str, Sequence[str]], layers: Sequence[str]) -> list[Problem]:
-    """Unknown factors and levels, levels given twice, factors that mean nothing for these layers."""
+    """Unknown factors and levels, repeated levels, factors without meaning for these layers."""
     problems: list[Problem] = []
     for name, levels in factors.items():
         at: Place = ("factors", name)
@@ -124,7 +126,7 @@ def factor_problems(factors: Mapping[str, Sequence[str]], layers: Sequence[str])
 
 
 def combination(entry: object) -> object:
-    """An entry as a plan writes it, `{name: lvm, disk.volume: lvm}`, or as stored, `{name: ..., levels: ...}`."""
+    """An entry as written in a plan, `{name: lvm, disk.volume: lvm}`, or as stored, `{name: ..., levels: ...}`."""
     if not isinstance(entry, dict) or entry.keys() == {"name", "levels"}:
         return entry
     levels = {key: value for key, value in entry.items() if key != "name"}
@@ -132,7 +134,7 @@ def combination(entry: object) -> object:
 
 
 def label(name: str) -> str:
-    """A name for a combination, which stands in the names of its treatments."""
+    """A validator for the name of a combination, which becomes part of treatments' names."""
     if not _LABEL.fullmatch(name):
         raise ValueError(
             f"must be 1 to 40 letters, digits or any of . _ - / +, and begin with a letter or digit: {show(name)}"
@@ -150,14 +152,14 @@ class Entry(Protocol):
 
 
 def space(factors: Mapping[str, Sequence[str]], design: Design, combinations: Sequence[Entry]) -> Space:
-    """What a plan's keys say of its treatments."""
+    """The treatments that a plan's keys describe."""
     return Space(factors, [Combination(entry.levels, entry.name) for entry in combinations], design)
 
 
 def combination_problems(
     entries: Sequence[tuple[str | None, Mapping[str, Sequence[str]]]], factors: Mapping[str, Sequence[str]]
 ) -> list[Problem]:
-    """Empty entries, unknown factors and levels, names given twice, factors that stand in `factors` too."""
+    """Empty entries, unknown factors and levels, repeated names, factors that are also in `factors`."""
     problems: list[Problem] = []
     names: set[str | None] = set()
     for number, (name, levels) in enumerate(entries):
@@ -196,7 +198,9 @@ def exclude_problems(entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Pro
 
 
 def too_many(layers: Sequence[str], space: Space) -> list[Problem]:
-    """Says so when the plan has more configurations than can be planned; computed, for they cannot be enumerated."""
+    """A problem if the plan has more configurations than can be planned; calculated, because they cannot be
+    enumerated.
+    """
     count = space.count() * len(layers)
     if count <= MOST_CONFIGURATIONS:
         return []
@@ -213,7 +217,7 @@ def too_many(layers: Sequence[str], space: Space) -> list[Problem]:
 
 
 def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Problem]:
-    """Says so when every combination is illegal or excluded."""
+    """A problem if every combination is illegal or excluded."""
     found = expand(layers, space, entries)
     at: Place = ("exclude",) if entries else ("combinations",) if space.combinations else ("factors",)
     return [] if found.kept else [(at, f"no configuration is left to measure: {'; '.join(found.left_out[:3])}")]
@@ -222,8 +226,9 @@ def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[
 def workload_problems(
     choices: Sequence[tuple[str, Mapping[str, Any]]], layers: Sequence[str], vcpus: int
 ) -> list[Problem]:
-    """Unknown workloads, wrong parameters, what a list names twice, workloads that run on none of these layers or not
-    on this number of CPUs."""
+    """Unknown workloads, wrong parameters, repeated entries, workloads that run on none of these layers or not on this
+    number of CPUs.
+    """
     types = workload_types()
     names = [name for name, _ in choices]
     problems = repeated(("workloads",), names)
@@ -252,7 +257,7 @@ def workload_problems(
 
 
 def metric_problems(primary: Sequence[str], legal: Sequence[str]) -> list[Problem]:
-    """Metrics that the plan's workloads do not report; names those of the same workload where it has any."""
+    """Metrics that the plan's workloads do not report; suggests metrics of the same workload if there are any."""
     problems = repeated(("primary",), primary)
     for number, name in enumerate(primary):
         if name not in legal:

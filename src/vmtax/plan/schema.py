@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 _MIB = 2**20
-_PRECISION = 0.02  # where the plan asks for nothing else
+_PRECISION = 0.02  # if the plan asks for no other
 
 Whole = Annotated[int, Field(strict=True)]
 Name = Annotated[str, Field(strict=True)]
@@ -193,11 +193,11 @@ class Plan(_Model):
 
     @property
     def space(self) -> Space:
-        """What its factors, design and combinations say."""
+        """The treatments that its factors, design and combinations describe."""
         return rules.space(self.factors, self.design, self.combinations)
 
     def expansion(self) -> Expansion:
-        """What its factors come to on its layers."""
+        """Its factors, expanded on its layers."""
         return expand(self.layers, self.space, self.exclude)
 
     def treatments(self) -> tuple[list[Treatment], list[str]]:
@@ -206,16 +206,16 @@ class Plan(_Model):
         return list(found.kept), list(found.left_out)
 
     def entries(self, without: Collection[str] = ()) -> list[Treatment]:
-        """What enters each round: what is compared, and one guest treatment once more, the A/A.
+        """The treatments of each round: what is compared, and one guest treatment again, the A/A.
 
-        without: names of treatments that cannot be on the host under test
+        without: names of treatments that are impossible on the host under test
         """
         kept = [treatment for treatment in self.treatments()[0] if treatment.name not in without]
         again = repeat(kept) if self.primary else None
         return [*kept, *([again] if again else [])]
 
     def cases(self, workload: Workload[Any], treatment: Treatment) -> Sequence[str]:
-        """Which cases of a workload this treatment runs: all, or only those that stopping is about."""
+        """The cases of a workload that this treatment runs: all, or only those that decide when the run stops."""
         if treatment.layer not in workload.layers:
             return ()
         cases = [case for case in workload.cases() if treatment.layer in workload.layers_of(case)]
@@ -224,11 +224,13 @@ class Plan(_Model):
         return [case for case in cases if any(m.name in self.primary for m in workload.reports(case))]
 
     def stopping(self) -> Stopping:
-        """Its rules for when a run is over."""
+        """The rules for when a run is over."""
         return Stopping.of(self.model_dump(mode="json", include={"rounds", "precision", "decide"}))
 
     def build_workloads(self, *, emulated: bool = False) -> list[Workload[Any]]:
-        """The workloads with their validated parameters, in the plan's order. `emulated`: some layer of the run is."""
+        """The workloads with their validated parameters, in the plan's order. `emulated`: some layer of the run is
+        emulated.
+        """
         return [rules.build(choice.name, choice.parameters, emulated) for choice in self.workloads]
 
     @model_validator(mode="before")
@@ -296,20 +298,21 @@ class Plan(_Model):
 
 
 def parse(text: str, source: str = "plan") -> Plan:
-    """The plan that `text` holds; `source` is the file's name in messages. PlanError for anything else."""
+    """Parse a plan; `source` is the file's name in messages. Raises PlanError for anything else."""
     return _validated(read(text, source), FROM_YAML)
 
 
 def from_data(data: Mapping[str, Any], source: str = "plan", options: Mapping[str, str] = MappingProxyType({})) -> Plan:
-    """A plan from plain data: what `plan.model_dump(mode="json")` gave, or that with fields replaced. PlanError.
+    """A plan from plain data, as returned by `plan.model_dump(mode="json")`, possibly with replaced fields. Raises
+    PlanError.
 
-    options: of each field that the command line replaced, the option that it says so with: that is what messages name
+    options: replaced field -> the option of the command line that replaced it, for messages
     """
     return _validated(Document(source, dict(data), options=options), {})
 
 
 def load(name_or_path: str) -> Plan:
-    """A built-in plan by its name, or a YAML file by its path. PlanError when there is none or it is wrong."""
+    """A built-in plan by its name, or a YAML file by its path. Raises PlanError if there is none or it is wrong."""
     text, source = plan_text(name_or_path)
     return parse(text, source)
 

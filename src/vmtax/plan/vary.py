@@ -1,4 +1,4 @@
-"""`--vary FACTOR=LEVEL,...`: a plan with other levels of some factors. Pure."""
+"""The option `--vary FACTOR=LEVEL,...`: a plan with other levels of some factors. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTION = "--vary"
 
 
 def varied(plan: Plan, asked: Sequence[str]) -> Plan:
-    """`plan` with these levels, "disk.aio=native,io_uring", in place of its own of the same factor.
+    """`plan` with these levels, "disk.aio=native,io_uring", instead of its own levels of that factor.
 
     The first level is the baseline. Raises PlanError.
     """

@@ -1,4 +1,4 @@
-"""YAML text → plain data, and the line and column of every key, so that an error can point at it."""
+"""Parse YAML text to plain data, with the line and column of every key, so that errors can point at it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import yaml
 from vmtax.core.units import show
 from vmtax.plan.errors import MOST_PROBLEMS, Place, PlanError, Problem, key
 
-# A plan needs a tenth of these at most. All are held to while the text is read, so that more costs nothing.
+# A plan needs at most a tenth of these limits. They are checked while the text is read, so exceeding them costs
+# nothing.
 MOST_BYTES = 64 * 1024
-MOST_VALUES = 10_000  # scalars, lists and mappings, keys included
+MOST_VALUES = 10_000  # scalars, lists and mappings, including keys
 DEEPEST = 20  # levels of nesting
 _MOST_DIGITS = 40  # of a number
 _TAG = "tag:yaml.org,2002:"
@@ -23,15 +24,17 @@ _TOO_DEEP = f"nested more than {DEEPEST} levels deep, so it is not a plan"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML mapping and where its parts stand."""
+    """A YAML mapping, and the places of its parts."""
 
-    source: str  # the file's name, for messages
+    source: str  # file name for messages
     data: dict[str, Any] = field(default_factory=dict)
     marks: dict[Place, tuple[int, int]] = field(default_factory=dict)  # line and column, from 1, of keys and items
-    options: Mapping[str, str] = field(default_factory=dict)  # keys at the top that the command line set -> by what
+    options: Mapping[str, str] = field(default_factory=dict)  # top-level keys that the command line set -> the option
 
     def lines(self, problems: Iterable[Problem]) -> list[str]:
-        """`file:line:column: key: message` for the first problems in the order of the file, and how many more."""
+        """`file:line:column: key: message` for the first problems in the order of the file, and the number of the
+        others.
+        """
         ordered = sorted(problems, key=lambda problem: self._mark(problem[0]))
         lines = [self._line(place, str(message)) for place, message in ordered[:MOST_PROBLEMS]]
         more = len(ordered) - MOST_PROBLEMS
@@ -41,7 +44,7 @@ class Document:
         if place and (option := self.options.get(str(place[0]))) is not None:
             return f"{option}: {message}"
         shown = self._known(place)
-        if message == "is missing":  # what is missing has no line of its own
+        if message == "is missing":  # a missing key has no line of its own
             shown = place[: len(shown) + 1]
         where = ":".join([self.source, *map(str, self._mark(place))])
         return f"{where}: {key(shown)}: {message}" if shown else f"{where}: {message}"
@@ -50,17 +53,19 @@ class Document:
         return self.marks.get(self._known(place), ())
 
     def _known(self, place: Place) -> Place:
-        """The longest part of `place` that the text has; all of it where there was no text."""
+        """The longest prefix of `place` that is in the text; all of it if there was no text."""
         if not self.marks:
             return place
         return next(place[:end] for end in range(len(place), -1, -1) if place[:end] in self.marks or end == 0)
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that knows fewer kinds of plain words and no aliases, and gives up where no plan goes on."""
+    """A SafeLoader with fewer kinds of unquoted values and without aliases, which stops at texts that cannot be
+    plans.
+    """
 
-    # Only what YAML 1.2 knows. YAML 1.1, PyYAML's own, reads `off`, `no` and `on` as booleans (so
-    # `cpu.mitigations: [auto, off]` would lose its level), `1:30` as 90 and a date as a date.
+    # Only the types of YAML 1.2. YAML 1.1, PyYAML's own, reads `off`, `no` and `on` as booleans (so `cpu.mitigations:
+    # [auto, off]` would lose its level), `1:30` as 90 and a date as a date.
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (PyYAML's own shape)
 
     def __init__(self, text: str) -> None:
@@ -68,7 +73,7 @@ class _Loader(yaml.SafeLoader):
         self._values = self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuses aliases, which can repeat themselves without end, and what is too many or too deep."""
+        """Refuses aliases, which can refer to themselves, and texts that are too long or too deep."""
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # PyYAML has no types
         if self.check_event(yaml.AliasEvent):
             raise _refusal("an alias (*name) is not supported: write it out", mark)
@@ -83,14 +88,14 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
-        """The scanner reads ahead of the composer, in a time that grows with the square of the depth."""
+        """Limits the depth here as well: the scanner reads ahead of the composer, in time quadratic in the depth."""
         if self.flow_level > DEEPEST:
             raise _refusal(_TOO_DEEP, self.get_mark())
         super().fetch_flow_collection_start(token)
 
 
 class _Refusal(yaml.MarkedYAMLError):
-    """It may be YAML, but no plan."""
+    """The text may be YAML, but is no plan."""
 
 
 def _refusal(problem: str, mark: yaml.Mark) -> _Refusal:
@@ -108,7 +113,7 @@ _Loader.add_implicit_resolver(
 
 
 def read(text: str, source: str) -> Document:
-    """The mapping that `text` holds. PlanError for anything else."""
+    """The mapping in `text`. Raises PlanError for anything else."""
     node = _compose(text, source)
     if node is None:
         raise PlanError([f"{source}: the file is empty: a plan needs at least `name` and `workloads`"])
@@ -131,7 +136,7 @@ def _compose(text: str, source: str) -> yaml.Node | None:
         try:
             node: yaml.Node | None = loader.get_single_node()
             return node
-        except (ValueError, OverflowError):  # PyYAML lets "\UFFFFFFFF" through to chr()
+        except (ValueError, OverflowError):  # PyYAML passes "\UFFFFFFFF" to chr()
             mark = loader.get_mark()
             message = f"{source}:{mark.line + 1}:{mark.column + 1}: not YAML: this escape is no character of Unicode"
         finally:
@@ -154,7 +159,7 @@ def _syntax(error: yaml.MarkedYAMLError, source: str) -> str:
 
 
 def _value(node: yaml.Node, place: Place, marks: dict[Place, tuple[int, int]], problems: list[Problem]) -> Any:
-    """The plain value of a node; notes the place of all that is in it."""
+    """The plain value of a node; records the places of everything in it."""
     if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
         return _mapping(node, place, marks, problems)
     if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
@@ -187,7 +192,7 @@ def _mapping(
 
 
 def _scalar(node: yaml.Node) -> str | int | float | bool | None:
-    """ValueError says what is wrong with it."""
+    """The value of a scalar; ValueError says what is wrong with it."""
     kind = node.tag.removeprefix(_TAG)
     if not isinstance(node, yaml.ScalarNode) or kind not in ("str", "null", "bool", "int", "float"):
         raise ValueError(f"the tag {show(node.tag.replace(_TAG, '!!'))} is not supported: leave it out")
@@ -207,7 +212,7 @@ def _scalar(node: yaml.Node) -> str | int | float | bool | None:
             case "int":
                 return int(text)
         return float(re.sub(r"\.(inf|nan)", r"\1", text.lower()))
-    except (KeyError, ValueError):  # only where a tag says what the text is not
+    except (KeyError, ValueError):  # only if a tag contradicts the text
         raise ValueError(f"{show(text)} is not what its tag !!{kind} says: leave the tag out") from None
 
 

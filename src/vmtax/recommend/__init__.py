@@ -1,7 +1,7 @@
-"""Recommends a guest's disk or network card, and says what each choice gives up.
+"""Recommend a guest's disk or network card, and say what each choice gives up.
 
-All functions are pure. Needs are met before speed and cost count; a choice that is only measured to be better, but not
-shown to be, removes no other. The choice is written as QEMU, libvirt, Proxmox and a shell take it.
+All functions are pure. Needs are met before speed and cost are considered; a choice that was only measured to be
+better, without being shown to be, excludes no other. The choice is exported for QEMU, libvirt, Proxmox and a shell.
 """
 
 from vmtax.recommend.card_export import CardExport, export_card

@@ -1,4 +1,4 @@
-"""What is particular about the choice of a network card: whose CPU pays ranks it, not its speed. Pure."""
+"""The choice of a network card: it is ranked by the host's CPU time, not by its speed. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vmtax.workload.words import spoken
 
 NO_HOST_CPU = "no-host-cpu"
 THROUGHPUT = "bits_per_second"
-# What is speed, of each workload; UDP has a rate, so its throughput is none.
+# The metric of speed for each workload; UDP is sent at a fixed rate, so its throughput does not count.
 SPEEDS = {Net.name: THROUGHPUT, Latency.name: "p50_seconds", Smb.name: "bytes_per_second"}
 MEASURED = "measured"
 
@@ -73,7 +73,9 @@ class CardKind(Kind):
     def figures(
         self, analysis: Analysis, numbers: Numbers, members: Sequence[Treatment], metric: str | None
     ) -> Figures:
-        """The host's CPU time for each byte where the load was the same, and speed beside it; else speed alone."""
+        """The host's CPU time per byte if the load was the same, with speed as the second figure; otherwise speed
+        alone.
+        """
         there = measured_by_most(numbers, members)
         full = {m.case for m in there if _is_speed(m) and m.workload == Net.name}
         cpu = tuple(
@@ -124,17 +126,18 @@ def _features(analysis: Analysis, treatment: Treatment) -> Iterator[Feature]:
 
 
 def _documented(treatment: Treatment) -> tuple[Documented | None, str]:
-    """What documentation says of its card; None, and why, of one that cannot be recommended."""
+    """What documentation says about its card; if the card cannot be recommended, None and the reason."""
     try:
         path = net.meant(treatment.levels).path
-    except UnknownLevel as error:  # of a run of another version
+    except UnknownLevel as error:  # a run of another version has it
         return None, str(error)
     return PATHS.get(path), f"{net.PATH}={path}: its guests have different cards, so there is none to choose"
 
 
 def _host_side(analysis: Analysis, treatment: Treatment) -> Feature:
-    """Whether the host's side of a card that the host does not carry is small against the cheapest that it carries: by
-    the upper end of the ratio's interval, of the case in which that is the highest.
+    """The feature of a small host side: whether the host's CPU time for a card that bypasses the host is small against
+    the cheapest card whose packets the host carries. Judged by the upper end of the ratio's interval, in the case in
+    which that is highest.
     """
     numbers = analysis.boot_numbers
     sides = {m: rounds for (m, name), rounds in numbers.items() if name == treatment.name and m.measure == HOST_SIDE}
@@ -165,7 +168,7 @@ def _host_side(analysis: Analysis, treatment: Treatment) -> Feature:
 
 
 def _carried_beside(analysis: Analysis, treatment: Treatment) -> Iterator[str]:
-    """Guests whose packets the host carries, and that are else what this one is."""
+    """Guests whose packets the host carries, and that otherwise equal this one."""
     for other in members_of(analysis.experiment.treatments):
         documented, _ = _documented(other)
         if documented and documented.is_carried and _conditions(other) == _conditions(treatment):

@@ -1,9 +1,10 @@
-"""A network card as an administrator applies it: the host's commands, QEMU, libvirt, Proxmox. Pure.
+"""A network card as an administrator sets it up: commands for the host, and settings for QEMU, libvirt and Proxmox.
+Pure.
 
 Sources: libvirt's formatdomain, "Network interfaces" (driver, host and guest offloads, mtu, type='hostdev'); its schema
 domain.rng. Proxmox VE's qm.conf(5) (net[n], hostpci[n]). ip-link(8), ip-tuntap(8); the kernel's
 Documentation/PCI/pci-iov-howto.rst and Documentation/ABI/testing/sysfs-bus-pci (driver_override, drivers_probe,
-sriov_numvfs). A function with a card that stands by: the kernel's Documentation/networking/net_failover.rst, libvirt's
+sriov_numvfs). For a function with a stand-by card: the kernel's Documentation/networking/net_failover.rst, libvirt's
 "Teaming a virtio/hostdev NIC pair", QEMU's docs/system/virtio-net-failover.rst.
 """
 
@@ -19,12 +20,12 @@ from vmtax.hypervisor.spec import Tap, UserNetwork, card_of
 from vmtax.recommend.forms import Argv, Form, broken
 
 VMID, BRIDGE, CARD = "VMID", "BRIDGE", "CARD"
-STANDBY = "ua-standby"  # libvirt takes names of the user's that begin so
+STANDBY = "ua-standby"  # libvirt accepts user-defined names with this prefix
 TAP, MAC, FUNCTION = "vm1", "52:54:00:00:00:01", "0000:01:10.0"
-# Behind the cards of paths whose tap QEMU does not make itself.
+# Back ends of cards whose tap QEMU does not make itself.
 BEHIND: Mapping[Path, Tap | UserNetwork] = {
     Path.MACVTAP: Tap(TAP, device="/dev/tapN", vhost=True),
-    Path.USER: UserNetwork("10.0.2.0/24", "10.0.2.2", restricted=False),  # QEMU's own addresses
+    Path.USER: UserNetwork("10.0.2.0/24", "10.0.2.2", restricted=False),  # QEMU's default addresses
 }
 
 
@@ -54,7 +55,7 @@ class CardExport:
 
     @property
     def put_in(self) -> str:
-        """What of the forms is to be replaced, in sentences."""
+        """Which placeholders in the forms must be replaced, in sentences."""
         tap = f", the tap's name {TAP}" if self.host else ""
         own = f", the function's address {self.function}" if self.function else tap
         return (
@@ -64,7 +65,7 @@ class CardExport:
 
 
 def export_card(levels: Mapping[str, str]) -> CardExport:
-    """A treatment's levels for a card. Raises UnknownLevel."""
+    """Export a treatment's levels for a card. Raises UnknownLevel."""
     settings = meant(levels)
     function = FUNCTION if settings.path.has_function else None
     host, host_notes = _host(settings)
@@ -84,7 +85,7 @@ def export_card(levels: Mapping[str, str]) -> CardExport:
 
 
 NO_NOTE = "nothing is to be made: QEMU plays the network, behind the host's own address."
-# libvirt's type of interface, and its source, of paths without a bridge.
+# libvirt's type of interface, and its source, for paths without a bridge.
 SOURCES: Mapping[Path, tuple[str, dict[str, str]]] = {
     Path.MACVTAP: ("direct", {"dev": CARD, "mode": "bridge"}),
     Path.USER: ("user", {}),
@@ -117,13 +118,13 @@ PORT_NOTE = "the function is plugged into a PCI Express port: it takes the machi
 
 
 def _qemu_notes(path: Path) -> tuple[str, ...]:
-    """What its arguments take besides."""
+    """What QEMU's arguments require."""
     notes = {Path.MACVTAP: (OPEN_NOTE,), Path.SRIOV_STANDBY: (PORT_NOTE,)}
     return notes.get(path, ())
 
 
 def _host(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
-    """The commands for the host, and what is to be known of them."""
+    """The commands for the host, and what must be known about them."""
     if settings.path is Path.SRIOV:
         return tuple(_function(FUNCTION)), (FUNCTION_NOTE,)
     if settings.path is Path.MACVTAP:
@@ -135,7 +136,7 @@ def _host(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
 
 
 def _is_virtio(settings: NetSettings) -> bool:
-    """Whether QEMU plays a virtio card."""
+    """Whether it is a virtio card of QEMU's."""
     return settings.path is not Path.SRIOV and settings.path.model == "virtio-net-pci"
 
 
@@ -167,7 +168,7 @@ def _write(value: str, file: str) -> Argv:
 
 
 def _guest_mtu(settings: NetSettings) -> Iterator[str]:
-    """The card of a guest has the MTU that the guest sets."""
+    """The guest itself sets the MTU of its card."""
     if settings.mtu != DEFAULT.mtu:
         yield f"the guest sets the MTU of its card itself: `ip link set dev NAME mtu {settings.mtu}`."
 
@@ -208,7 +209,7 @@ def _passed(devices: Xml.Element) -> Xml.Element:
 
 
 def _driver(card: Xml.Element, settings: NetSettings) -> None:
-    """Who carries the packets of a virtio card, over how many queues; and what it does not take over for its guest."""
+    """Who carries the packets of a virtio card, in how many queues, and which offloads are off."""
     driver = Xml.SubElement(card, "driver", name="qemu" if settings.path is Path.TAP else "vhost")
     if settings.queues > 1:
         driver.set("queues", str(settings.queues))

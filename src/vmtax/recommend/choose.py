@@ -1,9 +1,10 @@
-"""One choice out of a run's treatments, with its reasons and its runner-up. Pure.
+"""Choose one of a run's treatments, with reasons and a runner-up. Pure.
 
-What is no setting of what is chosen stays at the plan's baseline. Of the rest, first what is needed; then the Pareto
-set of speed, host CPU and features; then the best of it, by speed or by host CPU: `Figures` says which. Of choices that
-tie with the best, within what the plan says does not matter, or seem to and are not distinguishable from it, those go
-that are worse by the other of the two for nothing; features decide between the others, then simplicity.
+Factors that are no settings of the chosen part stay at the plan's baseline. Of the remaining choices, those that meet
+the needs are kept; then the Pareto set of speed, host CPU and features; then the best by speed or by host CPU, as
+`Figures` says. Choices may tie with the best, within what the plan calls the same, or seem to tie and not be
+distinguishable from it: of these, the ones that are worse in the other of the two figures without an advantage are
+removed. Features decide between the rest, then simplicity.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ def advise(
     metric: str | None = None,
     called: str = "",
 ) -> Advice:
-    """Of the run's guests of the outermost layer. They are ranked by `metric`, which may be one of `numbers` that no
-    trial reported (a score), or else by what `kind` says. `needs`: features of this kind; without them those of the
-    requirements. `called`: the metric as people call it.
+    """Choose among the run's guests of the outermost layer.
+
+    They are ranked by `metric`, which may be one of `numbers` that no trial reported (a score), or by default as `kind`
+    says. `needs`: required features of this kind; by default those of the requirements. `called`: the metric's name for
+    people.
     """
     asked = analysis.requirements.needs if needs is None else needs
     needs = [name for name in asked if name in kind.features]
@@ -76,7 +79,7 @@ def advise(
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """What is known before the choices are set against each other."""
+    """What is known before the choices are compared."""
 
     analysis: Analysis
     kind: Kind
@@ -120,7 +123,7 @@ class _Stage:
         )
 
     def settled(self, treatments: dict[str, Treatment], first: Scale, second: Scale | None) -> Advice:
-        """`first`: what ranks them; `second`: the other of speed and host CPU."""
+        """`first`: the scale that ranks them; `second`: the other one of speed and host CPU."""
         features = {name: self.has(treatment) for name, treatment in treatments.items()}
         scales = [s for s in (first, second) if s is not None]
         chosen_from = frozenset(pareto_set(scales, features, first.order, self.within))
@@ -136,7 +139,7 @@ class _Stage:
             for name in first.order
         )
         alike = [option for option in options if option.tie or self.seems_alike(option.treatment, first)]
-        # By what ranks them these are as good; the other of speed and host CPU decides between them.
+        # They are equally good by the first scale, so the other one of speed and host CPU decides between them.
         wasteful = {option.treatment for option in alike if second and self.is_wasteful(option, alike, second)}
         worth = [option for option in alike if option.treatment not in wasteful]
         kept = [option for option in worth if option.in_pareto_set] or worth or alike
@@ -168,19 +171,21 @@ class _Stage:
         return frozenset(name for name, feature in answers.items() if feature.state == "yes")
 
     def ties(self, name: str, first: Scale) -> bool:
-        """Its interval against the best lies within what does not matter."""
+        """Whether its interval against the best lies within what counts as the same."""
         best = first.order[0]
         distance = first.distance(name, best)
         ends = (distance.low, distance.high)
         return name == best or all(end is not None and abs(_lost(end)) <= self.within for end in ends)
 
     def seems_alike(self, name: str, first: Scale) -> bool:
-        """Only its estimate lies within what does not matter, and it is not shown to be worse."""
+        """Whether only its estimate lies within what counts as the same, and it is not shown to be worse."""
         best = first.order[0]
         return abs(_lost(first.distance(name, best).middle)) <= self.within and (best, name) not in first.beaten
 
     def is_wasteful(self, one: Option, alike: Sequence[Option], second: Scale) -> bool:
-        """Another has all of its features and is shown to be better by `second`, by more than does not matter."""
+        """Whether another choice has all of its features and is shown to be better by `second`, by more than counts as
+        the same.
+        """
         return any(
             (other.treatment, one.treatment) in second.beaten
             and second.place[one.treatment] - second.place[other.treatment] > math.log1p(self.within)
@@ -196,8 +201,8 @@ class _Stage:
         options: Sequence[Option],
         first: Scale,
     ) -> Iterator[str]:
-        """`alike`: the best, what ties with it or is not distinguishable from it; `worth`: those of them that no other
-        is better than by the second scale; `options`: all, the best first.
+        """`alike`: the best and the choices that tie with it or are not distinguishable from it; `worth`: those of them
+        that no other one beats by the second scale; `options`: all choices, the best first.
         """
         if levels := ", ".join(self.own_levels(choice.treatment)):
             yield f"It is {levels}."
@@ -229,7 +234,7 @@ class _Stage:
                 yield f"{words}: {', '.join(names)}."
 
     def own_levels(self, name: str) -> Iterator[str]:
-        """The levels in which it differs from others, such as "disk.cache=none": its name may be just "vm"."""
+        """The levels that distinguish it from the others, such as "disk.cache=none": its name may be just "vm"."""
         members = self.members
         levels = next(member.levels for member in members if member.name == name)
         nothing = idle(levels)
@@ -238,7 +243,9 @@ class _Stage:
                 yield f"{factor}={levels[factor]}"
 
     def beside(self, choice: Option, others: Sequence[Option], best: Option) -> Iterator[str]:
-        """What is as good as the best: a tie is an interval within what does not matter, an estimate is none."""
+        """The choices that are as good as the best: a tie requires an interval within what counts as the same, not just
+        an estimate.
+        """
         within, by, first = format_percent(self.within), self.figures.by, self.figures.best
         if choice is best:
             yield f"It is the {first}, by {by}."
@@ -272,12 +279,12 @@ class _Stage:
             yield f"After {count(scales[0].rounds)} no choice is shown to be {worse} than another: add rounds."
 
     def has_interval(self, option: Option) -> bool:
-        """Whether what ranks it has one, against the best."""
+        """Whether its figure on the first scale has an interval against the best."""
         low = option.best.dearer_low if self.figures.by_cpu else option.best.slower_low
         return low is not None
 
     def set_apart(self, choice: Option, others: Sequence[Option]) -> Iterator[str]:
-        """What decided for it among those that are as good, or not distinguishable from it."""
+        """Why it was chosen among those that are equally good, or not distinguishable from it."""
         equal = [option for option in others if len(option.features) == len(choice.features)]
         if not others:
             return
@@ -294,7 +301,7 @@ class _Stage:
             yield f"None of these has more features ({len(choice.features)}) or is simpler; it is the {best} of those."
 
     def against(self, one: str, other: str, first: Scale, second: Scale | None) -> Against:
-        """Of speed the share that is lost, of the host's CPU time what it takes more."""
+        """`speed` as the share that is lost, host CPU time as the additional share."""
         distances = [_distance(each, one, other) for each in (first, second)]
         speed, cpu = reversed(distances) if self.figures.by_cpu else distances
         return Against(
@@ -303,7 +310,7 @@ class _Stage:
         )
 
     def runner_up(self, other: Option, choice: Option, first: Scale, second: Scale | None) -> str:
-        """ "+4.1 % (2.0–6.2) time, but with savevm"."""
+        """Such as "+4.1 % (2.0–6.2) time, but with savevm"."""
         against = self.against(other.treatment, choice.treatment, first, second)
         words = []
         if against.slower is not None or not self.figures.by_cpu:
@@ -320,7 +327,7 @@ class _Stage:
 
 
 def unusual(kind: Kind, treatment: Treatment) -> tuple[str, ...]:
-    """Its settings that are not the factor's default, so that somebody must make and remember them."""
+    """Its settings that are not the factors' defaults, which somebody must make and remember."""
     settings = []
     for name, level in treatment.levels.items():
         factor = FACTORS.get(name)
@@ -330,12 +337,12 @@ def unusual(kind: Kind, treatment: Treatment) -> tuple[str, ...]:
 
 
 def _chosen(alike: Sequence[Option]) -> Option:
-    """By features, then simplicity, then speed, in which they are sorted."""
+    """The one with most features, then the simplest, then the fastest, by which they are sorted."""
     return min(alike, key=lambda option: (-len(option.features), len(option.unusual), alike.index(option)))
 
 
 def _lost(distance: float) -> float:
-    """A cost's logarithm as the share of the rate that is lost."""
+    """The share of the rate that is lost, from a cost's logarithm."""
     return 1 - math.exp(-distance)
 
 
@@ -344,7 +351,7 @@ def _more(distance: float) -> float:
 
 
 def _distance(scale: Scale | None, one: str, other: str) -> Distance:
-    """NaN of what was not measured."""
+    """NaN if either was not measured."""
     if scale is None:
         return Distance(math.nan, None, None)
     return Distance(0.0, None, None) if one == other else scale.distance(one, other)

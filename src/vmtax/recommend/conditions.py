@@ -1,7 +1,7 @@
-"""What a run says of its guests that is no setting of what is chosen: it is held at one level, not chosen. Pure.
+"""Conditions of a choice: levels of the guests that are no settings of what is chosen, and are held constant. Pure.
 
 A guest without mitigations may well be faster, but that is no way to keep a disk and no network card, and `--apply`
-cannot say it.
+cannot express it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from vmtax.recommend.kinds import Kind
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The levels at which is chosen."""
+    """The levels at which the choice is made."""
 
     levels: Mapping[str, str]  # of each factor that varies among the guests, or is not at its default
     left_out: tuple[str, ...]  # treatments at other levels
-    chosen: str  # what is chosen: "disk"
+    chosen: str  # the kind of choice: "disk"
 
     @property
     def why(self) -> str:
-        """Why those that are left out were."""
+        """Why the treatments in `left_out` were left out."""
         at = " and ".join(f"{name}={level}" for name, level in self.levels.items())
         return f"measured under another condition than {at}"
 
     @property
     def note(self) -> str:
-        """Where the choice holds; "" where nothing is to be said."""
+        """The conditions under which the choice holds; "" if there is nothing to say."""
         if not self.levels:
             return ""
         at = " and ".join(_words(name, level) for name, level in self.levels.items())
@@ -43,8 +43,8 @@ class Conditions:
 
 
 def conditions(kind: Kind, plan: Json, members: Sequence[Treatment]) -> Conditions:
-    """The level of each is the plan's first; the default, where only entries of a hand-made list name the factor; that
-    of the first guest, where none has these.
+    """For each factor, the plan's first level; if only entries of a hand-made list name the factor, its default; if no
+    guest has these levels, those of the first guest.
     """
     names = [name for name in dict.fromkeys(name for t in members for name in t.levels) if name not in kind.factors]
     wanted = {name: _baseline(name, plan, members) for name in names}
@@ -59,7 +59,7 @@ def conditions(kind: Kind, plan: Json, members: Sequence[Treatment]) -> Conditio
 
 
 def ways(kind: Kind, members: Sequence[Treatment]) -> int:
-    """How many different choices these guests have."""
+    """How many different choices these guests offer."""
     return len({frozenset((name, level) for name, level in t.levels.items() if name in kind.factors) for t in members})
 
 

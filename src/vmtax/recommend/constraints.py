@@ -1,4 +1,4 @@
-"""What the user may need of a choice. Pure."""
+"""Needs that the user may have of a choice. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from vmtax.core.records import Treatment
 from vmtax.design.features import BY_TRIAL, CARD_FEATURES, FEATURES, Feature
 from vmtax.recommend.kinds import Kind
 
-NEEDS = (*FEATURES, *CARD_FEATURES)  # what --needs takes
+NEEDS = (*FEATURES, *CARD_FEATURES)  # values of --needs
 
 
 class BadNeeds(BadInput):
-    """`--needs` names something that is no feature; the text says what there is."""
+    """`--needs` names something that is no feature; the text lists the features."""
 
 
 def parse_needs(text: str) -> tuple[str, ...]:
-    """ "durable,savevm" as a tuple, each once; () for an empty text. Raises BadNeeds."""
+    """Convert "durable,savevm" to a tuple without duplicates; () for an empty text. Raises BadNeeds."""
     names = [name for name in (part.strip() for part in text.split(",")) if name]
     for name in names:
         if name not in NEEDS:
@@ -29,7 +29,7 @@ def parse_needs(text: str) -> tuple[str, ...]:
 
 
 def unmet(kind: Kind, features: Sequence[Feature], treatment: Treatment, needs: Sequence[str]) -> Iterator[str]:
-    """A reason for each need that is not shown to be met; what was not tried is not shown."""
+    """A reason for each need that is not shown to be met; a feature that was not tried is not shown."""
     states = kind.answers(features, treatment)
     for name in needs:
         feature = states.get(name)

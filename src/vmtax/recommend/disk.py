@@ -1,4 +1,4 @@
-"""What is particular about the choice of a disk: it must keep flushed data, and its speed ranks it. Pure."""
+"""The choice of a disk: it must keep flushed data, and it is ranked by speed. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DiskKind(Kind):
     headings: ClassVar = {"pause-on-full": "pauses", "migration": "migrates"}
 
     def looked_at(self, analysis: Analysis) -> Features:
-        """What was tried for them; whether they are durable by trial where that shows it, else as documented."""
+        """The features that were tried for them; durability by trial if a trial shows it, otherwise as documented."""
         if analysis.survival is None:
             return analysis.disk_features
         tried = {one.treatment: one.feature for one in analysis.survival.evidence}
@@ -79,13 +79,13 @@ class DiskKind(Kind):
             yield f"That it is durable is documented, and not shown by trial: {tried.reason}."
 
     def unknown(self, treatment: Treatment) -> Iterator[str]:
-        try:  # a run of another version of vmtax has levels that this one lacks
+        try:  # a run of another version of vmtax may have levels that this one lacks
             DiskSettings.of(treatment.levels)
         except UnknownLevel as error:
             yield str(error)
 
     def usual_needs(self, analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
-        """Durable, if every choice says whether it is."""
+        """Durable, if it is known of every choice whether it is."""
         known = self.looked_at(analysis)
         states = {durability(known.get(t.name, ()), t).state for t in members}
         return () if analysis.requirements.accept_loss or "not tried" in states else ("durable",)
@@ -105,7 +105,7 @@ class DiskKind(Kind):
         cpu = tuple(m for m in dict.fromkeys(m for m, _ in numbers) if _is_cpu(m))
         if metric is not None:
             return Figures(metric, tuple(m for m in there if m.name == metric), cpu)
-        # Without a primary one the plan is about something else and measured the disk as well.
+        # Without a primary disk metric, the plan is about something else and measured the disk as well.
         chosen = [m for m in of_disk if m.name in analysis.criteria.primary]
         chosen = chosen or [m for m in of_disk if m.measure == "iops"]
         if len(chosen) == 1:
@@ -136,12 +136,12 @@ class DiskKind(Kind):
 
 
 def durability(features: Sequence[Feature], treatment: Treatment) -> Feature:
-    """By trial, or as the run found it; of a run that did not look, as documented."""
+    """By trial, or as the run determined it; if the run did not check it, as documented."""
     return documented(treatment, features)
 
 
 def _with(tried: Feature | None, features: Sequence[Feature]) -> tuple[Feature, ...]:
-    """The features, with what a trial says of one of them in its place; first, where the run did not look at it."""
+    """The features, with the tried one in place of its documented one; first if the run did not check it."""
     if tried is None:
         return tuple(features)
     others = tuple(feature for feature in features if feature.name != tried.name)

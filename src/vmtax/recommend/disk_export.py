@@ -1,4 +1,4 @@
-"""A disk as an administrator applies it: QEMU arguments, libvirt XML, a Proxmox line, the backing's commands. Pure.
+"""A disk as an administrator sets it up: commands for its backing, and settings for QEMU, libvirt and Proxmox. Pure.
 
 Sources: libvirt's formatdomain, "Hard drives, floppy disks, CDROMs" and "IOThreads Allocation"; its schema domain.rng.
 Proxmox VE's qm.conf(5) (ide[n], sata[n], scsi[n], virtio[n], scsihw) and pvesm(1) (preallocation, blocksize, sparse).
@@ -20,15 +20,15 @@ from vmtax.hypervisor.spec import Drive
 from vmtax.recommend.forms import Argv, Form, broken
 
 GIB = 2**30
-# What must be put in by who applies it, where the caller names nothing.
+# Placeholders that the administrator must replace, unless the caller gives names.
 GROUP, THIN_POOL, POOL, DISKS, VMID, STORAGE = "VG", "THINPOOL", "POOL", "DISK1 DISK2 DISK3 DISK4", "VMID", "STORAGE"
-# By its id, for a letter may be another disk's after a boot.
+# By id, because /dev/sdb may be another disk after a reboot.
 NAME, DIRECTORY, DEVICE = "vm1", "/var/lib/libvirt/images", "/dev/disk/by-id/DEVICE"
-# bus -> (libvirt's bus, the guest's disk); QEMU's NVMe is none of libvirt's buses.
+# bus -> (libvirt's bus, the guest's disk); libvirt has no bus for QEMU's NVMe.
 _TARGETS = {"virtio": ("virtio", "vda"), "virtio-scsi": ("scsi", "sda"), "ide": ("ide", "hda"), "sata": ("sata", "sda")}
 _PROXMOX = {"virtio": "virtio0", "virtio-scsi": "scsi0", "ide": "ide0", "sata": "sata0"}
-FEWEST_QUEUES = 2  # that Proxmox takes
-_BLOCKSIZE = "volblocksize"  # the one property of a ZFS volume that is the storage's in Proxmox
+FEWEST_QUEUES = 2  # that Proxmox accepts
+_BLOCKSIZE = "volblocksize"  # the only property of a ZFS volume that Proxmox sets on the storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class DiskExport:
 
     @property
     def put_in(self) -> str:
-        """What of the forms is to be replaced, in sentences."""
+        """Which placeholders in the forms must be replaced, in sentences."""
         size = f"the size {self.size} (a volume that holds a file is a tenth larger), " if self.backing else ""
         return (
             "The disk that was measured was temporary and is gone. These are yours to put in: the path"
@@ -67,7 +67,7 @@ class DiskExport:
 
 
 def export_disk(levels: Mapping[str, str], path: str | None = None, size: int = 32 * GIB) -> DiskExport:
-    """A treatment's levels for a disk of `size` bytes at `path`; by default at one that says what to put in.
+    """Export a treatment's levels for a disk of `size` bytes at `path`; by default a path with placeholders.
 
     Raises UnknownLevel.
     """
@@ -90,22 +90,22 @@ def export_disk(levels: Mapping[str, str], path: str | None = None, size: int = 
 
 
 def usual_path(settings: DiskSettings) -> str:
-    """Where such a disk would lie: a device by the names that are to be put in, a file in libvirt's directory."""
+    """The usual path of such a disk: a device with placeholders, or a file in libvirt's directory."""
     if not settings.is_file:
         return _device(settings.volume)
     own = settings.volume is not Volume.PLAIN or settings.filesystem != "as-is"
-    # What is mounted over a directory in use would hide what is there.
+    # Mounting over a directory in use would hide its contents.
     directory = f"/{POOL}/{NAME}" if settings.volume.is_dataset else f"/srv/{NAME}" if own else DIRECTORY
     return f"{directory}/{NAME}.{settings.format}"
 
 
 def _is_itself(settings: DiskSettings) -> bool:
-    """Whether the disk is an existing device that is used as it is."""
+    """Whether the disk is an existing device that is used unchanged."""
     return settings.volume is Volume.PLAIN and not settings.is_file
 
 
 def _device(volume: Volume) -> str:
-    """The block device below, by the names that are to be put in."""
+    """The block device below, with placeholders."""
     if volume.is_lvm:
         return f"/dev/{GROUP}/{NAME}"
     return f"/dev/zvol/{POOL}/{NAME}" if volume.is_zvol else DEVICE
@@ -115,9 +115,9 @@ def _backing(settings: DiskSettings, path: str, size: int) -> Iterator[Argv]:
     volume, system = settings.volume, settings.filesystem
     device = _device(volume) if settings.is_file else path
     if volume.is_raidz:
-        # Sectors as in the pool that was measured, whatever the disks claim.
+        # The same sectors as in the measured pool, whatever the disks claim.
         yield ("zpool", "create", "-o", "ashift=12", POOL, "raidz1", *DISKS.split())
-    # A file needs room for its file system's own, and qcow2 for its tables.
+    # A file needs additional space for its file system's metadata, and qcow2 for its tables.
     room = _written(_rounded(size * 1.1) if settings.is_file else size)
     properties = [word for name, value in settings.options("zfs") for word in ("-o", f"{name}={value}")]
     if volume.is_lvm:
@@ -141,12 +141,12 @@ def _backing(settings: DiskSettings, path: str, size: int) -> Iterator[Argv]:
 
 
 def _rounded(size: float) -> int:
-    """To whole MiB, upwards."""
+    """Rounded up to whole MiB."""
     return math.ceil(size / 2**20) * 2**20
 
 
 def _written(size: int) -> str:
-    """As all of these tools read it: "32G" of 1024 to the third; bytes where it is no whole number of MiB."""
+    """In the notation of all these tools: "32G" with factors of 1024; bytes if it is no whole number of MiB."""
     for factor, unit in ((GIB, "G"), (2**20, "M")):
         if size % factor == 0:
             return f"{size // factor}{unit}"
@@ -154,7 +154,7 @@ def _written(size: int) -> str:
 
 
 def _group_and_name(device: str) -> tuple[str, str]:
-    """Of "/dev/VG/LV"; the usual ones where it is another path."""
+    """Group and name of "/dev/VG/LV"; the usual ones for another path."""
     words = device.removeprefix("/dev/").split("/")
     return (words[0], words[1]) if len(words) == 2 else (GROUP, NAME)
 
@@ -205,7 +205,7 @@ def _proxmox(drive: Drive, size: int) -> tuple[tuple[Argv, ...], tuple[str, ...]
             " and know that it then neither backs up nor migrates that disk.",
         )
     itself = _is_itself(settings)
-    # A size in GiB asks the storage for a new volume; a device that is there is named by its path.
+    # A size in GiB asks the storage for a new volume; an existing device is named by its path.
     what = drive.path if itself else f"{STORAGE}:{math.ceil(size / GIB)}"
     words = [what, *(f"{name}={value}" for name, value in settings.options("proxmox"))]
     if settings.is_file or (itself and settings.format != "raw"):
@@ -224,7 +224,8 @@ def _proxmox(drive: Drive, size: int) -> tuple[tuple[Argv, ...], tuple[str, ...]
         notes.append(f"it cannot set disk.queues={settings.queues} for this bus: only scsi disks take queues=.")
     argv: list[str] = ["qm", "set", VMID]
     if settings.bus == "virtio-scsi":
-        # The kind that has one controller for each disk, and so its own iothread and queues: no other heeds these.
+        # The kind that has one controller for each disk, with its own iothread and queues; the others ignore these
+        # options.
         own = settings.iothread or queues >= FEWEST_QUEUES
         argv += ["--scsihw", "virtio-scsi-single" if own else "virtio-scsi-pci"]
     commands: list[Argv] = []
@@ -239,7 +240,9 @@ def _proxmox(drive: Drive, size: int) -> tuple[tuple[Argv, ...], tuple[str, ...]
 
 
 def _where(settings: DiskSettings, path: str) -> Iterator[str]:
-    """What the storage lies on, and what of the commands above Proxmox does not want, for it makes its disks itself."""
+    """What the storage is based on, and which of the commands above Proxmox does not need, because it makes its disks
+    itself.
+    """
     volume = settings.volume
     if _is_itself(settings):
         yield (
@@ -269,9 +272,9 @@ def _where(settings: DiskSettings, path: str) -> Iterator[str]:
 
 
 def _unsaid(settings: DiskSettings) -> Iterator[str]:
-    """Settings that neither `qm set` nor the storage takes."""
+    """Settings that neither `qm set` nor the storage supports."""
     if settings.format == "qcow2":
-        unusual = replace(settings, preallocation=disk.DEFAULT.preallocation).unusual  # that is the storage's
+        unusual = replace(settings, preallocation=disk.DEFAULT.preallocation).unusual  # preallocation is the storage's
         of_images = {factor.name for factor in settings.factors().values() if "qemu-img" in factor.options}
         named = ", ".join(f"{name}={level}" for name, level in unusual.items() if name in of_images)
         if named:
@@ -283,7 +286,7 @@ def _unsaid(settings: DiskSettings) -> Iterator[str]:
             yield "it keeps qcow2 on a bare volume on LVM only, with snapshot-as-volume-chain (9.0); else it is raw."
     if settings.discard == "unmap" and settings.detect_zeroes == "on":
         yield "it cannot set disk.detect_zeroes=on: with discard=on it frees the blocks of zeros, as unmap does."
-    # Where the storage is ZFS itself, which makes the volume; files lie on what was made above with its properties.
+    # If the storage is ZFS itself, it makes the volume; files are in what was made above with its properties.
     if settings.volume.is_zvol and not settings.is_file:
         properties = dict(settings.options("zfs"))
         size = properties.pop(_BLOCKSIZE)

@@ -1,4 +1,4 @@
-"""What may be chosen at all: what is needed, and was measured beside the others; and by which figures. Pure."""
+"""Which treatments may be chosen: they meet the needs, and were measured together with the others. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from vmtax.recommend.pareto import Costs
 
 
 def having(numbers: Numbers, names: Sequence[str]) -> list[Metric]:
-    """The metrics that all of these have, in the order of the run."""
+    """The metrics that all of these treatments have, in the order of the run."""
     return [m for m in dict.fromkeys(m for m, _ in numbers) if all(numbers.get((m, name)) for name in names)]
 
 
 def eligible(
     kind: Kind, members: Sequence[Treatment], features: Features, needs: Sequence[str], accept_loss: bool
 ) -> tuple[list[tuple[str, str]], list[Treatment]]:
-    """(refused with the reason, left)."""
+    """(refused treatments with the reason, remaining ones)."""
     refused: list[tuple[str, str]] = []
     left: list[Treatment] = []
     for treatment in members:
@@ -34,9 +34,10 @@ def eligible(
 
 
 def incomplete(costs: Costs, errors: Mapping[str, str]) -> dict[str, str]:
-    """Who cannot be set against the others, and why; a pair is compared in its own rounds, whatever others lack.
+    """Treatments that cannot be compared with the others -> why; a pair is compared in its common rounds, whatever
+    others lack.
 
-    `errors`: of a choice some failure of what is compared
+    `errors`: treatment -> a failure of what is compared
     """
     most = max((len(rounds) for rounds in costs.values()), default=0)
     found = {
@@ -51,7 +52,7 @@ def incomplete(costs: Costs, errors: Mapping[str, str]) -> dict[str, str]:
 
 
 def failures(trials: Iterable[Trial], metrics: Sequence[Metric]) -> dict[str, str]:
-    """Treatment -> the first error of a trial that was to have one of these metrics."""
+    """Treatment -> the first error of a trial that should have had one of these metrics."""
     cases = {(metric.workload, metric.case) for metric in metrics}
     found: dict[str, str] = {}
     for trial in trials:
@@ -65,7 +66,7 @@ def _because(error: str | None) -> str:
 
 
 def _linked(rounds: dict[str, set[int]]) -> Iterator[set[str]]:
-    """Groups within which rounds that two have in common lead from each to each, and from none to another group."""
+    """Groups of treatments that are connected by rounds they have in common, directly or through others."""
     left = dict(rounds)
     while left:
         name = next(iter(left))

@@ -1,4 +1,4 @@
-"""The forms in which an administrator applies a choice, as text. Pure."""
+"""Write a choice as text, in the forms that administrators use. Pure."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ Argv = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to write a choice down, ready to be copied."""
+    """One notation of a choice, ready to be copied."""
 
     heading: str
     language: Literal["sh", "xml"]
-    text: tuple[str, ...]  # lines; () where this form cannot say it, and the notes say why
+    text: tuple[str, ...]  # lines; () if this form cannot express it, and the notes say why
     notes: tuple[str, ...]
 
 
 class Export(Protocol):
-    """One choice in every form; what a form cannot say stands in its notes."""
+    """One choice in every form; the notes say what a form cannot express."""
 
     def forms(self, width: int = 78) -> tuple[Form, ...]:
-        """The commands that make it, and its forms for QEMU, libvirt and Proxmox; commands are broken at `width`."""
+        """The commands that make it, and its forms for QEMU, libvirt and Proxmox; commands are wrapped at `width`."""
 
     @property
     def put_in(self) -> str:
-        """What of the forms is to be replaced, in sentences."""
+        """Which placeholders in the forms must be replaced, in sentences."""
 
 
 def lines(export: Export, width: int = 80) -> list[str]:
-    """As text; commands are broken between words only, with a backslash."""
+    """As text; commands are wrapped only between words, with a backslash."""
     text: list[str] = []
     for form in export.forms(width - 2):
         text += ["", f"{form.heading}:", *(f"  {line}" for line in form.text)]
@@ -42,7 +42,7 @@ def lines(export: Export, width: int = 80) -> list[str]:
 
 
 def broken(commands: tuple[Argv, ...], width: int) -> Iterator[str]:
-    """As a shell takes them; broken only in front of an option, which keeps its value beside it."""
+    """In shell syntax; wrapped only before an option, whose value stays on the same line."""
     for argv in commands:
         pieces: list[str] = []
         for word in map(shlex.quote, argv):

@@ -1,6 +1,7 @@
-"""Speed, host CPU and features of the choices set against each other. Pure.
+"""Compare choices by speed, host CPU and features. Pure.
 
-Costs are natural logarithms, one for each round, lower is better: of a rate its negative, of a time itself.
+Costs are natural logarithms, one for each round, lower is better: the negative logarithm of a rate, the logarithm of a
+time.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ Costs = Mapping[str, Mapping[int, float]]  # treatment -> round -> cost
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How much more one choice costs than another, as a difference of logarithms; above 0 it costs more."""
+    """How much more one choice costs than another, as a difference of logarithms; positive values are higher costs."""
 
     middle: float
-    low: float | None  # None with too few rounds
+    low: float | None  # None if there are too few rounds
     high: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scale:
-    """One of the costs, of all choices that have it."""
+    """One of the costs, for all choices that have it."""
 
     costs: Costs
     order: tuple[str, ...]  # cheapest first
     place: Mapping[str, float]  # estimate for each, relative to the cheapest
-    beaten: frozenset[tuple[str, str]]  # (better, worse): shown, with one error rate over all claims
-    rounds: int  # in which two choices or more have it
+    beaten: frozenset[tuple[str, str]]  # (better, worse): shown, with a single error rate for all claims
+    rounds: int  # in which at least two choices have it
     alpha: float
 
     def distance(self, one: str, other: str) -> Distance:
-        """From `other` to `one`, over the rounds that have both."""
+        """From `other` to `one`, over the rounds that both have."""
         mine, theirs = self.costs[one], self.costs[other]
         differences = [mine[number] - theirs[number] for number in sorted(mine.keys() & theirs.keys())]
         if not differences:
@@ -49,7 +50,7 @@ class Scale:
 
 
 def mean_costs(numbers: Numbers, metrics: Sequence[Metric], names: Sequence[str]) -> Costs:
-    """The mean over `metrics` (so of equal weight: a geometric mean), in the rounds that have all of them."""
+    """The mean over `metrics` with equal weights (a geometric mean), in the rounds that have all of them."""
     costs: dict[str, dict[int, float]] = {}
     for name in names:
         columns = [(numbers.get((metric, name), {}), 1 if metric.better == "lower" else -1) for metric in metrics]
@@ -62,7 +63,7 @@ def mean_costs(numbers: Numbers, metrics: Sequence[Metric], names: Sequence[str]
 
 
 def scale(costs: Costs, alpha: float) -> Scale | None:
-    """None where one shares no round with any other, or where there is nothing."""
+    """None if one shares no round with any other, or if there is nothing."""
     names = list(costs)
     if not names:
         return None
@@ -87,9 +88,9 @@ def pareto_set(
 ) -> tuple[str, ...]:
     """Those of `names` that no other of them makes pointless, in their order.
 
-    Another does where it measured no worse on every scale and has all of its features, and has more features or is
-    shown to be better on one, by more than `within` (a fraction: what does not matter). What merely happened to measure
-    better excludes no other.
+    Another one does if it measured no worse on every scale, has all of its features, and either has more features or is
+    shown to be better on one scale by more than `within` (the fraction that counts as the same). A choice that merely
+    happened to measure better excludes no other.
     """
     matters = math.log1p(within)
 

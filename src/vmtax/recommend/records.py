@@ -1,4 +1,4 @@
-"""What is recommended, as a record and in words. Pure."""
+"""A recommendation as a record, and in words. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vmtax.core.records import Better
 from vmtax.core.units import format_cost
 from vmtax.recommend.forms import Export
 
-MOST_NAMED = 3  # treatments of one sentence; the JSON has all
+MOST_NAMED = 3  # treatments that a sentence names; the JSON has all
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class Option:
     unusual: tuple[str, ...]  # "disk.cache=writeback": settings that are not the default; fewer are simpler
     best: Against  # against the first option
     in_pareto_set: bool
-    tie: bool  # its interval against the first option lies within what does not matter
+    tie: bool  # its interval against the first option lies within what counts as the same
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to choose, and why; `choice` is None where nothing can be recommended, and the notes say why."""
+    """What to choose, and why; `choice` is None if nothing can be recommended, and the notes say why."""
 
     layer: str
     by: str  # what ranks them: a metric's name, or "mean of 6 primary metrics"
-    by_cpu: bool  # that is the host's CPU time; else it is speed
-    best: str  # what the first of the options is: "fastest"
-    speed: str  # what a table calls a loss of speed: "time"
+    by_cpu: bool  # they are ranked by the host's CPU time; otherwise by speed
+    best: str  # what the first option is called: "fastest"
+    speed: str  # a table's heading for a loss of speed: "time"
     needs: tuple[str, ...]
     accept_loss: bool
     choice: Option | None
@@ -54,12 +54,12 @@ class Advice:
     runner_up_words: str
     options: tuple[Option, ...]  # the best first
     refused: tuple[tuple[str, str], ...]  # (treatment, why it was not considered)
-    notes: tuple[str, ...]  # doubts, and what is not there
+    notes: tuple[str, ...]  # doubts, and what is missing
     same_within: float  # fraction
     export: Export | None  # the choice in every form
 
     def refusals(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """(why, treatments) of what was not considered, each reason once."""
+        """(reason, treatments) for what was not considered; each reason once."""
         grouped: dict[str, list[str]] = {}
         for name, why in self.refused:
             grouped.setdefault(why, []).append(name)
@@ -67,7 +67,7 @@ class Advice:
 
 
 def amount(middle: float | None, low: float | None, high: float | None, what: str, better: Better) -> str:
-    """A difference with its interval, and said where it may be none: "+4.1 % (2.0–6.2) time"."""
+    """A difference with its interval, which says if it may be nothing: "+4.1 % (2.0–6.2) time"."""
     if middle is None:
         return f"{what} not measured"
     unsure = ", not distinguishable" if low is not None and high is not None and low <= 0 <= high else ""
@@ -75,6 +75,6 @@ def amount(middle: float | None, low: float | None, high: float | None, what: st
 
 
 def named(names: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+    """The first few names, and the number of the others."""
     more = f", and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more

@@ -1,4 +1,4 @@
-"""A report's table of contents: which sections there are, in which order, and what they are made of."""
+"""The table of contents of a report: which sections it has, in which order, and what they are made from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from vmtax.report.view import View, view
 
 
 def document(analysis: Analysis, detail: Detail) -> Document:
-    """All that there is room for; what would not be shown is not computed."""
+    """All content that fits the detail; what would not be shown is not computed."""
     viewed = view(analysis)
     head = about.head(analysis)
     if detail is Detail.PAGE:
@@ -46,7 +46,7 @@ def document(analysis: Analysis, detail: Detail) -> Document:
 
 
 def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:
-    """Of a terminal and of Markdown: read from top to bottom."""
+    """For a terminal and for Markdown, which are read from top to bottom."""
     run = analysis.experiment
     ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
     decides = factor_effects.deciding(analysis)
@@ -81,7 +81,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
 
 
 def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
-    """Of a page: the answer on the first screen, what it rests on beside it, and all else folded below."""
+    """For a page: the answer on the first screen, the evidence next to it, and everything else folded below."""
     from vmtax.report import evidence, figures
     from vmtax.report.sections import beside, first
     from vmtax.report.sections.outliers import outliers
@@ -124,7 +124,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield published.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
-    if not durability.is_all(analysis):  # counts have neither latencies nor a course
+    if not durability.is_all(analysis):  # counts have neither latencies nor a course over time
         yield from evidence.behind_the_figures(analysis, far)
     yield iterations.section(analysis)
     yield warnings.section(analysis)

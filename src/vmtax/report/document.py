@@ -1,6 +1,6 @@
-"""A report as blocks: sections yield the content, renderers lay it out. Neither knows the other.
+"""A report as blocks: sections produce the content, renderers lay it out. Neither depends on the other.
 
-Text is text: a renderer escapes all of it.
+Text is plain text: a renderer escapes all of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Detail(IntEnum):
-    """How much a reader has room for. What a block asks for is shown there, and wherever there is more room."""
+    """How much a reader has room for. A block is shown from its own detail upwards."""
 
     BRIEF = 0  # a terminal
     FULL = 1  # a terminal, with --full
@@ -35,21 +35,21 @@ class Span:
 
     text: str
     kind: Kind = "plain"
-    target: str = ""  # of a term: its word in the glossary; of a link: a section's id
+    target: str = ""  # for a term: its word in the glossary; for a link: a section's id
 
 
-Inline = str | tuple[Span, ...]  # spans bring their own spaces
+Inline = str | tuple[Span, ...]  # spans include the spaces around them
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Pieces, which a renderer puts side by side or one below the other; none: there is nothing to show."""
+    """Pieces, which a renderer places side by side or one below the other; empty: nothing to show."""
 
     pieces: tuple[Span, ...] = ()
-    title: str = ""  # a further sentence, shown beside it where there is room
-    bar: float | None = None  # a share, 0 to 1, that is drawn before the text
-    style: str = ""  # what the page's style sheet calls it
-    more: tuple[str, ...] = ()  # names that a page unfolds
+    title: str = ""  # an additional sentence, shown if there is room
+    bar: float | None = None  # a share, 0 to 1, drawn before the text
+    style: str = ""  # class in the page's style sheet
+    more: tuple[str, ...] = ()  # names that a page can unfold
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +57,19 @@ class Column:
     """The head of a column."""
 
     head: Inline
-    words: bool = False  # it holds words, not numbers
+    words: bool = False  # contains words, not numbers
     detail: Detail = Detail.BRIEF
-    spare: bool = False  # the first to go where a screen is narrow
+    spare: bool = False  # the first column to omit on a narrow screen
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The first cell is the row's name. A group's heading has no other."""
+    """The first cell is the row's name. A group's heading has no other cell."""
 
     cells: tuple[Cell, ...]
     detail: Detail = Detail.BRIEF
     style: str = ""
-    id: str = ""  # of a metric, by which a page can be entered there
+    id: str = ""  # of a metric, so that a page can be linked to there
 
     @property
     def is_heading(self) -> bool:
@@ -83,14 +83,14 @@ class Table:
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    style: str = ""  # what the page's style sheet calls it
-    most: int | None = None  # rows of a group that are shown where there is little room; None: all
+    style: str = ""  # class in the page's style sheet
+    most: int | None = None  # rows of a group that are shown if there is little room; None: all
     detail: Detail = Detail.BRIEF
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """Of a part of a section."""
+    """The heading of a part of a section."""
 
     text: str
     detail: Detail = Detail.BRIEF
@@ -98,7 +98,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A note explains how to read something; a warning must not be missed, nor that figures are emulated."""
+    """A note explains how to read something; a warning must not be missed, nor must the mark of emulated figures."""
 
     text: Inline
     style: Literal["plain", "note", "warning", "headline", "emulated"] = "plain"
@@ -107,16 +107,16 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """What each is about, and its sentences."""
+    """Sentences, each with its subject."""
 
     items: tuple[tuple[str, tuple[Inline, ...]], ...]
     detail: Detail = Detail.BRIEF
-    glossary: bool = False  # terms lead here
+    glossary: bool = False  # links to terms lead here
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Of a list."""
+    """An entry of a list."""
 
     text: Inline
     detail: Detail = Detail.BRIEF
@@ -124,22 +124,22 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """Sentences."""
+    """A list of sentences."""
 
     items: tuple[Item, ...]
-    most: int | None = None  # that are shown where there is little room; None: all
+    most: int | None = None  # that are shown if there is little room; None: all
     detail: Detail = Detail.BRIEF
-    style: str = ""  # what the page's style sheet calls it
+    style: str = ""  # class in the page's style sheet
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of a check."""
+    """The outcome of a check."""
 
     status: Span
-    name: str  # of what was checked
+    name: str  # of the check
     text: str
-    remedies: tuple[str, ...] = ()  # to be copied: no renderer breaks them
+    remedies: tuple[str, ...] = ()  # to be copied, so no renderer wraps them
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """To be copied."""
+    """Text to be copied."""
 
     lines: tuple[str, ...]
     language: str = ""
@@ -161,7 +161,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Pictures that stand together."""
+    """Pictures that belong together."""
 
     pictures: tuple[Picture | Choice, ...]
     style: str = ""
@@ -174,16 +174,16 @@ class Tile:
 
     subject: str  # "CPU"
     figure: str  # "+3.1 %"
-    word: str  # what that is in a word: "hardly slower"
-    interval: str  # "2.4–3.9"; "" without one
-    bar: Markup | None = None  # the interval, drawn; None without one
-    more: str = ""  # what nesting adds
+    word: str  # the cost in a word: "hardly slower"
+    interval: str  # "2.4–3.9"; "" if there is none
+    bar: Markup | None = None  # the interval as a drawing; None if there is none
+    more: str = ""  # the cost of nesting
     emulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Side by side."""
+    """Tiles side by side."""
 
     items: tuple[Tile, ...]
     detail: Detail = Detail.PAGE
@@ -191,7 +191,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Blocks that a page unfolds on demand; elsewhere they just follow."""
+    """Blocks that a page unfolds on demand; other renderers show them in place."""
 
     summary: str
     blocks: tuple[Block, ...]
@@ -206,48 +206,48 @@ Place = Literal["top", "first", "beside", "folded"]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under one title."""
+    """Blocks under a title."""
 
     id: str
     title: str
     blocks: tuple[Block, ...]
-    name: str = ""  # in the navigation of a page; "" : it has no entry there
-    place: Place = "folded"  # of a page
+    name: str = ""  # in a page's navigation; "": not listed there
+    place: Place = "folded"  # on a page
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands above all sections."""
+    """The part above all sections."""
 
     name: str  # of the plan
     id: str
     host: str
     facts: tuple[str, ...]  # where, when, how long
     ended: str
-    banner: str  # "" of a run that is not emulated
-    answer: str = ""  # of a page: its title
+    banner: str  # "" unless the run is emulated
+    answer: str = ""  # the title of a page
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """A whole report."""
 
-    head: Head | None  # None: the first section says it
+    head: Head | None  # None: the first section replaces it
     sections: tuple[Section, ...]
 
 
 def shown(blocks: Iterable[Block], detail: Detail) -> tuple[Block, ...]:
-    """The blocks that there is room for."""
+    """The blocks that are shown at that detail."""
     return tuple(block for block in blocks if block.detail <= detail)
 
 
 def plain(text: Inline) -> str:
-    """Without what spans add."""
+    """The text without formatting."""
     return text if isinstance(text, str) else "".join(span.text for span in text)
 
 
 def term(word: str, text: str = "") -> Span:
-    """A word of the glossary."""
+    """A word that is in the glossary."""
     return Span(text or word, "term", word)
 
 
@@ -257,13 +257,13 @@ def listed(lines: Iterable[str]) -> List:
 
 
 def name_cell(text: str, note: str = "", *, emulated: bool = False, title: str = "") -> Cell:
-    """What a row is about."""
+    """The cell with a row's name."""
     spans = (Span(text), Span(note, "muted"), Span("emulated" if emulated else "", "emulated"))
     return Cell(tuple(span for span in spans if span.text), title)
 
 
 def value_cell(text: str, interval: str = "", *, emulated: bool = False, shown: bool = False) -> Cell:
-    """A figure; `shown`: its interval excludes no effect."""
+    """The cell of a figure; `shown`: its interval excludes "no effect"."""
     spans = (
         Span(text, "strong" if shown else "plain"),
         Span(interval, "interval"),
@@ -273,7 +273,7 @@ def value_cell(text: str, interval: str = "", *, emulated: bool = False, shown: 
 
 
 def headed(table: Table) -> Table:
-    """The table with "emulated" in the head of each column whose figures all are, and no longer beside each of them."""
+    """Move "emulated" from the cells to the column's head if all of its figures are emulated."""
     heads, places = [], []
     for place, column in enumerate(table.columns):
         cells = [row.cells[place] for row in table.rows if not row.is_heading and row.cells[place].pieces]
@@ -306,5 +306,5 @@ def with_heads(blocks: Iterable[Block]) -> tuple[Block, ...]:
 
 
 def columns(first: str, *others: str, words: Sequence[str] = ()) -> tuple[Column, ...]:
-    """Heads; those of `words` hold words."""
+    """Columns with these heads; those in `words` contain words."""
     return (Column(first), *(Column(head, head in words) for head in others))

@@ -1,4 +1,4 @@
-"""Sections that only a page has room for: pictures, latencies, the course of the run, outliers. Slow to load."""
+"""Sections that only a page has room for: pictures, latencies, the course of the run, outliers. Slow to import."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vmtax.report.sections.outliers import Outliers
 from vmtax.report.sections.rankings import Ranked
 from vmtax.report.view import View
 
-MORE = ("tails", "cpu")  # pictures of what few ask for first
+MORE = ("tails", "cpu")  # pictures that few readers need first
 
 
 def pictures(viewed: View, *, folded: bool) -> tuple[Section, ...]:
-    """What answers the plan's question as a picture, and those that are seen on demand; `folded`: all of them are."""
+    """The picture that answers the plan's question, and those shown on demand; `folded`: all are shown on demand."""
     drawn = figures.forests(viewed)
     answers = tuple(Figure((one,)) for one in drawn if one.id not in MORE and not folded)
     more = tuple(Figure((one,)) for one in drawn if one.id in MORE or folded)
@@ -29,7 +29,7 @@ def pictures(viewed: View, *, folded: bool) -> tuple[Section, ...]:
 
 
 def choosing(analysis: Analysis, rankings: Sequence[Ranked], decides: Sequence[Deciding]) -> Section | None:
-    """Pictures whose factors and metrics the reader chooses; the strongest factors are shown at first."""
+    """Pictures with selectable factors and metrics; the strongest factors are shown first."""
     shares: dict[str, float] = {}
     for term in (term for deciding in decides for term in deciding.terms):
         shares[term.name] = max(shares.get(term.name, 0.0), term.share)
@@ -40,7 +40,7 @@ def choosing(analysis: Analysis, rankings: Sequence[Ranked], decides: Sequence[D
 
 
 def behind_the_figures(analysis: Analysis, far: Outliers) -> Iterator[Section | None]:
-    """Latencies, the course of the run, and what lies far from the rest."""
+    """Latencies, the course of the run, and outliers."""
     distributions = latency.distributions(analysis)
     yield latency.section(distributions, figures.latency_pictures(distributions))
     courses = drift.courses(analysis, tuple(analysis.headline_metrics.values()))

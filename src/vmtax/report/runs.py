@@ -1,4 +1,4 @@
-"""What `vmtax runs` prints."""
+"""The output of `vmtax runs`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STATE_STYLES = {"complete": "green", "running": "cyan", "interrupted": "yellow",
 
 
 def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
-    """One line for each experiment of the store; labels where some run has one, hosts where one is not `local`."""
+    """One line per stored experiment; a column for labels if some run has one, for hosts if one is not `local`."""
     listed = list(runs)
     labelled, elsewhere = any(run.label for run in listed), any(run.host != "local" for run in listed)
     names = [*(["label"] if labelled else []), *(["host"] if elsewhere else [])]
     table = headed_grid("id", *names, "rounds", "took", "guests", "result")
-    table.columns[0].no_wrap = True  # to be copied
+    table.columns[0].no_wrap = True  # so that it can be copied
     for number in (-4, -3):
         table.columns[number].justify = "right"
         table.columns[number].no_wrap = True
@@ -44,7 +44,7 @@ def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
 
 
 def _result(run: ExperimentSummary) -> Text:
-    """Its headline, or its state where that is not "complete" or there is no headline; and trials that failed."""
+    """Its headline; its state if that is not "complete" or there is no headline; and the number of failed trials."""
     parts = [plain_text(run.result)] if run.result else []
     if run.state != "complete" or not parts:
         parts.insert(0, Text(run.state, style=STATE_STYLES[run.state]))

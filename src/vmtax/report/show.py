@@ -1,4 +1,4 @@
-"""What `vmtax show` and the end of `vmtax run` print."""
+"""The output of `vmtax show`, and of the end of `vmtax run`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vmtax.report.sections import at_once, durability, requirements, scores
 
 
 def evidence(analysis: Analysis, feature: str) -> RenderableType:
-    """On what rests, for each choice, whether it has a feature of `--needs`. Raises BadInput."""
+    """The evidence, for each choice, of whether it has a feature of `--needs`. Raises BadInput."""
     from vmtax.report.sections.evidence import sections
 
     return whole(Document(None, sections(analysis, feature)), Detail.FULL)
 
 
 def render(analysis: Analysis, full: bool = False) -> RenderableType:
-    """One screen that answers what the run was made for; with `full` all that there is."""
+    """One screen that answers what the run was made for; with `full`, everything."""
     if full:
         from vmtax.report.contents import document  # here, because the first screen needs few of the sections
 

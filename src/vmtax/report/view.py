@@ -1,4 +1,4 @@
-"""What every report shows, prepared once: medians and effects. Pure; wording and layout are elsewhere."""
+"""Data that every report shows, prepared once: medians and effects. Pure; wording and layout are elsewhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Effect:
     """One comparison as an overhead; above 0 is a cost."""
 
     comparison: Comparison
-    fraction: float  # of lost rate, or of added time; NaN where no round has both sides
+    fraction: float  # lost rate, or added time; NaN if no round has both sides
     low: float | None
     high: float | None
     emulated: bool  # either side is
@@ -65,7 +65,7 @@ class Effect:
 
     @property
     def unclear(self) -> bool:
-        """Neither a cost nor a gain is shown."""
+        """Whether neither a cost nor a gain is shown."""
         return self.comparison.verdict not in ("worse", "better")
 
 
@@ -79,14 +79,14 @@ class Row:
 
     @property
     def rounds(self) -> str:
-        """How many rounds stand behind the effects: "7", or "5 to 7" where they differ."""
+        """The number of rounds of the effects: "7", or "5 to 7" if they differ."""
         counts = sorted({effect.comparison.rounds for effect in self.effects if effect is not None})
         return " to ".join(str(count) for count in sorted({*counts[:1], *counts[-1:]}))
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One treatment with other levels than the first of its layer, metric by metric."""
+    """One treatment with other levels than the first of its layer, for each metric."""
 
     treatment: str
     baseline: str  # the first treatment of its layer
@@ -98,7 +98,7 @@ class Setting:
 class Between:
     """One metric of one treatment on both sides."""
 
-    case: str  # part of the workload; "" where there is only one
+    case: str  # part of the workload; "" if there is only one
     metric: Metric
     treatment: str  # its name on the plan's own side
     own: Number | None
@@ -110,7 +110,7 @@ class Between:
 class Case:
     """One part of a workload."""
 
-    name: str  # "randread-4k-qd1"; "" where the metrics' names have none
+    name: str  # "randread-4k-qd1"; "" if the metrics' names have none
     rows: tuple[Row, ...]
     settings: tuple[Setting, ...]
 
@@ -123,9 +123,9 @@ class Workload:
     layers: tuple[str, ...]  # the first treatment of each layer that has any of these metrics
     contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment), among `layers`
     cases: tuple[Case, ...]
-    where: str = ""  # "on ssh://b": the side that layers and settings are of; "" where nothing is interleaved
-    between: tuple[Between, ...] = ()  # the sides; with the plan's own only
-    note: str = ""  # what none of its figures means anything without
+    where: str = ""  # "on ssh://b": the side of these layers and settings; "" if nothing is interleaved
+    between: tuple[Between, ...] = ()  # the sides, as part of the plan's own
+    note: str = ""  # a fact without which none of its figures can be interpreted
 
     @property
     def title(self) -> str:
@@ -134,12 +134,12 @@ class Workload:
 
     @property
     def told_between(self) -> bool:
-        """There is one layer, and the sides' table has its numbers."""
+        """Whether there is one layer, so that the sides' table has its numbers."""
         return bool(self.between) and not self.contrasts
 
     @property
     def between_title(self) -> str:
-        """The same of what is between the sides."""
+        """The title for the comparison of the sides."""
         return title(self.name)
 
 
@@ -184,7 +184,7 @@ def view(analysis: Analysis) -> View:
 
 
 def effect(analysis: Analysis, metric: Metric, baseline: str, treatment: str) -> Effect | None:
-    """A comparison as an overhead; None where these two were not compared."""
+    """A comparison as an overhead; None if these two were not compared."""
     comparison = analysis.contrasts.get((metric, baseline, treatment))
     if comparison is None:
         return None
@@ -203,7 +203,7 @@ def number_cell(number: Number | None) -> Cell:
 
 
 def cost(metric: Metric) -> str:
-    """What a cost of this metric is: "time for the same work", "CPU time for the same work"."""
+    """What a cost of this metric consists of: "time for the same work", "CPU time for the same work"."""
     if may_be_zero(metric) and metric.unit == "1":
         return f"loss {SAME_WORK}"
     if metric.measure == CPU_PER_OPERATION or (metric.unit in ("1", "s/B") and metric.better == "lower"):
@@ -212,13 +212,13 @@ def cost(metric: Metric) -> str:
 
 
 def special_cost(metric: Metric) -> str:
-    """What a cost of this metric is where it is not time; "" where it is, or the label says it."""
+    """What a cost of this metric consists of if it is not time; "" if it is, or if the label says it."""
     kind = cost(metric).removesuffix(f" {SAME_WORK}")
     return "" if kind == "time" or kind in label(metric) else kind
 
 
 def cost_of(better: Better, overhead: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """An overhead and its interval as a cost: ("+1.9 %", "1.5–2.3"); ("24×", ""), without an interval."""
+    """An overhead and its interval as a cost: ("+1.9 %", "1.5–2.3"); ("24×", "") without an interval."""
     found = format_cost(*as_times(better, overhead, low, high))
     return found.estimate, found.interval
 
@@ -239,7 +239,7 @@ def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Workload]:
-    """One for each workload; where sides are interleaved, one for each side that has more to show."""
+    """One for each workload; if sides are interleaved, one for each side that has additional content."""
     treatments, sides = analysis.experiment.treatments, analysis.sides
     for workload, metrics in grouped.items():
         for side in dict.fromkeys(treatment.side for treatment in treatments):
@@ -257,7 +257,7 @@ def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table
 
 
 def _of_other_side(section: Workload, sides: Sides) -> Workload:
-    """It says whose it is, so that its treatments need not."""
+    """The section names its side, so its treatments need not."""
     short = sides.short
     return replace(
         section,
@@ -311,7 +311,7 @@ def _section(
 
 
 def _plain_first(metrics: Iterable[Metric]) -> list[Metric]:
-    """What has no case first: below another case's heading it would seem to belong there."""
+    """Metrics without a case first: below another case's heading they would seem to belong to it."""
     return sorted(metrics, key=lambda metric: metric.case != "")
 
 

@@ -1,10 +1,10 @@
-"""Ratios with exact intervals, when to stop, rankings. Pure numbers; imports nothing of vmtax, usable on its own.
+"""Ratios with exact intervals, stopping rules, rankings. Pure numbers; imports nothing of vmtax, usable on its own.
 
 `paired_ratio` compares two rows of numbers, `log_ratio_interval` is the interval underneath; PrecisionRule and
-DecisionRule say when a run may stop; `rank` sets many treatments in order; `factor_effects` says what each factor does;
-`weighted_places` orders them by weighted scores, under many sets of weights.
-`upper_bound` and `lower_bound` are those of a proportion, such as 0 of 300. `variance_components`,
-`iterations_per_boot` and `steady_state` plan what is done inside a boot.
+DecisionRule say when a run may stop; `rank` sorts many treatments; `factor_effects` estimates the effect of each
+factor; `weighted_places` sorts treatments by weighted scores, under many sets of weights. `upper_bound` and
+`lower_bound` are those of a proportion, such as 0 of 300. `variance_components`, `iterations_per_boot` and
+`steady_state` plan the iterations of a boot.
 """
 
 from vmtax.stats.arrays import Floats, Vector

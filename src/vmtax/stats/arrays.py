@@ -1,6 +1,6 @@
-"""numpy, imported when something of it is first used, and the types of its arrays.
+"""numpy, imported at its first use, and the types of its arrays.
 
-It takes a tenth of a second to import, and most commands only show what was computed before.
+Importing it takes a tenth of a second, and most commands only show results that were computed before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Vector = npt.NDArray[np.float64]  # one dimension
-    Matrix = npt.NDArray[np.float64]  # two or three
+    Matrix = npt.NDArray[np.float64]  # two or three dimensions
     Small = npt.NDArray[np.float32]
     Floats = Sequence[float] | Vector
 else:
@@ -26,7 +26,7 @@ else:
 
         def __getattr__(self, name: str) -> Any:
             module = importlib.import_module(self._module)
-            vars(self).update(vars(module))  # the next use finds it without asking here
+            vars(self).update(vars(module))  # later uses find them directly
             return getattr(module, name)
 
     np, npt = _Lazy("numpy"), _Lazy("numpy.typing")

@@ -1,4 +1,4 @@
-"""Where variance sits, between boots or within them, and how many iterations of a boot it pays to run. Pure numbers.
+"""Divide variance into parts between and within boots, and choose the number of iterations of a boot. Pure numbers.
 
 Sources: Searle, Casella & McCulloch, "Variance Components" (1992), section 3.6, for the unbalanced one-way analysis of
 variance; Kalibera & Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, for the number of iterations.
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 
 from vmtax.stats.arrays import np
 
-MOST_ITERATIONS = 20  # of a boot, however little boots differ
+MOST_ITERATIONS = 20  # of a boot, even if boots hardly differ
 
 
 @dataclass(frozen=True, slots=True)
 class VarianceComponents:
-    """Variances of the logarithm; their roots are about coefficients of variation."""
+    """Variances of the logarithm; their roots are approximately coefficients of variation."""
 
-    between: float  # of boots' means about each other, without what iterations put into them: T_boot^2; at least 0
+    between: float  # of the boots' means, without the contribution of iterations: T_boot^2; at least 0
     within: float  # of a boot's iterations: T_iter^2
     boots: int
     iterations: int  # in all boots together
 
     @property
     def share_between(self) -> float:
-        """The part of one iteration's variance that is between boots, 0 to 1; 0 where nothing varies."""
+        """The share of one iteration's variance that is between boots, 0 to 1; 0 if nothing varies."""
         total = self.between + self.within
         return self.between / total if total else 0.0
 
@@ -34,9 +34,9 @@ class VarianceComponents:
 def variance_components(boots: Sequence[Sequence[float]]) -> VarianceComponents:
     """One-way random effects of boots on the logs of their iterations, estimated by analysis of variance.
 
-    `boots`: for each boot its iterations, above 0, in one unit; they need not be equally many. The estimate of the
-    variance between boots may fall below 0, and is then 0. Raises ValueError for values that have no logarithm, for
-    fewer than two boots, and where no boot has two iterations.
+    `boots`: for each boot its iterations, above 0, in one unit; their numbers may differ. A negative estimate of the
+    variance between boots becomes 0. Raises ValueError for values that have no logarithm, for fewer than two boots, and
+    if no boot has two iterations.
     """
     logs = [np.asarray(boot, dtype=np.float64) for boot in boots]
     if any(((row <= 0) | ~np.isfinite(row)).any() for row in logs):
@@ -60,13 +60,13 @@ def variance_components(boots: Sequence[Sequence[float]]) -> VarianceComponents:
 def iterations_per_boot(
     components: VarianceComponents, iteration_seconds: float, boot_seconds: float, most: int = MOST_ITERATIONS
 ) -> int:
-    """How many iterations of a boot give the narrowest interval for a given time; from 1 to `most`.
+    """The number of iterations of a boot that gives the narrowest interval for a given time; from 1 to `most`.
 
-    A boot of r iterations costs `boot_seconds + r iteration_seconds`, and its mean has the variance
-    `between + within / r`. Their product, which is the variance that a given total time buys, is least at
-    `r = sqrt(boot_seconds / iteration_seconds * within / between)`; of the whole numbers, at the smallest r with
-    `r (r + 1)` of at least that squared. The minimum is flat. `boot_seconds`: start, settling and warm-up, all that a
-    boot costs once. Raises ValueError for times that are not above 0, or negative for the boot.
+    A boot of r iterations costs `boot_seconds + r iteration_seconds`, and its mean has the variance `between + within /
+    r`. Their product, which is the variance achieved in a given total time, is smallest at `r = sqrt(boot_seconds /
+    iteration_seconds * within / between)`; among whole numbers, at the smallest r with `r (r + 1)` of at least that
+    squared. The minimum is flat. `boot_seconds`: start, settling and warm-up, everything that a boot costs once. Raises
+    ValueError for times that are not above 0, or negative for the boot.
     """
     if not (iteration_seconds > 0 and boot_seconds >= 0 and most >= 1):
         raise ValueError(

@@ -1,8 +1,8 @@
-"""What each factor does, over all treatments that have it: least squares on logs, with rounds as blocks.
+"""The effect of each factor, over all treatments that have it: least squares on logs, with rounds as blocks.
 
 Sources: Montgomery, "Design and Analysis of Experiments", blocked factorial designs; errors clustered by boot, and
-Wald's test as F, as in Cameron & Miller, J. Human Resources 50 (2015); Holm, Scand. J. Statistics 6 (1979). The fit is
-statsmodels'.
+Wald's test as F, as in Cameron & Miller, J. Human Resources 50 (2015); Holm, Scand. J. Statistics 6 (1979). statsmodels
+computes the fit.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ Term = tuple[str, ...]  # one factor, or two that interact
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One level of a factor against its first level; or how much more two levels do together than each alone."""
+    """The effect of one level of a factor against its first level; or the interaction of two levels."""
 
     factors: Term
     levels: tuple[str, ...]  # one for each factor
-    ratio: float  # exp(coefficient): of the metric at this level to that at the first
-    low: float  # interval of this level alone: with many of them some exclude 1 by chance
+    ratio: float  # exp(coefficient): the metric at this level / at the first level
+    low: float  # of the interval for this level alone: with many levels some exclude 1 by chance
     high: float
     p: float  # of this level alone
-    share: float  # of the variance within rounds that the whole term explains, 0 to 1
-    term_p: float  # of the whole term, all its levels at once; adjusted for all terms that were asked for with it
+    share: float  # of the variance within rounds, explained by the whole term, 0 to 1
+    term_p: float  # of the whole term, all its levels at once; adjusted for all terms that were requested together
 
 
 def factor_effects(
     levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: float = ALPHA, *, by_round: bool = False
 ) -> tuple[Effect, ...]:
-    """Main effects, each averaged over the other factors, then two-way interactions; factors as they first appear.
+    """Main effects, each averaged over the other factors, then two-way interactions; factors in order of appearance.
 
-    `levels`: of each treatment, factor -> level; a factor's first level is its baseline. `logs`: shape `(rounds,
-    treatments)` or `(rounds, treatments, iterations)`, NaN where there is none; iterations of one boot are one cluster.
-    `by_round`: a whole round is one, where some of its treatments share a boot of the host. A factor with one level has
-    no effect; one that the treatments cannot distinguish from those before it is left out, and so is an interaction
-    that they cannot distinguish from the main effects. If only terms with a `term_p` of alpha or less are claimed, any
-    claim is false in at most about that share of calls. Raises ValueError where there is too little to fit.
+    `levels`: for each treatment, factor -> level; a factor's first level is its baseline. `logs`: shape `(rounds,
+    treatments)` or `(rounds, treatments, iterations)`, NaN for missing values; iterations of one boot are one cluster.
+    `by_round`: a whole round is one cluster, because some of its treatments share a boot of the host. A factor with one
+    level has no effect; factors that the treatments cannot distinguish from earlier ones are left out, and so are
+    interactions that they cannot distinguish from main effects. If only terms with a `term_p` of alpha or less are
+    claimed, some claim is false in at most about that share of calls. Raises ValueError if there are too few data for a
+    fit.
     """
     values = np.asarray(logs, dtype=np.float64)
     if values.ndim == 2:
@@ -68,7 +69,7 @@ def factor_effects(
 
 
 def _adjusted(effects: Sequence[Effect]) -> Iterator[Effect]:
-    """With `term_p` of each term adjusted for the number of terms, by Holm."""
+    """Adjust `term_p` of each term for the number of terms, by Holm."""
     terms = {effect.factors: effect.term_p for effect in effects}
     largest, adjusted = 0.0, dict[Term, float]()
     for rank, term in enumerate(sorted(terms, key=terms.__getitem__)):
@@ -78,7 +79,7 @@ def _adjusted(effects: Sequence[Effect]) -> Iterator[Effect]:
 
 
 class _Data:
-    """Rows of one regression, rounds taken out of them."""
+    """Rows of one regression, after subtracting the rounds' levels."""
 
     def __init__(self, levels: Sequence[Mapping[str, str]], values: Matrix, *, by_round: bool) -> None:
         rounds, treatments, _ = values.shape
@@ -116,7 +117,7 @@ class _Data:
         return self.full_rank([*mains, pair]) and self.design([*mains, pair]).shape[1] < len(self.y)
 
     def effects(self, terms: Sequence[Term], wanted: Sequence[Term], alpha: float) -> Iterator[Effect]:
-        """The `wanted` ones of a fit of `terms`."""
+        """The `wanted` effects of a fit of `terms`."""
         fit = self._fit(terms)
         limits = fit.conf_int(alpha=alpha)
         place = self.blocks.shape[1]
@@ -135,10 +136,10 @@ class _Data:
             place += len(levels)
 
     def _p(self, fit: Any, place: int, count: int) -> float:
-        """That `count` coefficients from `place` on are all 0: Wald's statistic, as F.
+        """The p-value that `count` coefficients from `place` on are all 0: Wald's statistic, as F.
 
-        Rounds and effects that were fitted are taken from the boots' degrees of freedom: with few boots the errors are
-        estimated too small else.
+        Fitted rounds and effects are subtracted from the boots' degrees of freedom: with few boots, the estimated
+        errors would otherwise be too small.
         """
         from scipy.stats import f
 
@@ -148,11 +149,13 @@ class _Data:
         return float(f.sf(statistic, count, self._freedom(len(fit.params))))
 
     def _freedom(self, fitted: int) -> int:
-        """Clusters less what was fitted over several of them: a round that is a cluster has its own level."""
+        """Number of clusters minus the number of parameters fitted across them: if a round is a cluster, its level does
+        not count.
+        """
         return len(np.unique(self.clusters)) - fitted + (self.blocks.shape[1] if self.by_round else 0)
 
     def _fit(self, terms: Sequence[Term]) -> Any:
-        from statsmodels.regression.linear_model import OLS  # here, because it takes a second to import
+        from statsmodels.regression.linear_model import OLS  # here, because importing it takes a second
 
         design = self.design(terms)
         if self._freedom(design.shape[1]) <= 0 or np.linalg.matrix_rank(design) < design.shape[1]:

@@ -14,20 +14,20 @@ from statistics import NormalDist
 
 from vmtax.stats.arrays import Floats, Vector, np, npt
 
-EXACT_ROUNDS = 1000  # up to which the signed-rank distribution is counted out
-ALPHA = 0.05  # of an interval after a number of rounds that was fixed beforehand
+EXACT_ROUNDS = 1000  # up to which the signed-rank distribution is computed exactly
+ALPHA = 0.05  # of an interval after a number of rounds that was fixed in advance
 
 
 class TooFewRounds(ValueError):
-    """No interval at that confidence can be had from so few differences; the text says how many it takes."""
+    """So few differences give no interval at that confidence; the text says how many are needed."""
 
 
 def log_ratio_interval(differences: Floats, alpha: float = ALPHA) -> tuple[float, float, float]:
     """(estimate, low, high): Hodges-Lehmann with exact signed-rank limits, in units of the input; shape `(n,)`.
 
-    The limits are the k-th smallest and k-th largest Walsh average, k by `signed_rank_rank`; they hold the true shift
-    in at least `1 - alpha` of all experiments whose differences are symmetric about it. Raises TooFewRounds where
-    `2**(1 - n) > alpha`, ValueError when empty or not finite.
+    The limits are the k-th smallest and k-th largest Walsh average, with k from `signed_rank_rank`; they include the
+    true shift in at least `1 - alpha` of all experiments whose differences are symmetric about it. Raises TooFewRounds
+    if `2**(1 - n) > alpha`, ValueError if the input is empty or not finite.
     """
     values = finite(differences)
     averages = _walsh(values)
@@ -39,15 +39,15 @@ def log_ratio_interval(differences: Floats, alpha: float = ALPHA) -> tuple[float
 
 
 def hodges_lehmann(differences: Floats) -> float:
-    """Median of the Walsh averages `(D_i + D_j) / 2, i <= j`. Raises ValueError when empty or not finite."""
+    """Median of the Walsh averages `(D_i + D_j) / 2, i <= j`. Raises ValueError if the input is empty or not finite."""
     return _median(_walsh(finite(differences)))
 
 
 def interval(differences: Floats, alpha: float = 0.05) -> tuple[float, float] | None:
-    """Exact interval of the Hodges-Lehmann estimate at confidence `1 - alpha` or a little more, in units of the input.
+    """Exact interval of the Hodges-Lehmann estimate at confidence `1 - alpha` or slightly more, in units of the input.
 
-    The k-th smallest and k-th largest Walsh average; None when there are too few differences for any interval.
-    Raises ValueError when empty or not finite.
+    The k-th smallest and k-th largest Walsh average; None if there are too few differences for an interval. Raises
+    ValueError if the input is empty or not finite.
     """
     values = finite(differences)
     return _bounds(_walsh(values), values.size, alpha)
@@ -56,12 +56,12 @@ def interval(differences: Floats, alpha: float = 0.05) -> tuple[float, float] | 
 def reduce_iterations(boots: Vector) -> Vector:
     """One number for each boot: `exp(Hodges-Lehmann of ln(value))` over its iterations, in the unit of the values.
 
-    `boots`: shape `(boots, iterations)`; the answer has shape `(boots,)`, with NaN for a boot of which any value is
+    `boots`: shape `(boots, iterations)`; the result has shape `(boots,)`, with NaN for a boot with a value that is
     missing, not finite, or not above 0.
     """
     values = np.where(np.isfinite(boots) & (boots > 0), boots, np.nan)
     if values.shape[1] == 1:
-        return values[:, 0].copy()  # exactly, where exp(log(x)) would round
+        return values[:, 0].copy()  # unchanged, because exp(log(x)) would round
     logs = np.log(values)
     rows, columns = walsh_indices(values.shape[1])
     with np.errstate(invalid="ignore"):
@@ -73,9 +73,10 @@ def reduce_iterations(boots: Vector) -> Vector:
 def signed_rank_rank(n: int, alpha: float) -> int | None:
     """k such that the k-th smallest and k-th largest of n(n+1)/2 Walsh averages bound a `1 - alpha` interval.
 
-    The largest k with `2 P(T <= k - 1) <= alpha`, T the signed-rank statistic of n differences; that is the two-sided
-    critical value of the printed tables, plus 1. None when even k = 1 is too much: `2**(1 - n) > alpha`. Above
-    EXACT_ROUNDS by the Cornish-Fisher expansion, which is then right or 1 too small among hundreds of thousands.
+    The largest k with `2 P(T <= k - 1) <= alpha`, T being the signed-rank statistic of n differences; that is the
+    two-sided critical value of printed tables, plus 1. None if even k = 1 is too large: `2**(1 - n) > alpha`. Above
+    EXACT_ROUNDS, it is computed by the Cornish-Fisher expansion, which is then right or too small by 1 among hundreds
+    of thousands.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha lies between 0 and 1, not at {alpha!r}")
@@ -96,7 +97,7 @@ def minimum_rounds(alpha: float) -> int:
 
 
 def rounds_needed(cv: float, half_width: float) -> int:
-    """Rounds until the interval is about `half_width` (log ratio) to either side: `ceil(2 (1.96 cv / h)^2)`.
+    """Rounds until the interval extends about `half_width` (log ratio) to either side: `ceil(2 (1.96 cv / h)^2)`.
 
     `cv` is the coefficient of variation of one side's runs, as a fraction. From the normal approximation, METHOD.md.
     """
@@ -134,7 +135,9 @@ def walsh_indices(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def finite(values: Floats) -> Vector:
-    """As an array of shape `(n,)`; ValueError when empty, not one row, or not finite."""
+    """The values as an array of shape `(n,)`. Raises ValueError if they are empty, not one-dimensional, or not
+    finite.
+    """
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or not vector.size or not np.isfinite(vector).all():
         raise ValueError(f"needs one row of finite numbers, at least one; has {str(vector.tolist())[:80]}")

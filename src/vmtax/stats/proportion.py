@@ -1,9 +1,9 @@
-"""How often something happens, from k times in n: exact bounds. Pure numbers.
+"""Exact bounds of a proportion, from k events in n trials. Pure numbers.
 
 Source: Clopper & Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
 Biometrika 26 (1934), written with quantiles of the beta distribution as in Brown, Cai & DasGupta, "Interval estimation
-for a binomial proportion", Statistical Science 16 (2001), section 4.2.1. Each bound is one-sided: all of the doubt,
-`1 - confidence`, is on its side, so that 0 of 300 is at most 1.0 % at 95 %.
+for a binomial proportion", Statistical Science 16 (2001), section 4.2.1. Each bound is one-sided: the whole error
+probability, `1 - confidence`, is on its side, so that 0 of 300 is at most 1.0 % at 95 %.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ CONFIDENCE = 0.95
 
 
 def upper_bound(count: int, of: int, confidence: float = CONFIDENCE) -> float:
-    """The largest proportion at which `count` or fewer of `of` independent tries have a chance of 1 - confidence.
+    """The largest proportion at which `count` or fewer of `of` independent trials have a probability of 1 - confidence.
 
-    A fraction; 1 where all of them happened. The true proportion is at most this in `confidence` of all such
-    experiments, or more of them. Raises ValueError without tries or for a count that is none of them.
+    A fraction; 1 if all of them happened. The true proportion is at most this in a share of `confidence` or more of all
+    such experiments. Raises ValueError without trials or for an impossible count.
     """
     _check(count, of, confidence)
     if count == of:
         return 1.0
     if count == 0:
-        return float(1 - (1 - confidence) ** (1 / of))  # the same, and scipy need not be loaded
+        return float(1 - (1 - confidence) ** (1 / of))  # the same, without importing scipy
     from scipy.special import betaincinv
 
     return float(betaincinv(count + 1, of - count, confidence))
 
 
 def lower_bound(count: int, of: int, confidence: float = CONFIDENCE) -> float:
-    """The smallest proportion at which `count` or more of `of` independent tries have a chance of 1 - confidence.
+    """The smallest proportion at which `count` or more of `of` independent trials have a probability of 1 - confidence.
 
-    A fraction; 0 where none of them happened. Raises ValueError as `upper_bound` does.
+    A fraction; 0 if none of them happened. Raises ValueError as `upper_bound` does.
     """
     _check(count, of, confidence)
     if count == 0:

@@ -1,4 +1,4 @@
-"""Many treatments at once: which are beaten, with one error rate over all claims.
+"""Compare many treatments at once: which ones are beaten, with one error rate over all claims.
 
 Sources: Westfall & Young, "Resampling-based multiple testing" (1993), step-down max-T; sign changes of whole rounds as
 in Fisher's randomisation test of pairs; the clipped statistic is Huber's psi (1964), an odd function.
@@ -15,21 +15,23 @@ from typing import Literal
 from vmtax.stats.arrays import Matrix, Small, Vector, np, npt
 from vmtax.stats.interval import ALPHA, hodges_lehmann
 
-FLIPS = 999  # sign changes, where there are more than that; with the observed signs p goes in steps of 0.001
-CLIP = 2.0  # of a difference, in medians of all differences' sizes: one stall must not outweigh ten rounds
-PASSES = 8  # over incomplete rounds; each halves what is left, and more
-_CHUNK = 4_000_000  # numbers held at once
-_ROUNDING = 1e-5  # relative, of sums in single precision
+FLIPS = 999  # random sign changes, if there are more; with the observed signs, p has steps of 0.001
+CLIP = 2.0  # of a difference, in medians of all differences' sizes: a single stall must not outweigh ten rounds
+PASSES = 8  # over incomplete rounds; each at least halves the remaining error
+_CHUNK = 4_000_000  # numbers in memory at once
+_ROUNDING = 1e-5  # relative error of sums in single precision
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Treatments in order, and which of them are beaten; one error rate over all claims. Numbered by their column."""
+    """Treatments in order, and which of them are beaten, with one error rate over all claims. Numbered by their
+    column.
+    """
 
     order: tuple[int, ...]  # best first, by the Hodges-Lehmann estimates of round-centred logs
     relative: Vector  # exp(that estimate minus the best's); shape (treatments,)
     beaten: npt.NDArray[np.bool_]  # [i, j]: i is claimed to be better than j; shape (treatments, treatments)
-    rounds: int  # with values of two treatments or more
+    rounds: int  # with values of at least two treatments
     alpha: float
 
     @property
@@ -47,14 +49,14 @@ def rank(
     flips: int = FLIPS,
     seed: int = 0,
 ) -> Ranking:
-    """Rank treatments by logs of shape `(rounds, treatments)`, one number for each boot; NaN where there is none.
+    """Rank treatments by logs of shape `(rounds, treatments)`, one number for each boot; NaN for missing values.
 
-    A pair is compared in the rounds that have both; a treatment that is missing now and then costs the others nothing.
-    Where two treatments do not differ, their order within a round being random, the sign of their difference is as
-    likely one as the other, however noisy each of them is; so what is seen is compared with what the same differences
-    give under changed signs of whole rounds, the largest of all pairs with the largest. The chance of any false claim
-    is at most `alpha`; nothing can be claimed below `minimum_rounds(alpha)` rounds. Raises ValueError for fewer than
-    two treatments, for infinite values, and where a treatment shares no round with any other.
+    A pair is compared in the rounds that have both; a treatment that is sometimes missing does not affect the others.
+    If two treatments do not differ, then, because their order within a round is random, their difference is as likely
+    positive as negative, however noisy each of them is. So the observed differences are compared with the same
+    differences under sign changes of whole rounds, the largest of all pairs with the largest. The probability of any
+    false claim is at most `alpha`; nothing can be claimed with fewer than `minimum_rounds(alpha)` rounds. Raises
+    ValueError for fewer than two treatments, for infinite values, and if a treatment shares no round with any other.
     """
     values = np.asarray(logs, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] < 2 or np.isinf(values).any():
@@ -74,7 +76,7 @@ def rank(
     order = np.argsort(places, kind="stable")
     beaten = np.zeros((treatments, treatments), dtype=bool)
     first, second = np.triu_indices(treatments, 1)
-    # Where one of a pair is missing, the round says nothing of the pair, whatever its sign.
+    # If one of a pair is missing, the round carries no information about the pair, whatever its sign.
     worse = _step_down(np.nan_to_num(costs[:, second] - costs[:, first]), alpha, _signs(rounds, flips, seed))
     for winner, loser, claims in ((first, second, worse > 0), (second, first, worse < 0)):
         beaten[winner[claims], loser[claims]] = True
@@ -82,9 +84,10 @@ def rank(
 
 
 def _places(costs: Matrix) -> Vector:
-    """Hodges-Lehmann estimates of each column beside the rounds' own ups and downs; shape (treatments,).
+    """Hodges-Lehmann estimates of each column relative to the rounds' levels; shape (treatments,).
 
-    In a round that lacks some treatments the others' mean is no fair middle: it is held against their places, in turns.
+    In a round that lacks some treatments, the mean of the others is biased: it is corrected by their estimates,
+    iteratively.
     """
     places = np.zeros(costs.shape[1])
     for _ in range(PASSES if np.isnan(costs).any() else 1):
@@ -94,7 +97,7 @@ def _places(costs: Matrix) -> Vector:
 
 
 def _step_down(differences: Matrix, alpha: float, signs: Small) -> npt.NDArray[np.int_]:
-    """For each pair, a column of `differences` of shape `(rounds, pairs)`: 1 or -1 where a sign is claimed, else 0."""
+    """For each pair, a column of `differences` of shape `(rounds, pairs)`: 1 or -1 if a sign is claimed, else 0."""
     pairs = differences.shape[1]
     claimed = np.zeros(pairs, dtype=bool)
     sizes = np.abs(differences[differences != 0])
@@ -103,7 +106,7 @@ def _step_down(differences: Matrix, alpha: float, signs: Small) -> npt.NDArray[n
     observed = clipped.sum(axis=0)
     allowed = math.floor(
         alpha * len(signs) * (1 + 1e-9)
-    )  # arrangements that may be as large, the observed one included
+    )  # arrangements with a sum that is as large, including the observed one
     while allowed >= 1 and not claimed.all():
         largest = np.sort(_largest(clipped[:, ~claimed].astype(np.float32), signs))[::-1]
         limit = float(largest[allowed]) if allowed < len(largest) else -1.0
@@ -115,7 +118,7 @@ def _step_down(differences: Matrix, alpha: float, signs: Small) -> npt.NDArray[n
 
 
 def _largest(clipped: Small, signs: Small) -> Small:
-    """Over all pairs the largest size of the sum, for each arrangement of signs; shape `(arrangements,)`."""
+    """The largest absolute sum over all pairs, for each arrangement of signs; shape `(arrangements,)`."""
     step = max(1, _CHUNK // clipped.shape[1])
     return np.concatenate(
         [np.abs(signs[start : start + step] @ clipped).max(axis=1) for start in range(0, len(signs), step)]
@@ -124,9 +127,9 @@ def _largest(clipped: Small, signs: Small) -> Small:
 
 @lru_cache(maxsize=4)
 def _signs(rounds: int, flips: int, seed: int) -> Small:
-    """Arrangements of signs, the observed one first, shape `(arrangements, rounds)`; all where they are few.
+    """Arrangements of signs, the observed one first, shape `(arrangements, rounds)`; all if they are few.
 
-    All signs changed at once gives the same sizes, so the first round keeps its sign.
+    Changing all signs at once gives the same absolute sums, so the first round keeps its sign.
     """
     if 2 ** min(rounds - 1, 60) <= flips + 1:
         every = itertools.product((1.0, -1.0), repeat=rounds - 1)

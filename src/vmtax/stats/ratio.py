@@ -1,4 +1,4 @@
-"""One treatment against its baseline: ratio, interval, mean, tail, stalls, carry-over."""
+"""Compare one treatment with its baseline: ratio, interval, mean, tail, stalls, carry-over."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Literal
 from vmtax.stats.arrays import Floats, Vector, np, npt
 from vmtax.stats.interval import ALPHA, hodges_lehmann, interval
 
-STALL = 1.5  # times the median: a run slower than that stalled
-STALLS_P = 0.05  # Fisher's test is conservative where stalls are rare
-CARRY_OVER_P = 0.01  # every comparison is checked, so false alarms must be rare
-_LARGEST = 700.0  # of a log ratio: beyond, exp overflows
-PERMUTATIONS = 999  # of the carry-over check: a p-value in steps of 0.001
-P95_ROUNDS = 200  # a percentile p takes 10/(1 - p) samples (METHOD.md, "Boots are the unit")
+STALL = 1.5  # times the median: a slower run counts as stalled
+STALLS_P = 0.05  # Fisher's test is conservative if stalls are rare
+CARRY_OVER_P = 0.01  # every comparison is tested, so false alarms must be rare
+_LARGEST = 700.0  # of a log ratio; beyond this, exp overflows
+PERMUTATIONS = 999  # of the carry-over test: p-values have steps of 0.001
+P95_ROUNDS = 200  # a percentile p needs 10/(1 - p) samples (METHOD.md, "Boots are the unit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Stalls:
 
     baseline: float  # share of the baseline's runs
     treatment: float
-    p: float  # Fisher's exact test of the two counts; 1 where neither side stalled
+    p: float  # Fisher's exact test of the two counts; 1 if neither side stalled
 
     @property
     def differ(self) -> bool:
-        """One side is shown to stall more often."""
+        """Whether one side is shown to stall more often."""
         return self.p < STALLS_P
 
 
@@ -38,27 +38,28 @@ class CarryOver:
     """Whether it matters which of the two ran first."""
 
     estimate: float  # mean(D | baseline first) - mean(D | treatment first), in log ratio
-    p: float  # by permuting the orders, which were drawn at random: exact
+    p: float  # by permuting the orders, which were random: exact
 
     @property
     def matters(self) -> bool:
-        """It is shown to matter."""
+        """Whether the order is shown to matter."""
         return self.p < CARRY_OVER_P
 
 
 @dataclass(frozen=True, slots=True)
 class PairedRatio:
-    """A ratio of treatment to baseline over rounds; without a unit."""
+    """A ratio of treatment to baseline over rounds; dimensionless."""
 
     ratio: float  # exp(Hodges-Lehmann of the log ratios)
-    low: float | None  # exact interval of the ratio; None with too few rounds, or steps too coarse to show chance
+    # Exact interval of the ratio; None if there are too few rounds, or steps too coarse to show chance
+    low: float | None
     high: float | None
-    pairs: int  # rounds that went in
-    mean_ratio: float  # exp(mean of the log ratios): moves with stalls that the median does not see
+    pairs: int  # rounds that were used
+    mean_ratio: float  # exp(mean of the log ratios): also affected by stalls, unlike the median
     p95_ratio: float  # of the slow tails: 95th percentiles of times, 5th percentiles of rates
     stalls: Stalls
-    carry_over: CarryOver | None  # None where the orders are not known or were all the same
-    coarse: bool = False  # every ratio is the same to the last digit: the metric cannot show chance
+    carry_over: CarryOver | None  # None if the orders are unknown or were all the same
+    coarse: bool = False  # all ratios are exactly equal: the metric's resolution is too coarse to show chance
 
 
 def paired_ratio(
@@ -69,11 +70,11 @@ def paired_ratio(
     better: Literal["higher", "lower"] = "lower",
     baseline_first: Sequence[bool] | None = None,
 ) -> PairedRatio:
-    """Compare two rows whose i-th elements are of one round; each of shape `(n,)`, above 0, in one unit.
+    """Compare two rows whose i-th elements are from the same round; each of shape `(n,)`, above 0, in one unit.
 
-    `better`: which direction is an improvement, for what counts as slow. `baseline_first`: for each round whether the
-    baseline ran before the treatment. Raises ValueError for values that have no logarithm, for rows of unequal length
-    and for empty ones; with too few rounds for an interval it has none.
+    `better`: which direction is an improvement; this determines what is slow. `baseline_first`: for each round, whether
+    the baseline ran before the treatment. Raises ValueError for values that have no logarithm, for rows of unequal
+    length and for empty ones; with too few rounds the result has no interval.
     """
     before, after = _positive("baseline", baseline), _positive("treatment", treatment)
     if before.size != after.size:
@@ -124,7 +125,7 @@ def _stalls(before: Vector, after: Vector, better: str) -> Stalls:
     n = before.size
     if not any(counts):
         return Stalls(0.0, 0.0, 1.0)
-    from scipy.stats import fisher_exact  # here, because it takes most of a second to import
+    from scipy.stats import fisher_exact  # here, because importing it takes most of a second
 
     p = fisher_exact([[counts[0], n - counts[0]], [counts[1], n - counts[1]]])[1]
     return Stalls(counts[0] / n, counts[1] / n, float(p))
@@ -145,12 +146,12 @@ def _carry_over(differences: Vector, baseline_first: Sequence[bool] | None) -> C
     observed = float(differences[first].mean() - differences[~first].mean())
     orders = differences[_orders(n)]
     drawn = orders[:, :firsts].mean(axis=1) - orders[:, firsts:].mean(axis=1)
-    # A little slack, or the observed order drawn again would not count for its rounding.
+    # Some tolerance, so that the observed order counts despite rounding when it is drawn again.
     as_large = np.abs(drawn) >= abs(observed) * (1 - 1e-12)
     return CarryOver(observed, float((1 + as_large.sum()) / (1 + PERMUTATIONS)))
 
 
 @lru_cache(maxsize=64)
 def _orders(n: int) -> npt.NDArray[np.intp]:
-    """Random orders of n, shape `(PERMUTATIONS, n)`; always the same, so that an analysis can be repeated."""
+    """Random orders of n, shape `(PERMUTATIONS, n)`; always the same, so that an analysis is reproducible."""
     return np.random.default_rng(n).permuted(np.tile(np.arange(n), (PERMUTATIONS, 1)), axis=1)

@@ -1,8 +1,9 @@
-"""Before and after: the session is the unit. What changes by itself from one session of a machine to the next is no
-part of any interval within a session (METHOD.md, *Sessions*), so it is taken from several sessions, or nothing is said.
+"""Compare before and after, with the session as the unit. Intervals within a session do not include what changes by
+itself from one session of a machine to the next (METHOD.md, *Sessions*), so this part is estimated from several
+sessions, or no interval is given.
 
-A session enters as its *level*: the logarithm of a metric of one treatment, one number. Sources: Welch, "The
-generalization of 'Student's' problem ...", Biometrika 34 (1947); Satterthwaite, Biometrics Bulletin 2 (1946).
+A session is represented by its *level*: the logarithm of a metric of one treatment, a single number. Sources: Welch,
+"The generalization of 'Student's' problem ...", Biometrika 34 (1947); Satterthwaite, Biometrics Bulletin 2 (1946).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Literal
 from vmtax.stats.arrays import Floats, Vector, np
 from vmtax.stats.interval import hodges_lehmann
 
-FEWEST_SESSIONS = 3  # from which a standard deviation between sessions is taken: two have one degree of freedom
+FEWEST_SESSIONS = 3  # fewest for a standard deviation between sessions: two have only one degree of freedom
 
-# Asymptotic variance of the Hodges-Lehmann estimate over that of the mean, at the normal (Hodges & Lehmann 1963).
+# Asymptotic variance of the Hodges-Lehmann estimate over that of the mean, for normal data (Hodges & Lehmann 1963).
 _HL_VARIANCE = math.pi / 3
 
 Method = Literal["welch", "stored", "other side", "none"]
@@ -33,30 +34,30 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class BetweenSessions:
-    """How far the levels of one machine and metric lie apart from session to session."""
+    """How much the levels of one machine and metric vary from session to session."""
 
-    sd: float  # of the levels, in log; what one session's own rounds scatter is in it
+    sd: float  # of the levels, in log; includes the variation of rounds within a session
     df: int  # degrees of freedom of sd
-    sessions: int  # that went in
+    sessions: int  # that were used
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """A ratio of after to before; every field without a unit."""
+    """A ratio of after to before; all fields are dimensionless."""
 
     ratio: float  # exp(mean level after - mean level before)
-    low: float | None  # interval of the ratio; None: cannot be given, and why_undecided says why
+    low: float | None  # interval of the ratio; None: impossible, and why_undecided says why
     high: float | None
     sessions: tuple[int, int]  # before, after
-    method: Method  # where the variance between sessions is from
+    method: Method  # source of the variance between sessions
     why_undecided: str | None = None
 
 
 def level(logs: Floats) -> Level:
-    """The level of one session from one log value per round, shape `(n,)`, n >= 2. Raises ValueError for less.
+    """The level of one session from one log value per round, shape `(n,)`, n >= 2. Raises ValueError for fewer.
 
-    The error is `sqrt(pi/3) sd / sqrt(n)`, as if rounds were independent; what makes them depend on each other, a
-    machine that wanders, moves the levels of sessions too and is in the variance between them.
+    The error is `sqrt(pi/3) sd / sqrt(n)`, as if rounds were independent; drift of the machine, which makes them
+    dependent, also affects the levels of sessions and is included in the variance between them.
     """
     center = hodges_lehmann(logs)
     count = len(logs)
@@ -66,7 +67,7 @@ def level(logs: Floats) -> Level:
 
 
 def merged(levels: Sequence[Level]) -> Level:
-    """Several sessions as one replicate: their mean, and its error as if theirs were independent."""
+    """Several sessions as one replicate: their mean, with its error as if they were independent."""
     count = len(levels)
     return Level(sum(one.log for one in levels) / count, math.hypot(*(one.error for one in levels)) / count)
 
@@ -74,10 +75,10 @@ def merged(levels: Sequence[Level]) -> Level:
 def between_sessions(*groups: Sequence[float]) -> BetweenSessions:
     """Standard deviation of levels (log) around the mean of their own group, pooled.
 
-    A group is sessions of one machine and metric between which nothing was changed. What each session's rounds scatter
-    is left in: with 3 to 10 sessions the difference of two uncertain variances would often be 0, and then every
-    interval too narrow. Raises ValueError below FEWEST_SESSIONS in all, where no two are of a group, and where a level
-    is not finite or all are equal, which measured ones never are.
+    A group consists of sessions of one machine and metric without changes between them. The variation of rounds within
+    a session is not subtracted: with 3 to 10 sessions, the difference of two uncertain variances would often be 0, and
+    every interval then too narrow. Raises ValueError with fewer than FEWEST_SESSIONS in total, if no two are in one
+    group, and if a level is not finite or all are equal, which measured levels never are.
     """
     logs = [np.asarray(group, dtype=np.float64) for group in groups if len(group) > 1]
     sessions, df = sum(map(len, logs)), sum(len(group) - 1 for group in logs)
@@ -92,16 +93,16 @@ def between_sessions(*groups: Sequence[float]) -> BetweenSessions:
 def compare_sessions(
     before: Sequence[Level], after: Sequence[Level], stored: BetweenSessions | None = None, confidence: float = 0.95
 ) -> SessionResult:
-    """The ratio of after to before, with an interval where sessions are enough to know what changes by itself.
+    """The ratio of after to before, with an interval if there are enough sessions to estimate what changes by itself.
 
-    Two or more a side: Welch's t interval of the levels. At 1 % session sd and 2 % between 30 rounds it excludes 1 in
-    4.2 % of 20,000 simulated comparisons of equal sides with five each, 3.7 % with three, 2.3 % with two, and 6.3 %
-    with two against five. The exact rank-sum interval needs four a side; with eight, one side scattering three times
-    as much as the other, it excludes 1 in 6.3 %, Welch's in 4.9 %.
+    With two or more on each side: Welch's t interval of the levels. With an sd of 1 % between sessions and of 2 %
+    between their 30 rounds, it excludes 1 in 4.2 % of 20,000 simulated comparisons of equal sides with five sessions
+    each, 3.7 % with three, 2.3 % with two, and 6.3 % with two against five. The exact rank-sum interval needs four on
+    each side; with eight, one side varying three times as much as the other, it excludes 1 in 6.3 %, Welch's in 4.9 %.
 
-    One on a side: t quantile (df of the stored sd) times `sqrt(sd^2 (1/n + 1/m) + error_before^2 + error_after^2)`;
-    where nothing is stored, the sd of the other side if that has FEWEST_SESSIONS. With neither there is no interval.
-    Raises ValueError for an empty side and for a level that is not finite.
+    With one on a side: t quantile (df of the stored sd) times `sqrt(sd^2 (1/n + 1/m) + error_before^2 +
+    error_after^2)`; if nothing is stored, the sd of the other side if that has FEWEST_SESSIONS. Without either there is
+    no interval. Raises ValueError for an empty side and for a level that is not finite.
     """
     if not before or not after:
         raise ValueError("a side needs one session or more")
@@ -128,7 +129,7 @@ def compare_sessions(
 def _variance(
     sides: Sequence[Vector], before: Sequence[Level], after: Sequence[Level], stored: BetweenSessions | None
 ) -> tuple[Method, float | None, float]:
-    """(where from, variance of the difference of the sides' means, its degrees of freedom); None where unknown."""
+    """(source, variance of the difference of the sides' means, its degrees of freedom); None if unknown."""
     if min(len(before), len(after)) > 1:
         parts = [_spread(side) / (side.size - 1) / side.size for side in sides]
         weights = sum(part**2 / (side.size - 1) for part, side in zip(parts, sides, strict=True))
@@ -143,7 +144,7 @@ def _variance(
 
 
 def _spread(values: Vector) -> float:
-    """Sum of squares around the mean; exactly 0 where all are equal."""
+    """Sum of squares around the mean; exactly 0 if all are equal."""
     shifted = values - values[0]
     return float(((shifted - shifted.mean()) ** 2).sum())
 

@@ -1,8 +1,8 @@
-"""How many iterations of a boot are warm-up: change points in the pilot boots' series. Pure numbers.
+"""Determine how many iterations of a boot are warm-up, by change points in the pilot boots' series. Pure numbers.
 
 Change points by PELT (Killick, Fearnhead & Eckley, J. Am. Stat. Assoc. 107, 2012) with the least-squares cost, over all
 boots at once: iteration i of every boot is one point in as many dimensions as there are boots, so that a stall in one
-boot is no change, and a step that all boots share need not be larger than the noise.
+boot is no change, and a step in all boots may be smaller than the noise.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 from vmtax.stats.arrays import Vector, np
 
-CHANGE_ALPHA = 0.05  # of white noise: the share that has a change point, at most
-CLIP = 4.0  # standard deviations beyond which a value counts no more, so that one stall is no change
-FEWEST = 8  # iterations in which a change can be distinguished from noise
-MOST_WARM_UP = 1 / 2  # of the series; where so much must go, no steady state was seen
+CHANGE_ALPHA = 0.05  # largest share of white-noise series in which a change point is found
+CLIP = 4.0  # standard deviations to which values are clipped, so that a single stall is no change
+FEWEST = 8  # iterations needed to distinguish a change from noise
+MOST_WARM_UP = 1 / 2  # of the series; if this much would be dropped, there is no steady state
 
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """What the series say of warm-up."""
+    """What the series show about warm-up."""
 
-    warm_up: int | None  # leading iterations to drop, the same in all boots; None: no steady state was seen
+    warm_up: int | None  # leading iterations to drop, the same in all boots; None: no steady state was found
     reason: str  # one line
 
 
@@ -30,10 +30,10 @@ def steady_state(series: Sequence[Sequence[float]]) -> Steady:
     """The warm-up that all boots have in common.
 
     `series`: for each boot its iterations in order, above 0, in one unit; longer boots are cut to the shortest. Leading
-    iterations up to the last change point are dropped until the rest has none; where half or more would go, the boots
-    have no steady state, which is a result. White noise of 12 to 60 iterations has a change point in at most 5 % of all
-    cases, simulated with normal, t(3) and gamma noise. Raises ValueError for values that have no logarithm, for no boot
-    at all, and for fewer than 8 iterations.
+    iterations up to the last change point are dropped until the rest has none; if half or more would be dropped, the
+    boots have no steady state, which is a result. White noise of 12 to 60 iterations has a change point in at most 5 %
+    of cases, simulated with normal, t(3) and gamma noise. Raises ValueError for values that have no logarithm, without
+    any boot, and for fewer than 8 iterations.
     """
     logs = _logs(series)
     boots, length = logs.shape
@@ -63,17 +63,17 @@ def _logs(series: Sequence[Sequence[float]]) -> Vector:
 
 def _last_change(logs: Vector) -> int:
     """Index of the first iteration after the last change point; 0: no change. Shape `(boots, iterations)`."""
-    from ruptures import Pelt  # here, because it takes half a second to import
+    from ruptures import Pelt  # here, because importing it takes half a second
 
     breaks = Pelt(model="l2", min_size=1, jump=1).fit(_standardised(logs).T).predict(_penalty(*logs.shape))
     return int(breaks[-2]) if len(breaks) > 1 else 0
 
 
 def _standardised(logs: Vector) -> Vector:
-    """Each boot about its median, in standard deviations of its noise, clipped.
+    """Each boot relative to its median, in standard deviations of its noise, clipped.
 
-    The deviation is estimated from the differences of neighbours, which a step moves little: their mean size is
-    2 / sqrt(pi) of it for normal noise.
+    The deviation is estimated from the differences of neighbours, which a step hardly affects: for normal noise their
+    mean size is 2 / sqrt(pi) of it.
     """
     centred = logs - np.median(logs, axis=1, keepdims=True)
     scale = np.abs(np.diff(logs, axis=1)).mean(axis=1, keepdims=True) * np.sqrt(np.pi) / 2
@@ -82,11 +82,11 @@ def _standardised(logs: Vector) -> Vector:
 
 
 def _penalty(boots: int, length: int) -> float:
-    """What a change point must gain.
+    """The gain that a change point must have.
 
-    The gain of one at a given place is chi-square with one degree of freedom for each boot; Bonferroni's correction for
-    the places it may be at; and a factor for the deviations being estimated, from simulation.
+    At a given place, the gain is chi-square distributed with one degree of freedom per boot; Bonferroni's correction
+    covers the possible places, and a factor from simulation covers the estimation of the deviations.
     """
-    from scipy.stats import chi2  # here, because it takes most of a second to import
+    from scipy.stats import chi2  # here, because importing it takes most of a second
 
     return float((1 + 6 / length) * chi2.isf(CHANGE_ALPHA / (length - 1), boots))

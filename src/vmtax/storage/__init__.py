@@ -1,6 +1,6 @@
-"""What a disk under test lies on: files, volumes, pools and file systems, made for the run and removed again.
+"""The storage under a disk under test: files, volumes, pools and file systems, made for the run and removed again.
 
-Nothing that holds data is used without leave, and nothing is followed that another user could exchange.
+Nothing that holds data is used without permission, and no path is followed that another user could replace.
 """
 
 from vmtax.storage.backing import Backing, Fresh, Provisioner

@@ -1,4 +1,4 @@
-"""Which ways to keep a disk this host lacks: asked of the host beforehand, so that the others can be measured."""
+"""Find out beforehand which kinds of disk a host cannot provide, so that the others can be measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vmtax.storage.backing import tools
 from vmtax.storage.ground import RAIDZ_DISKS, Target
 
 HAS_TOOL = ("sh", "-c", 'command -v "$1" > /dev/null', "sh")
-# In the kernel already, or a module that could be loaded: nothing is loaded to find out.
+# Compiled in, or available as a module; checking loads nothing.
 HAS_FILE_SYSTEM = (
     *("sh", "-c", 'grep -qw "$1" /proc/filesystems || modprobe --dry-run --quiet "$1" 2> /dev/null', "sh"),
 )
@@ -16,7 +16,7 @@ HAS_MAPPER = ("sh", "-c", "grep -qw device-mapper /proc/misc || modprobe --dry-r
 
 
 class Absent:
-    """What one machine lacks; each question is asked once."""
+    """What one machine lacks; each check is made once."""
 
     def __init__(self, machine: Machine, target: Target) -> None:
         self._machine = machine
@@ -24,7 +24,7 @@ class Absent:
         self._known: dict[tuple[str, ...], bool] = {}
 
     def why(self, settings: DiskSettings) -> str | None:
-        """Why there can be no disk of these settings, with the cure; None where there can."""
+        """Why there can be no disk with these settings, and how to get one; None if there can."""
         volume, system = settings.volume, settings.filesystem
         named = len(self._target.devices)
         if volume.is_raidz and 0 < named < RAIDZ_DISKS:

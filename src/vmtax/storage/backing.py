@@ -1,4 +1,4 @@
-"""What a guest's disk is: a file or block device of one kind, made as a plan's levels say."""
+"""Make the disk of a guest: a file or block device of the kind that a plan's levels describe."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from vmtax.storage.undo import (
 
 SYSTEM_BYTES = 320 * MIB  # of a file system beyond the disk's file: its journal; XFS takes 300 MiB at least
 SYSTEM_SPARE = 1.1
-# btrfs copies on write: what a file's first extents held is free only when all of each is overwritten, and what is
-# freed stays pinned until the next commit, half a minute of writes.
+# btrfs copies on write: the space of a file's first extents is free only when all blocks of each extent are
+# overwritten, and freed space stays pinned until the next commit, for half a minute of writes.
 COPYING_SPARE = 3.0
-POOL_BYTES = 512 * MIB  # of a pool beyond what is in it: slop, intent log
+POOL_BYTES = 512 * MIB  # of a pool beyond its contents: slop space, intent log
 POOL_SPARE = 1.2
-PARITY_SPARE = 1.7  # raidz1 on four disks: a third of parity, and blocks of 16 KiB are padded to half as much again
+PARITY_SPARE = 1.7  # raidz1 on four disks: a third more for parity, half as much again for padded 16 KiB blocks
 GROUP_BYTES = 64 * MIB  # metadata of a volume group, and of a thin pool
 MKFS = {
-    # Everything is written now: a file system that goes on initializing itself would be measured.
+    # All metadata is written now: a file system that initializes itself in the background would be measured.
     "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
     "xfs": ("mkfs.xfs", "-q", "-f"),
     "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
 MKFS_PACKAGES = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
-# What holds volumes -> which it holds.
+# What contains volumes -> the kinds of volume in it.
 KINDS: Mapping[str, tuple[Volume, ...]] = {
     "lvm": tuple(volume for volume in Volume if volume.is_lvm),
     "zfs": tuple(volume for volume in Volume if volume.is_zfs and not volume.is_raidz),
@@ -63,11 +63,11 @@ class Backing:
     settings: DiskSettings = disk.DEFAULT
     size: int = 0  # bytes that the guest sees
     is_device: bool = False
-    lies_on: str = ""  # the block device, or the dataset as POOL/NAME, that was made for it; "": it is in a directory
+    lies_on: str = ""  # the block device, or the dataset POOL/NAME, made for the disk; "": it is in a directory
 
     @property
     def kind(self) -> str:
-        """What it is, for people."""
+        """Its kind, for people."""
         return describe(self.settings)
 
 
@@ -79,12 +79,12 @@ class Fresh:
     undoing: Undoing
 
     def remove(self) -> None:
-        """Remove it: its guest has ended."""
+        """Remove it once its guest has ended."""
         self.undoing.undo()
 
 
 def describe(settings: DiskSettings) -> str:
-    """What a backing is, for people: "qcow2 file (falloc) on ext4 on lvm"."""
+    """The kind of a backing, for people: "qcow2 file (falloc) on ext4 on lvm"."""
     volume, system = settings.volume, settings.filesystem
     below = [] if volume is Volume.PLAIN else [str(volume)]
     if not settings.is_file:
@@ -98,29 +98,29 @@ def describe(settings: DiskSettings) -> str:
     return " on ".join([form, *([] if system == "as-is" else [system]), *below])
 
 
-_NAMED = ("volume", "filesystem", "format", "preallocation")  # by `describe`, whatever their levels are
+_NAMED = ("volume", "filesystem", "format", "preallocation")  # parts of every description
 
 
 @dataclass
 class Provisioner:
-    """Makes backings on one machine; what it makes is on the guard's undo list."""
+    """Makes backings on one machine; everything it makes is on the guard's undo list."""
 
     ground: Ground
-    qemu_img: tuple[str, ...]  # what starts qemu-img there
+    qemu_img: tuple[str, ...]  # command that starts qemu-img there
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    # A backing that has areas of its own -> the names of those that are not taken yet.
+    # Backings with areas of their own -> the names of the areas that are not used yet.
     _plain: dict[DiskSettings, list[str]] = field(default_factory=dict)
-    _pools: dict[str, str] = field(default_factory=dict)  # "zfs" or "raidz" -> the dataset above ours
+    _pools: dict[str, str] = field(default_factory=dict)  # "zfs" or "raidz" -> parent dataset of ours
 
     @property
     def machine(self) -> Machine:
         return self.ground.machine
 
     def prepare(self, wanted: Sequence[DiskSettings], size: int, spare: int, beside: int = 0) -> None:
-        """Volume group and pools for all of `wanted`, each of `size` bytes and with `spare` bytes more at times.
+        """Make the volume group and pools for all of `wanted`, each of `size` bytes, and at times `spare` bytes more.
 
-        `beside`: bytes that something else will take of the directory once the disks are filled
-        Raises StorageError where something is missing, too small, in use or named in vain, before anything is made.
+        `beside`: bytes that other files will take of the directory once the disks are filled Raises StorageError,
+        before anything is made, if something is missing, too small or in use, or was named for nothing.
         """
         target = self.ground.target
         refuse(self.machine, wanted, target, size, spare)
@@ -157,7 +157,7 @@ class Provisioner:
         return self._file(mount, name, settings, size, device)
 
     def make_fresh(self, settings: DiskSettings, beside: Backing, size: int) -> Fresh | None:
-        """One more of `size` bytes, like `beside` and never written; None where that is a bare device."""
+        """One more backing of `size` bytes, like `beside` and never written; None if `beside` is a bare device."""
         name = f"fresh{next(self._numbers)}"
         if not beside.is_device:
             path = beside.path.with_name(f"{name}.{beside.settings.format}")
@@ -175,7 +175,7 @@ class Provisioner:
         return self._volume_of(name, settings, size)[0]
 
     def _volume_of(self, name: str, settings: DiskSettings, size: int) -> tuple[str, Undoing]:
-        """The device of a new volume, and how it goes again. `size`: whole extents."""
+        """The device of a new volume, and its removal. `size`: whole extents."""
         if settings.volume.is_lvm:
             device, undoing = self._logical_volume(name, size, thin=settings.volume is Volume.LVM_THIN)
         else:
@@ -194,16 +194,16 @@ class Provisioner:
 
     @property
     def _group(self) -> tuple[str, tuple[str, ...]]:
-        """The volume group, ours or the user's, and LVM's further arguments."""
+        """The volume group, ours or the user's, and additional arguments for LVM."""
         named = self.ground.target.group
         return (self.ground.mark, ANY_DEVICE) if named is None else (named, ITS_DEVICES)
 
     def _volume(self, name: str, *how: str) -> tuple[str, Undoing]:
-        """A logical volume: its device, and how it goes again."""
+        """A logical volume: its device, and its removal."""
         group, lvm = self._group
         gone = NO_VOLUME if self.ground.target.group is None else NO_VOLUME_OF_YOURS
         undoing = self.machine.undo_later(*gone, f"{group}/{name}", *lvm, lasting=True)
-        # No question about old signatures: whatever stood there was erased with permission.
+        # Do not ask about old signatures: permission to erase the device was given.
         self.machine.run("lvcreate", "-q", *lvm, "-y", *how, "-n", name, group)
         return f"/dev/{group}/{name}", undoing
 
@@ -224,7 +224,7 @@ class Provisioner:
             parent = f"{mark}-{name}"
             machine.undo_later(*NO_POOL, parent, lasting=True)
             layout = ("raidz1",) if name == "raidz" else ()
-            # No mount point of its own, nothing in the host's list of pools; 4 KiB sectors whatever the disks claim.
+            # No mount point of its own, not in the host's list of pools; 4 KiB sectors, whatever the disks claim.
             options = ("-o", "cachefile=none", "-o", "ashift=12", "-O", "mountpoint=none")
             machine.run("zpool", "create", "-f", *options, parent, *layout, *self.ground.cut[name])
         self._pools[name] = parent
@@ -236,7 +236,7 @@ class Provisioner:
         return f"/dev/zvol/{volume}", undoing
 
     def _dataset(self, name: str, settings: DiskSettings) -> tuple[str, PurePosixPath]:
-        """Its name, and where it is mounted."""
+        """Its name, and its mount point."""
         dataset = f"{self._pools[_pool_of(settings.volume)]}/{name}"
         mount = self.ground.ours / f"mount-{name}"
         self.machine.undo_later(*NO_DATASET, dataset, lasting=True)
@@ -251,7 +251,7 @@ class Provisioner:
         return Backing(path, settings, size, lies_on=lies_on)
 
     def create_file(self, path: PurePosixPath, settings: DiskSettings, size: int) -> None:
-        """An image file as the settings say. Raises StorageError where there is no room for it."""
+        """Make an image file as the settings say. Raises StorageError if there is no room for it."""
         self.machine.run(
             *create_image(settings, str(path), size, self.qemu_img),
             timeout=60 + size / 4e6,
@@ -260,9 +260,10 @@ class Provisioner:
 
 
 def refuse(machine: Machine, wanted: Sequence[DiskSettings], target: Target, size: int, spare: int) -> None:
-    """Only reads. Raises StorageError where a tool, a group, a pool or room in it is missing, or one is named in vain.
+    """Only reads. Raises StorageError if a tool, a group, a pool or room in it is missing, or one was named for
+    nothing.
 
-    `size`, `spare`: bytes of each disk, and of one more beside it at times
+    `size`, `spare`: bytes of each disk, and of one more that exists at times
     """
     refuse_unused(machine.path, wanted, target)
     needed = tools(wanted, cuts=bool(target.devices))
@@ -284,7 +285,7 @@ def refuse(machine: Machine, wanted: Sequence[DiskSettings], target: Target, siz
 
 
 def _check_room(machine: Machine, what: str, lists: str, asked: tuple[str, ...], needed: int) -> None:
-    """`asked`: a command that prints the bytes free in a volume group or pool, or fails where there is none."""
+    """`asked`: a command that prints the free bytes of a volume group or pool, or fails if it does not exist."""
     answer = machine.try_run(*asked)
     if not answer.ok:
         raise NoSuchPlace(f"{machine.path}: no {what}; {lists} that are there")
@@ -297,7 +298,7 @@ def _check_room(machine: Machine, what: str, lists: str, asked: tuple[str, ...],
 
 
 def room(settings: DiskSettings, size: int, spare: int) -> int:
-    """Bytes that a backing of `size` takes of its volume, with `spare` bytes of one more beside it at times."""
+    """Bytes that a backing of `size` takes of its volume, and at times one more of `spare` bytes."""
     if settings.filesystem in MKFS:
         factor = COPYING_SPARE if settings.filesystem == "btrfs" else SYSTEM_SPARE
         return _rounded((size + spare) * factor + SYSTEM_BYTES)
@@ -315,7 +316,7 @@ def group_bytes(volumes: int) -> int:
 
 
 def areas(wanted: Sequence[DiskSettings], target: Target, size: int, spare: int) -> list[Area]:
-    """Block devices to be cut for `wanted`; nothing for what goes into a group or pool of the user's."""
+    """Block devices to be cut for `wanted`; none for disks in a group or pool of the user's."""
     areas = [Area(f"plain{number}", room(settings, size, spare)) for number, settings in enumerate(_cut_plain(wanted))]
     volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
     if volumes["lvm"] and target.group is None:
@@ -329,8 +330,8 @@ def areas(wanted: Sequence[DiskSettings], target: Target, size: int, spare: int)
 
 
 def directory_bytes(wanted: Sequence[DiskSettings], target: Target, size: int, spare: int, beside: int = 0) -> int:
-    """Taken of the directory at most: by areas in files and disks that are files; at first by what images are filled
-    from, later by a new disk for a boot and what is `beside` it.
+    """The most bytes taken of the directory: by areas in files and by disks that are files; additionally, at first by
+    the file from which images are filled, later by a new disk for a boot and by what takes `beside`.
     """
     cut = 0 if target.devices else sum(area.size * area.devices for area in areas(wanted, target, size, spare))
     files = [each for each in wanted if each.volume is Volume.PLAIN and each.filesystem == "as-is"]
@@ -338,12 +339,12 @@ def directory_bytes(wanted: Sequence[DiskSettings], target: Target, size: int, s
 
 
 def source_bytes(wanted: Sequence[DiskSettings], size: int) -> int:
-    """Of the file of random data from which images are filled; 0 where there are none."""
+    """Bytes of the file of random data from which images are filled; 0 if there are no images."""
     return size if any(each.format != "raw" for each in wanted) else 0
 
 
 def tools(wanted: Sequence[DiskSettings], *, cuts: bool) -> dict[str, str]:
-    """Programs that making `wanted` takes, each with its package in Debian; `cuts`: devices into partitions."""
+    """Programs needed to make `wanted`, each with its Debian package; `cuts`: also to cut devices into partitions."""
     volumes = {settings.volume for settings in wanted}
     needed = {"sfdisk": "fdisk"} if cuts else {}
     if volumes & set(KINDS["lvm"]):
@@ -355,7 +356,7 @@ def tools(wanted: Sequence[DiskSettings], *, cuts: bool) -> dict[str, str]:
 
 
 def refuse_unused(path: str, wanted: Sequence[DiskSettings], target: Target) -> None:
-    """Raises StorageError where the user named what nothing will lie on: the figures would be of something else."""
+    """Raises StorageError if the user named storage that no disk uses: the figures would be about something else."""
     volumes = {settings.volume for settings in wanted}
     used = max((area.devices for area in areas(wanted, target, 1, 0)), default=0)
     named = [("--disk-device", device) for device in target.devices[used:]]
@@ -367,7 +368,7 @@ def refuse_unused(path: str, wanted: Sequence[DiskSettings], target: Target) -> 
         "--disk-pool": "disk.volume (zvol, dataset)",
     }
     if used:
-        # The first carries all that goes over one.
+        # The first device carries everything that needs only one.
         cures["--disk-device"] = f"disk.volume (raidz1-zvol, raidz1-dataset: {RAIDZ_DISKS} devices)"
     for option, name in named:
         raise NoSuchPlace(
@@ -377,12 +378,12 @@ def refuse_unused(path: str, wanted: Sequence[DiskSettings], target: Target) -> 
 
 
 def _cut_plain(wanted: Sequence[DiskSettings]) -> list[DiskSettings]:
-    """Those that take a block device of their own."""
+    """The settings that take a block device of their own."""
     return [each for each in wanted if each.volume is Volume.PLAIN and each.filesystem != "as-is"]
 
 
 def _pool_of(volume: Volume) -> str:
-    """Which of KINDS; "" for a plain one."""
+    """The key of KINDS; "" for a plain volume."""
     return next((name for name, kinds in KINDS.items() if volume in kinds), "")
 
 
@@ -392,6 +393,8 @@ def zfs_properties(settings: DiskSettings) -> list[str]:
 
 
 def _rounded(size: float) -> int:
-    """Whole extents of 4 MiB: QEMU opens no disk with O_DIRECT that ends within a block."""
+    """Rounded up to extents of 4 MiB: QEMU does not open a disk with O_DIRECT whose size is no multiple of the block
+    size.
+    """
     extent = 4 * MIB
     return -int(-size // extent) * extent

@@ -1,4 +1,6 @@
-"""Copies of a guest's disk where vmtax runs: as it was before, its log, and states that are rebuilt of it."""
+"""Copies of a guest's disk on the machine that runs vmtax: its first contents, its log, and states rebuilt from
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +19,26 @@ from vmtax.storage.backing import Backing
 from vmtax.storage.power_cut import copy_sparse
 
 COPY_SECONDS = 600.0
-SILENCE_SECONDS = 120.0  # of a line; zeros are compressed, and little comes of many
+SILENCE_SECONDS = 120.0  # without data on the connection; zeros are compressed, so long stretches of them send little
 CHUNK = 2**20
-# Constant text: a device has no name that gzip takes.
+# gzip rejects device names. Constant text.
 COMPRESSED = ("sh", "-c", 'exec gzip -1 -c < "$1"', "sh")
-LEAKS = 3  # exit code of qemu-img check: clusters that nobody uses, which loses room and no data
+LEAKS = 3  # exit code of qemu-img check: unused clusters, which waste space and lose no data
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Files in one directory."""
+    """The files in one directory."""
 
     local: LocalMachine
     directory: Path
-    qemu_img: tuple[str, ...]  # what starts qemu-img for files in `directory`
-    settings: DiskSettings  # of the disk
+    qemu_img: tuple[str, ...]  # command that starts qemu-img for files in `directory`
+    settings: DiskSettings  # of the original disk
     size: int  # bytes that a guest sees
 
     @property
     def before(self) -> Path:
-        """The disk before anything was written to it, as its host has it."""
+        """The disk before anything was written to it, in its own format."""
         return self.directory / "before"
 
     @property
@@ -45,17 +47,17 @@ class Copies:
 
     @property
     def flushed(self) -> Path:
-        """What has reached the disk for sure."""
+        """The data that has certainly reached the disk."""
         return self.directory / "flushed"
 
     @property
     def image(self) -> Path:
-        """A state of the disk, as its host has it."""
+        """One state of the disk, in its own format."""
         return self.disk if self.is_raw else self.directory / "image"
 
     @property
     def disk(self) -> Path:
-        """The same as a guest sees it."""
+        """The same state, raw, as a guest sees it."""
         return self.directory / "disk"
 
     @property
@@ -63,18 +65,18 @@ class Copies:
         return self.settings.format == "raw"
 
     def twin(self, number: int) -> Copies:
-        """More files for states of the same disk, in a directory in this one; `before` is the same file."""
+        """Additional files for states of the same disk, in a subdirectory; `before` is shared."""
         own = replace(self, directory=self.directory / f"checker{number}")
         own.directory.mkdir(mode=0o700)
         os.link(self.before, own.before)
         _empty(own.disk, self.size)
-        _replace(self.before, own.image)  # when it boots, a guest's kernel looks for partitions
+        _replace(self.before, own.image)  # a guest's kernel looks for partitions when it boots
         return own
 
     def keep_before(self, machine: Machine, disk: Backing) -> None:
-        """Keep the disk of a guest that has not run yet; one that is no qcow2 is all zeros.
+        """Copy the disk of a guest that has not run yet; if it is no qcow2, it is all zeros.
 
-        Raises MachineError also where qemu-img finds something wrong with it: then it would with every state.
+        Raises MachineError, also if qemu-img finds an error in it, because every state would have that error.
         """
         if self.is_raw:
             _empty(self.before, disk.size)
@@ -87,24 +89,24 @@ class Copies:
                 raise MachineError(f"{machine.path}: {disk.path}, which was never written to: {wrong}")
 
     def begin_with(self, disk: Path) -> None:
-        """Keep a raw disk that is a file here, and begin with that state of it."""
+        """Copy a raw disk that is a file here, and make that copy the present state."""
         fetch(self.local, self.local, PurePosixPath(disk), self.before)
         _replace(self.before, self.disk)
 
     def check_and_convert(self) -> str:
-        """Have `disk` be what `image` is; what qemu-img finds wrong with it, "" where that is nothing.
+        """Convert `image` to `disk`; returns qemu-img's complaint, "" if there is none.
 
-        Raises MachineError where there is no room for it, which says nothing of the image.
+        Raises MachineError if there is no room, which is no fault of the image.
         """
         if self.is_raw:
             return ""
         settings, plain = self.settings, self.directory / "plain"
         check = (*self.qemu_img, "check", "-q", "-f", settings.format)
-        if settings.lazy_refcounts and self._is_dirty():  # which QEMU repairs when it opens the image
+        if settings.lazy_refcounts and self._is_dirty():  # QEMU repairs such an image when it opens it
             self.local.try_run(*check, "-r", "all", str(self.image))
         checked = self.local.try_run(*check, str(self.image))
         wrong = first_line(checked.stderr or checked.stdout) if checked.code not in (0, LEAKS) else ""
-        # Not to `disk` itself, which a guest's QEMU has locked.
+        # Not to `disk` itself, which is locked by a guest's QEMU.
         how = (*self.qemu_img, "convert", "-f", settings.format, "-O", "raw", str(self.image), str(plain))
         converted = self.local.try_run(*how)
         if os.strerror(errno.ENOSPC) in converted.stderr:
@@ -115,13 +117,13 @@ class Copies:
         return wrong or ("" if converted.ok else first_line(converted.stderr))
 
     def _is_dirty(self) -> bool:
-        """Whether the image says that its reference counts were not written."""
+        """Whether the image is marked dirty: its reference counts were not written."""
         told = self.local.try_run(*self.qemu_img, "info", "--output=json", str(self.image)).stdout
         return '"dirty-flag": true' in told
 
 
 def fetch(machine: Machine, local: LocalMachine, source: PurePosixPath, target: Path) -> None:
-    """Copy a file or device of a machine to a new file here, without its zeros. Raises MachineError."""
+    """Copy a file or device of a machine to a new sparse file here. Raises MachineError."""
     if machine is local:
         machine.run("cp", "--sparse=always", str(source), str(target), timeout=COPY_SECONDS)
         return
@@ -142,7 +144,7 @@ def fetch(machine: Machine, local: LocalMachine, source: PurePosixPath, target: 
 
 
 def _next(process: Process, machine: Machine, source: PurePosixPath) -> bytes:
-    """What comes next; b"" at the end. Raises MachineError where the line is silent."""
+    """The next data; b"" at the end. Raises MachineError if none comes in time."""
     if not select.select([process.stdout], [], [], SILENCE_SECONDS)[0]:
         raise MachineError(f"{machine.path}: {source} was not copied: nothing came for {SILENCE_SECONDS:.0f} s")
     return os.read(process.stdout.fileno(), CHUNK)
@@ -158,7 +160,7 @@ def _write_sparse(file: int, data: bytes, block: int = 65536) -> None:
 
 
 def _empty(path: Path, size: int) -> None:
-    """All zeros; the file stays the same one, which a guest may have."""
+    """Fill the file with zeros; it stays the same file, because a guest may have it open."""
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         os.ftruncate(file, 0)
@@ -168,7 +170,7 @@ def _empty(path: Path, size: int) -> None:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Its contents; a file that is there stays the same one."""
+    """Copy the contents; an existing file stays the same file."""
     _empty(target, 0)
     file = os.open(target, os.O_RDWR)
     try:

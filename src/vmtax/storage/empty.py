@@ -1,7 +1,7 @@
-"""Whether a block device holds anything but zeros.
+"""Find out whether a block device holds anything but zeros.
 
-A small one is read from end to end. Of a larger one its ends are read, the places where file systems keep copies of
-what is at their beginning, and enough blocks at random that data in 1 % of it are missed once in 10^9.
+A small device is read completely. Of a larger one, both ends are read, the places where file systems keep copies of
+their superblock, and enough random blocks that data in 1 % of it is missed once in 10^9.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.storage.file import StorageError
 
 MIB = 2**20
-SHARE = 0.01  # of a device's blocks that hold data, above which sampling misses them almost never
-MISS = 1e-9  # the probability that they are not
+SHARE = 0.01  # of a device's blocks that hold data; with more than that, sampling almost never misses them
+MISS = 1e-9  # the probability that it does
 SAMPLES = math.ceil(math.log(MISS) / math.log(1 - SHARE))  # 2062 blocks of 1 MiB
-WHOLE_BYTES = 4 * 2**30  # up to which all of a device is read
-ENDS_BYTES = 64 * MIB  # read at both ends of a larger one: partition tables, superblocks of arrays, labels of pools
-SECONDS = 120.0  # give up after that; 2062 blocks of a hard disk take 40
-# Prints "data OFFSET", "late COUNT" or "empty". Blocks are read in their order and past the page cache. Constant text.
+WHOLE_BYTES = 4 * 2**30  # devices up to this size are read completely
+ENDS_BYTES = 64 * MIB  # read at both ends of a larger device: partition tables, superblocks of arrays, labels of pools
+SECONDS = 120.0  # to give up after; 2062 blocks of a hard disk take 40 s
+# Prints "data OFFSET", "late COUNT" or "empty". Reads blocks in order, bypassing the page cache. Constant text.
 LOOK = (
     *(PYTHON, *ISOLATED),
     """import mmap, os, random, sys, time
@@ -56,7 +56,7 @@ NUMBERS = tuple(map(str, (SAMPLES, WHOLE_BYTES, ENDS_BYTES, int(SECONDS))))
 
 
 def refuse_data(machine: Machine, device: str) -> None:
-    """Raises StorageError where the device holds data, or if that cannot be determined in time."""
+    """Raises StorageError if the device holds data, or if that cannot be determined in time."""
     allow = f"--erase {device} lets it be lost"
     answer, _, number = machine.run(*LOOK, device, *NUMBERS, timeout=SECONDS + 30).strip().partition(" ")
     if answer == "data":

@@ -1,6 +1,6 @@
-"""Finds out what a disk can do besides being fast: each answer comes from a check made on this host.
+"""Find out what a disk can do besides being fast: each answer comes from a check on this host.
 
-Only durability is taken from documentation, see `design/features.py`.
+Only the statement on durability comes from documentation, see `design/features.py`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from vmtax.machine import CommandFailed, Machine, MachineError
 from vmtax.storage.backing import Backing
 from vmtax.storage.undo import ANY_DEVICE
 
-SCRATCH_BYTES = 64 * 2**20  # above what qcow2 needs for itself with its largest clusters
-THIN = 0.5  # share of a fresh image's size that it may take and still be thin
-OVERWRITING = ("ext4", "xfs")  # file systems in which a block once allocated is written in place
+SCRATCH_BYTES = 64 * 2**20  # more than qcow2 needs for its metadata with its largest clusters
+THIN = 0.5  # a fresh image that takes at most this share of its size is thin
+OVERWRITING = ("ext4", "xfs")  # file systems that overwrite an allocated block in place
 ZVOLS = "/dev/zvol/"
 QEMU_SECONDS = 30.0
-# A file system that allocates late has not done so before. One command: each costs 0.3 s on an emulated host.
+# Flushed first, because some file systems allocate blocks late. One command: each costs 0.3 s on an emulated host.
 BLOCKS = ("sh", "-c", 'sync "$1" && exec stat -c "%b %B" "$1"', "sh")
 SNAPSHOT = "vmtax"
 _numbers = itertools.count(1)
@@ -46,10 +46,11 @@ def features(
     qemu_img: Sequence[str] = ("qemu-img",),
     when_full: Callable[[], Feature] | None = None,
 ) -> tuple[Feature, ...]:
-    """All of FEATURES, in their order. The disk itself is only looked at: what is tried is tried on a fresh image made
-    alike, beside the disk where that is a file, else in `scratch`. `when_full` gives what `stops_when_full` finds for
-    this bus and format, on ext4; it is asked only where its answer counts. A check that cannot be made is "not tried",
-    in the words of what went wrong; only MachineLost is raised.
+    """All of FEATURES, in their order.
+
+    The disk itself is only read: tests use a fresh image made the same way, beside the disk if it is a file, otherwise
+    in `scratch`. `when_full` returns the result of `stops_when_full` for this bus and format, on ext4; it is called
+    only if its answer is used. A check that cannot be made is "not tried", with the reason; only MachineLost is raised.
     """
     kind = machine.try_run("stat", "-L", "-c", "%F", str(backing.path)).stdout.strip()
     is_file = kind.startswith("regular")
@@ -71,12 +72,12 @@ def features(
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """What a disk lies on, as this machine has it."""
+    """What is below a disk on this machine."""
 
-    system: str  # file system that the file is in; "zfs" of a zvol, "" of another device
-    options: str  # that it is mounted with
+    system: str  # file system that holds the file; "zfs" for a zvol, "" for another device
+    options: str  # mount options
     source: str  # the device or dataset
-    how: str  # the command or check that showed it
+    how: str  # the command or check that showed this
 
 
 def _below(machine: Machine, backing: Backing, *, is_file: bool) -> _Below:
@@ -90,7 +91,7 @@ def _below(machine: Machine, backing: Backing, *, is_file: bool) -> _Below:
 
 
 def durable(machine: Machine, backing: Backing, cache: CacheMode, below: _Below) -> Feature:
-    """The settings as documented, and what lies below the disk on this machine."""
+    """What documentation says about these settings, corrected by what is below the disk on this machine."""
     claimed = documented_durability(replace(backing.settings, cache=cache))
     if claimed.state == "no":
         return claimed
@@ -116,7 +117,7 @@ def _file(kind: str) -> Feature:
 def _scratch_image(
     machine: Machine, backing: Backing, directory: PurePosixPath, qemu_img: Sequence[str]
 ) -> Iterator[PurePosixPath]:
-    """A fresh image made as the disk was; it is removed at exit, or by the guard."""
+    """A fresh image made like the disk; removed at exit, or by the guard."""
     image = (
         directory
         / f"vmtax-feature-{machine.scratch.name.rpartition('-')[2]}-{next(_numbers)}.{backing.settings.format}"
@@ -160,10 +161,10 @@ def _thin_device(machine: Machine, backing: Backing) -> Feature:
 def _when_full(
     trial: Callable[[], Feature] | None, backing: Backing, attachment: Drive, system: str, thin: Feature
 ) -> Feature:
-    """What the one trial, of a file on ext4, shows about this disk. `system`: that it is a file in; "": a device"""
+    """What the test of a file on ext4 shows about this disk. `system`: the file system that holds it; "": a device"""
     name, volume = "pause-on-full", backing.settings.volume
     on_thin = volume is Volume.LVM_THIN
-    # A file loses blocks to the guest's discards, where the disk passes them on; a volume keeps its own.
+    # A file loses blocks if the disk passes the guest's discards on to it; a volume keeps its blocks.
     keeps = not system or (system in OVERWRITING and not on_thin and attachment.settings.discard != "unmap")
     if thin.state == "no" and backing.settings.format == "raw" and keeps:
         return Feature(name, "yes", thin.how, "all its blocks are its own: it cannot run full")
@@ -174,7 +175,7 @@ def _when_full(
 
 
 def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath) -> tuple[Feature, ...]:
-    """What a paused QEMU with that image answers; raises MachineError where it does not start."""
+    """Answers of a paused QEMU with that image. Raises MachineError if QEMU does not start."""
     drive = replace(attachment, path=str(image), iops_limit=0)
     plain = ("-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg", "-m", "64", "-S", "-qmp", "stdio")
     reach = Reach(write=(str(image.parent),))
@@ -204,13 +205,13 @@ def _snapshots(qmp: Qmp) -> Feature:
 
 
 def _savevm(qmp: Qmp) -> Feature:
-    # By the human monitor: what it prints is the error; nothing means that the state is saved.
+    # Through the human monitor: its output is the error; no output means that the state was saved.
     answer = qmp.execute("human-monitor-command", QEMU_SECONDS, command_line="savevm vmtax-state").strip()
     return Feature("savevm", "no" if answer else "yes", "savevm", _one_line(answer).removeprefix("Error: "))
 
 
 def _migration(qmp: Qmp) -> Feature:
-    """Into nothing: it is the state of the guest's devices that decides, and QEMU that knows it."""
+    """Migration to nowhere: whether it is possible depends on the states of the guest's devices, which QEMU knows."""
     how = "migrate to exec:cat"
     try:
         qmp.execute("migrate", QEMU_SECONDS, uri="exec:cat > /dev/null")
@@ -229,7 +230,7 @@ def _migration(qmp: Qmp) -> Feature:
 
 
 def _refused(name: str, how: str, error: QmpError) -> Feature:
-    """In QEMU's own words; raises the error where QEMU is gone."""
+    """A refusal in QEMU's own words; raises the error if QEMU is gone."""
     refusal, _, words = str(error).partition(": ")
     if not refusal.startswith("QEMU refused"):
         raise error

@@ -1,4 +1,4 @@
-"""A raw file, allocated and written in full before anything is measured."""
+"""A raw file that is allocated and written in full before anything is measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vmtax.machine.answer import number_of
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.workload.fio import INCOMPRESSIBLE
 
-SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a poor disk under emulation
+SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a slow disk under emulation
 FULL_OR_FAILING = "see whether its disk is full or failing, or name another with --disk-dir"
 
 
@@ -27,13 +27,13 @@ class StorageError(CannotDo):
 
 
 class NoSuchPlace(StorageError):
-    """An option names a directory, device, group or pool that does not exist is of another kind, or is not needed."""
+    """An option names a directory, device, group or pool that does not exist, is of another kind, or is not needed."""
 
     exit_code = BAD_INPUT
 
 
 def refuse_unsafe(machine: Machine | Reader, directory: PurePosixPath) -> None:
-    """Raises StorageError where another user of that machine could put something else in the place of our files."""
+    """Raises StorageError if another user of that machine could replace our files in the directory."""
     source = resources.files("vmtax.system").joinpath("ownership.py").read_text(encoding="utf-8")
     done = machine.try_run(PYTHON, *ISOLATED, source, str(directory))
     if not done.ok:
@@ -54,21 +54,21 @@ class RawFile:
 
     @staticmethod
     def allocate(machine: Machine, path: PurePosixPath, size: int) -> RawFile:
-        """Reserve the blocks; raises StorageError, before a byte is written, where they are not free."""
+        """Reserve the blocks; raises StorageError, before a byte is written, if they are not free."""
         check_free(machine, path.parent, size)
         machine.run("fallocate", "-l", str(size), str(path))
         return RawFile(machine, path, size)
 
 
 def free_bytes(machine: Machine, directory: PurePosixPath) -> int:
-    """Of a directory's file system."""
+    """Free bytes of a directory's file system."""
     blocks, _, block = machine.run("stat", "-f", "-c", "%a %S", str(directory)).strip().partition(" ")
     what = f"free blocks of {directory} and their size"
     return int(number_of(machine, what, blocks) * number_of(machine, what, block))
 
 
 def check_free(machine: Machine, directory: PurePosixPath, size: int) -> None:
-    """Raises StorageError where `size` bytes do not fit into a directory's file system."""
+    """Raises StorageError if `size` bytes do not fit into a directory's file system."""
     free = free_bytes(machine, directory)
     if free < size * 1.05:
         raise StorageError(
@@ -79,15 +79,15 @@ def check_free(machine: Machine, directory: PurePosixPath, size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FirstWrite:
-    """How a disk under test came to be: what a reader must know before a rate of it means anything."""
+    """How a disk under test was written first: without this, its rates cannot be interpreted."""
 
     allocation: str  # "raw file (falloc)"
     size: int  # bytes
-    written: int  # bytes that were written, as fio counted them
-    by: str  # fio's options that decide the contents and the way there
+    written: int  # bytes written, as counted by fio
+    by: str  # fio's options that determine the contents and the way of writing
     started: float  # seconds since the epoch, clock of the machine that runs vmtax
     seconds: float
-    when: str  # in the run: "before the first round"
+    when: str  # point in the run: "before the first round"
 
     def to_json(self) -> Json:
         return asdict(self)
@@ -96,8 +96,8 @@ class FirstWrite:
 def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, allocation: str, when: str) -> FirstWrite:
     """Write `target` (file or block device, as named inside the userland that `prefix` enters) once, with random data.
 
-    Reading blocks that were never written measures nothing, and their first write is slower than any later one.
-    Raises StorageError where fio did not write all of it.
+    Reading blocks that were never written measures nothing, and the first write of a block is slower than any later
+    one. Raises StorageError if fio did not write all of it.
     """
     how = ("--rw=write", "--bs=1m", "--direct=1", *INCOMPRESSIBLE, "--end_fsync=1")
     argv = ("fio", "--name=fill", f"--filename={target}", f"--size={size}", "--ioengine=libaio", "--iodepth=4", *how)
@@ -113,7 +113,7 @@ def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, all
 
 
 def _fio(machine: Machine, argv: Sequence[str], timeout: float) -> str:
-    """Its standard output. Raises StorageError where the userland has none, CommandFailed where it fails."""
+    """fio's standard output. Raises StorageError if the userland has no fio, CommandFailed if it fails."""
     outcome = machine.try_run(*argv, timeout=timeout)
     if not outcome.ok and re.search(r"fio'?: No such file", outcome.stderr):
         raise StorageError(f"{machine.path}: the image has no fio, which fills disks and measures them: use another")
@@ -125,8 +125,10 @@ def _fio(machine: Machine, argv: Sequence[str], timeout: float) -> str:
 def fill_image(
     machine: Machine, qemu_img: Sequence[str], source: str, target: str, size: int, *, allocation: str
 ) -> FirstWrite:
-    """Write all of an existing qcow2 image from a raw file of random data: the host's own fio cannot."""
-    # -n keeps the image as it was made, with its preallocation; -S 0 takes no block for an empty one.
+    """Write all of an existing qcow2 image from a raw file of random data, because the host's fio cannot write
+    qcow2.
+    """
+    # -n keeps the image as it was made, with its preallocation; -S 0 also writes blocks of zeros.
     how = ("convert", "-n", "-S", "0", "-t", "writeback", "-f", "raw", "-O", "qcow2")
     started, clock = time.time(), time.monotonic()
     limit = 60 + size / SLOWEST_BYTES_PER_SECOND
@@ -137,7 +139,7 @@ def fill_image(
 
 
 def _written(output: str) -> int:
-    """Bytes that fio says it wrote; 0 where it says nothing that can be read."""
+    """Bytes that fio reports as written; 0 if its output cannot be read."""
     try:
         return int(json.loads(output[output.index("{") :])["jobs"][0]["write"]["io_bytes"])
     except (ValueError, LookupError, TypeError):

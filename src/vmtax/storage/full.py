@@ -1,4 +1,4 @@
-"""Whether a guest is paused when the host's disk is full: a small file system is filled under a real one."""
+"""Test whether a guest is paused when the host's disk is full: a small file system is filled under a real guest."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from vmtax.storage.undo import UNMOUNT
 NAME = "pause-on-full"
 HOW = "a file on a full ext4 under a guest that writes, with this bus and format"
 FILE_SYSTEM_BYTES = 64 * 2**20
-FREE_BYTES = 8 * 2**20  # left for the image
+FREE_BYTES = 8 * 2**20  # left free for the image
 DISK_BYTES = 32 * 2**20
 WRITTEN_BYTES = 24 * 2**20
-PAUSE_SECONDS = 90.0  # for the guest to reach the end of the disk
-FINISH_SECONDS = 90.0  # for it to write the rest and read all of it
-# As fio names what a guest's kernel makes of a disk that fails; anything else says nothing of the disk.
+PAUSE_SECONDS = 90.0  # for the guest to reach the end of the free space
+FINISH_SECONDS = 90.0  # for the guest to write the rest and read all of it
+# How fio names the errors that a guest's kernel reports for a failing disk; other errors say nothing about the disk.
 IO_ERRORS = tuple(map(os.strerror, (errno.EIO, errno.ENOSPC, errno.EREMOTEIO, errno.ENODATA, errno.EILSEQ)))
 WORDS = "paused, went on when there was space again, and all data were there"
 
@@ -38,10 +38,10 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class _Small:
-    """A file system that is nearly full."""
+    """A small file system that is nearly full."""
 
     mount: PurePosixPath
-    ballast: PurePosixPath  # takes what the image is not to get
+    ballast: PurePosixPath  # takes the space that the image must not get
 
 
 def stops_when_full(
@@ -52,9 +52,11 @@ def stops_when_full(
     local: LocalMachine,
     qemu_img: tuple[str, ...] = ("qemu-img",),
 ) -> Feature:
-    """Fill the disk under a guest with that bus and format (the rest of `how` is left alone); "yes" where QEMU
-    paused it (werror=enospc is its default where the bus has it), it went on with space there, and what it had written
-    was there. Takes root, and a boot. "not tried" where the check itself could not be made; raises MachineLost only.
+    """Fill the disk under a guest with that bus and format (the rest of `how` is ignored).
+
+    "yes" if QEMU paused the guest (werror=enospc is QEMU's default if the bus supports it), it continued once there
+    was space, and its data was intact. Needs root, and a boot. "not tried" if the check itself could not be made; only
+    MachineLost is raised.
     """
     try:
         with _small_file_system(machine) as small:
@@ -96,7 +98,7 @@ def _fill(machine: Machine, small: _Small) -> None:
 
 @contextlib.contextmanager
 def _booted(machine: Machine, spec: GuestSpec, credentials: Credentials, local: LocalMachine) -> Iterator[Guest]:
-    """At the second attempt if need be, as in a run."""
+    """Boot a guest; there is a second attempt if necessary, as in a run."""
     with contextlib.ExitStack() as stack:
         try:
             guest = stack.enter_context(boot(machine, spec, credentials, local))
@@ -109,7 +111,7 @@ def _watched(machine: Machine, small: _Small, guest: Guest) -> Feature:
     device = guest.spec.device()
     writer = guest.machine.start(
         *("fio", "--name=full", f"--filename={device}", f"--size={WRITTEN_BYTES}", "--rw=write"),
-        # Each block carries its own checksum, and all of them are read at the end.
+        # Each block carries its own checksum, and all blocks are read at the end.
         *("--bs=64k", "--direct=1", "--ioengine=psync", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1"),
         "--output-format=json",
     )
@@ -139,7 +141,7 @@ def _watched(machine: Machine, small: _Small, guest: Guest) -> Feature:
 
 
 def _paused(guest: Guest, writer: Process) -> bool:
-    """Whether QEMU paused the guest for an I/O error before the writer ended."""
+    """Whether QEMU paused the guest because of an I/O error before the writer ended."""
     deadline = time.monotonic() + PAUSE_SECONDS
     while time.monotonic() < deadline:
         ended = writer.poll() is not None
@@ -152,7 +154,7 @@ def _paused(guest: Guest, writer: Process) -> bool:
 
 
 def _error(writer: Process) -> str:
-    """What fio calls an error; "" for none. Called when it has ended."""
+    """The error that fio reports; "" if there is none. Call it once fio has ended."""
     output = writer.stdout.read().decode(errors="replace")
     try:
         number = int(json.loads(output[output.index("{") :])["jobs"][0]["error"])

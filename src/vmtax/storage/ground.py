@@ -1,4 +1,4 @@
-"""Where the disks under test lie: what the user named, and the block devices cut from it."""
+"""Provide the space for the disks under test: what the user named, and the block devices cut from it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from vmtax.storage.empty import MIB, refuse_data
 from vmtax.storage.file import NoSuchPlace, RawFile, StorageError
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
 
-DISK_DIRECTORY = PurePosixPath("/var/tmp")  # for large files that are not for ever (Filesystem Hierarchy Standard)
+# For large temporary files that survive a reboot (Filesystem Hierarchy Standard)
+DISK_DIRECTORY = PurePosixPath("/var/tmp")
 RAIDZ_DISKS = 4
 TABLE_BYTES = 2 * MIB  # of a partition table, at both ends
-WHOLE = ("disk", "loop", "raid")  # how lsblk's types of what the kernel takes partitions of begin
-# The kernel's own word on whether anybody has it, or a part of it: lsblk knows nothing of an imported pool, or of the
-# second disk of a btrfs. The guard runs on the same Python.
+WHOLE = ("disk", "loop", "raid")  # prefixes of lsblk's types of devices on which the kernel supports partitions
+# The kernel's answer whether somebody has claimed the device or a part of it: lsblk does not know about an imported
+# pool, or the second disk of a btrfs. The guard uses the same Python.
 CLAIM = (
     *(PYTHON, *ISOLATED),
     """import os, sys
@@ -29,7 +30,8 @@ try:
 except OSError as error:
     sys.exit(error.strerror)""",
 )
-# What has it open, without having claimed it: QEMU claims no disk of its guests. Udev looks for a moment only.
+# Processes that have it open without claiming it: QEMU does not claim its guests' disks. Retried, because udev opens a
+# device for a moment.
 HOLDERS = (
     *(PYTHON, *ISOLATED),
     """import glob, os, stat, sys, time
@@ -50,8 +52,8 @@ for link in sorted({path.rpartition("/fd/")[0] + "/exe" for path in paths}):
     print(os.path.basename(os.path.realpath(link)), link.split("/")[2])""",
 )
 
-# Signatures of what is a part of something larger, also while that is not active, and how it is taken out of it. The
-# kernel's claim and lsblk know nothing of a group without active volumes or of an array that is not assembled.
+# Signatures of members of something larger, which may be inactive, and how to remove a device from it. Neither the
+# kernel's claim nor lsblk shows a group without active volumes or an array that is not assembled.
 MEMBERS = {
     "LVM2_member": "vgreduce, then pvremove, take it out of its volume group",
     "linux_raid_member": "mdadm --zero-superblock takes it out of its array",
@@ -61,38 +63,38 @@ MEMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the user named for the disks under test."""
+    """The storage that the user named for the disks under test."""
 
     directory: PurePosixPath = DISK_DIRECTORY
-    devices: tuple[str, ...] = ()  # block devices, used up by the run
-    group: str | None = None  # an LVM volume group, in whose free space volumes are made
-    pool: str | None = None  # a ZFS pool, under which volumes and datasets are made
-    erase: frozenset[str] = frozenset()  # devices whose contents may be lost
+    devices: tuple[str, ...] = ()  # block devices, which the run uses completely
+    group: str | None = None  # an LVM volume group; volumes are made in its free space
+    pool: str | None = None  # a ZFS pool; volumes and datasets are made in it
+    erase: frozenset[str] = frozenset()  # devices whose contents may be destroyed
 
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Room that is wanted as block devices of its own."""
+    """Block devices that are needed."""
 
-    name: str  # "lvm", "plain0": letters and digits
+    name: str  # such as "lvm" or "plain0": letters and digits
     size: int  # bytes of each device
     devices: int = 1
 
 
 @dataclass
 class Ground:
-    """The room itself, on one machine. Everything made is on the guard's undo list."""
+    """The space on one machine. Everything made there is on the guard's undo list."""
 
     machine: Machine
     target: Target
     ours: PurePosixPath  # a directory of this run in target.directory
-    mark: str  # names what is ours: "vmtax-1a2b3c4d"
+    mark: str  # identifies what is ours: "vmtax-1a2b3c4d"
     cut: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name of an area -> its devices
 
     def lay_out(self, areas: Sequence[Area]) -> None:
-        """Cut the areas from the devices, or where none are named, from files behind loop devices.
+        """Cut the areas from the devices or, if no devices are named, make files with loop devices for them.
 
-        Raises StorageError where there is too little room on a device, or one is in use or holds something.
+        Raises StorageError if a device is too small, is in use or holds data.
         """
         if not areas:
             return
@@ -113,20 +115,21 @@ class Ground:
         path = self.ours / f"{name}.area"
         self.machine.undo_later(*DETACH, str(path))
         RawFile.allocate(self.machine, path, size)
-        # Past the page cache, like a disk: what the host caches is cached above.
+        # Bypasses the page cache, as a disk would: caching happens above the device.
         how = ("losetup", "--find", "--show", "--direct-io=on", str(path))
         return self.machine.run(*how, remedy="name a directory on a disk with --disk-dir, or --disk-device").strip()
 
     def _partitions(self, device: str, areas: Sequence[Area]) -> list[str]:
-        """A partition for each area, as the kernel calls them."""
-        # By the name that was given: /dev/disk/by-id/... is the same disk after a reboot, /dev/sdb need not be.
+        """Make a partition for each area; returns the kernel's names of them."""
+        # Uses the name that the user gave: /dev/disk/by-id/... is the same disk after a reboot, /dev/sdb may not be.
         self.machine.undo_later(*NO_PARTITIONS, device, self.mark, lasting=True)
-        # Locked, so that udev keeps its hands off until it is done.
+        # Locked, so that udev does not open the device before we are done.
         how = ("sfdisk", "-q", "--lock", "--wipe=always", "--wipe-partitions=always")
         self.machine.run(*how, device, input=table(self.mark, areas))
         real = self.machine.run("realpath", "-e", device).strip()
         said = self.machine.run("sfdisk", "-J", real)
-        # Where the kernel has not found them by itself: a loop device, a kernel that does not know this kind of table.
+        # Needed if the kernel has not found them by itself: a loop device, or a kernel without support for this kind of
+        # table.
         self.machine.try_run("partx", "-u", real)
         return [
             str(row.get("node"))
@@ -137,10 +140,11 @@ class Ground:
 def refuse_devices(
     machine: Machine, target: Target, areas: Sequence[Area], emit: Callable[[str], None] = lambda device: None
 ) -> list[tuple[str, list[Area]]]:
-    """The devices of a target, each with the areas that it is to carry; those that carry none are left out. Only reads.
+    """The devices of a target, each with the areas that it will carry; devices that carry none are left out. Only
+    reads.
 
     `emit`: called with a device before it is read, which takes seconds
-    Raises StorageError where they are too few or too small, or one is in use or holds something.
+    Raises StorageError if there are too few, one is too small, is in use or holds data.
     """
     if not target.devices:
         return []
@@ -151,7 +155,7 @@ def refuse_devices(
             "name more with --disk-device"
         )
     here = [(device, found) for device, found in zip(target.devices, shared, strict=True) if found]
-    known: dict[str, str] = {}  # a device has many names
+    known: dict[str, str] = {}  # one device may have several names
     for device, found in here:
         if device not in target.erase:
             emit(device)
@@ -171,25 +175,25 @@ def refuse_devices(
 
 
 def shares(areas: Sequence[Area], devices: int) -> list[list[Area]] | None:
-    """What each of the first devices carries; None if there are too few devices."""
+    """The areas that each of the first devices carries; None if there are too few devices."""
     if any(area.devices > devices for area in areas):
         return None
     return [[area for area in areas if number < area.devices] for number in range(devices)]
 
 
 def table(mark: str, areas: Sequence[Area]) -> str:
-    """A partition table as sfdisk reads it."""
+    """A partition table in sfdisk's input format."""
     lines = ["label: gpt", *(f'size={-(-area.size // MIB)}MiB, name="{mark}-{area.name}"' for area in areas)]
     return "\n".join(lines) + "\n"
 
 
 def table_bytes(areas: Sequence[Area]) -> int:
-    """The smallest device for that table."""
+    """Bytes that a device must have for that table."""
     return sum(-(-area.size // MIB) * MIB for area in areas) + 2 * TABLE_BYTES
 
 
 def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
-    """Raises StorageError where a device is no whole device, is in use, is read-only, or holds something and `erase` is
+    """Raises StorageError if a device is no whole device, is in use, is read-only, or holds data and `erase` is
     false.
     """
     rows = _lsblk(machine, device)
@@ -212,7 +216,7 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
     if not claimed.ok:
         words = (claimed.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise StorageError(f"{machine.path}: {device} cannot be had alone ({words}); name another")
-    # Those of its partitions too: a member of something is seldom the whole disk.
+    # Including its partitions: usually a partition is the member, not the whole disk.
     names = (device, *(str(row["name"]) for row in rows[1:]))
     holders = machine.run(*HOLDERS, *names).splitlines()
     if holders:
@@ -235,13 +239,13 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
 
 
 def _is_member(signature: str) -> bool:
-    """As libblkid calls what its tools assemble; firmware's RAIDs end so as well."""
+    """Whether libblkid's name of a signature is that of a member; the names of firmware RAIDs have the same ending."""
     return signature.endswith("_member") or signature in ("bcache", "drbd", "stratis", "ceph_bluestore")
 
 
 def _lsblk(machine: Machine, device: str) -> list[Json]:
-    """The device and, behind it, everything that stands on it; [] where it is none."""
-    # As a tree: in a list, what stands on a device may come before it.
+    """The device followed by everything that is built on it; [] if it is no block device."""
+    # As a tree: in a list, a device may come after what is built on it.
     listing = machine.try_run("lsblk", "--json", "--paths", "--output", "NAME,TYPE,RO,MOUNTPOINTS", device)
     if not listing.ok:
         return []

@@ -1,4 +1,4 @@
-"""A bound on what of a guest's disk the host can keep in its page cache: a memory cgroup around that guest's QEMU."""
+"""Limit how much of a guest's disk the host's page cache can hold, by a memory cgroup around the guest's QEMU."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import PurePosixPath
 from vmtax.machine import Machine, Undoing
 from vmtax.storage.file import StorageError
 
-SHARE = 4  # 1/SHARE of a bounded disk fits into the page cache
-# What QEMU and the kernel on its behalf may still grow by; without it the guest would be killed for want of memory.
-# Emulating, QEMU keeps what it has translated.
+SHARE = 4  # 1/SHARE of the disk fits into a bounded page cache
+# Bytes by which QEMU, and the kernel on its behalf, may still grow; without this reserve the guest would be killed for
+# lack of memory. When it emulates, QEMU keeps translated code.
 GROWTH_BYTES = {"kvm": 32 * 2**20, "tcg": 192 * 2**20}
-# The directory in which memory cgroups are made: of version 2 where its controller is on for children, else of 1.
+# Prints the directory in which memory cgroups are made: of version 2 if it offers the controller to children, else of
+# 1.
 HIERARCHY = (
     *("sh", "-c"),
     "if grep -qsw memory /sys/fs/cgroup/cgroup.subtree_control; then echo /sys/fs/cgroup memory.max; "
@@ -20,7 +21,7 @@ HIERARCHY = (
     "echo /sys/fs/cgroup/memory memory.limit_in_bytes; else exit 1; fi",
 )
 ENTER = ("sh", "-c", 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"', "sh")
-# A cgroup goes when its last process has gone.
+# A cgroup can be removed once its last process is gone.
 REMOVE = (
     *("sh", "-c"),
     'n=0; until ! test -d "$1" || rmdir "$1"; do n=$((n+1)); test $n -lt 50 || exit 1; sleep 0.1; done 2>/dev/null',
@@ -29,7 +30,7 @@ REMOVE = (
 
 
 def why_not(machine: Machine) -> str | None:
-    """Why no page cache can be bounded there, with the cure; None where it can."""
+    """Why no page cache can be bounded there, and how to change that; None if it can."""
     if machine.succeeds(*HIERARCHY):
         return None
     return (
@@ -49,7 +50,7 @@ class Bound:
 
     @staticmethod
     def make(machine: Machine, name: str) -> Bound:
-        """An empty one, without a limit yet. Raises StorageError where there are no memory cgroups for us."""
+        """Make an empty cgroup, without a limit yet. Raises StorageError if we may not use memory cgroups."""
         if (reason := why_not(machine)) is not None:
             raise StorageError(f"{machine.path}: {reason}")
         root, limit = machine.run(*HIERARCHY).split()
@@ -60,11 +61,11 @@ class Bound:
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """What starts a command in it."""
+        """Command prefix that starts a command in it."""
         return (*ENTER, str(self.directory))
 
     def set_limit(self, cache_bytes: int) -> None:
-        """Room for what its processes hold now, and `cache_bytes` of page cache."""
+        """Limit it to what its processes use now plus `cache_bytes` of page cache."""
         text = self.machine.read_text(self.directory / "memory.stat")
         held = dict(line.split() for line in text.splitlines())
         own = int(held.get("anon", held.get("rss", "0"))) + int(held.get("shmem", "0"))

@@ -1,9 +1,9 @@
-"""States in which a disk may be found after its host lost the power, rebuilt from QEMU's log of writes. Local files.
+"""Rebuild, from QEMU's log of writes, states in which a disk may be found after its host lost power. Local files.
 
-A moment is a place in the log. What was completed before the last flush is on the disk then; of what was completed
-after it, anything may be: all of it, or some writes are missing, or of some only a part arrived. That is what a drive,
-or a kernel's page cache, promises. Not modelled: a flush that lies, and what lies below the disk whose writes
-were logged. A write in flight while a flush is carried out is taken for flushed where it was completed first.
+A moment is a place in the log. Everything completed before the last flush is on the disk then; of the writes completed
+after it, all may be there, or some may be missing, or have arrived only in part. That is what a drive, or a kernel's
+page cache, guarantees. Not modelled: a flush that does nothing, and the layers below the disk whose writes were logged.
+A write that was in flight during a flush counts as flushed if it was completed first.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from pathlib import Path
 
 from vmtax.storage.write_log import EMPTY, BadLog, Entry, entries
 
-BLOCK = 4096  # bytes that a drive writes whole or not at all
-CHUNK_BLOCKS = 256  # that are written at once
-COMPARED_BYTES = 2**20  # of two disks at a time
-TRIES = 10  # draws for each state that is wanted, until there are no more different ones
+BLOCK = 4096  # bytes that a drive writes completely or not at all
+CHUNK_BLOCKS = 256  # blocks that are written at once
+COMPARED_BYTES = 2**20  # of two disks that are compared at a time
+TRIES = 10  # draws per state that is wanted, before giving up on finding more different ones
 Acknowledged = Mapping[str, int]  # writer -> records
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A state of the disk: a place in the log, and what became of the writes since the last flush there."""
+    """A state of the disk: a place in the log, and the fate of the writes since the last flush before it."""
 
     place: int  # number of entries that were carried out
-    seed: int | None  # draws what of those is missing; None: all of them arrived
+    seed: int | None  # selects the missing writes; None: all of them arrived
 
 
 @dataclass
 class History:
-    """All that was written to a disk, and the states that may be found in between."""
+    """All writes to a disk, and the states in which it may be found."""
 
     log: memoryview
     entries: Sequence[Entry]
-    _flushed: list[int] = field(init=False)  # by place
+    _flushed: list[int] = field(init=False)  # for each place, how many entries are flushed
 
     def __post_init__(self) -> None:
         self._flushed = [0]
@@ -52,18 +52,19 @@ class History:
         return bisect.bisect_right(self.entries, end, key=lambda entry: entry.end)
 
     def flushed(self, place: int) -> int:
-        """Of the first `place` entries, how many are on the disk: those up to the last flush."""
+        """How many of the first `place` entries are certainly on the disk: those up to the last flush."""
         return self._flushed[place]
 
     def unflushed(self, place: int) -> Sequence[Entry]:
-        """Of the first `place` entries those after the last flush."""
+        """Those of the first `place` entries that come after the last flush."""
         return self.entries[self.flushed(place) : place]
 
     def moments(self, first: int, count: int, seed: int) -> list[Moment]:
-        """At most `count` different ones from place `first` on, in their order; the end of the log is among them.
+        """At most `count` different moments from place `first` on, in their order; the end of the log is always among
+        them.
 
-        Half of them, or all places behind a write where there are fewer, have every write; the others lack some, where
-        there are any that were not flushed. There are fewer in a short log.
+        Up to half of them have every write, at places right after a write; fewer if there are not enough such places.
+        The others lack some writes that were not flushed, if there are any. A short log has fewer moments.
         """
         draw = random.Random(seed)
         end = len(self.entries)
@@ -80,9 +81,9 @@ class History:
         return sorted(found, key=lambda moment: (moment.place, moment.seed is not None))
 
     def missing(self, moment: Moment) -> dict[int, frozenset[int]]:
-        """Of which entries which blocks did not arrive: of one, some or all of those after the last flush.
+        """The blocks of entries that did not arrive: of one, some or all of the entries after the last flush.
 
-        One missing write shows what depends on it; all of them, what was never flushed.
+        One missing write shows what depends on it; missing all of them shows what was never flushed.
         """
         if moment.seed is None:
             return {}
@@ -99,8 +100,8 @@ class History:
 
 @contextmanager
 def opened(log: Path, since: int = 0) -> Iterator[History]:
-    """The history that a log has, of what ends behind its first `since` bytes. Raises BadLog."""
-    if not log.stat().st_size:  # of which the kernel maps nothing
+    """The history in a log, without the entries that end within its first `since` bytes. Raises BadLog."""
+    if not log.stat().st_size:  # the kernel cannot map an empty file
         raise BadLog(EMPTY)
     with (
         log.open("rb") as file,
@@ -111,10 +112,12 @@ def opened(log: Path, since: int = 0) -> Iterator[History]:
 
 
 class Disk:
-    """The disk of a history, at one moment after the other: a file that is written anew for each."""
+    """The disk of a history at one moment after another, in a file that is rewritten for each."""
 
     def __init__(self, history: History, before: Path, flushed: Path) -> None:
-        """`before`: the disk before anything was written; `flushed`: a file that is made for what is surely on it"""
+        """`before`: the disk before anything was written; `flushed`: path of a file to make, for what is certainly on
+        the disk
+        """
         self._history, self._place = history, 0
         self._flushed = os.open(flushed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         copy_sparse(before, self._flushed)
@@ -123,7 +126,7 @@ class Disk:
         os.close(self._flushed)
 
     def write(self, moment: Moment, target: Path) -> None:
-        """Have `target`, which is there, hold the disk at that moment; none before the one of the last call."""
+        """Write the disk's contents at that moment to the existing file `target`. Moments must not go back."""
         flushed = self._history.flushed(moment.place)
         for entry in self._history.entries[self._place : flushed]:
             _carry_out(self._history.log, entry, self._flushed)
@@ -140,7 +143,7 @@ class Disk:
 
 
 def _carry_out(log: memoryview, entry: Entry, file: int, without: Collection[int] = ()) -> None:
-    """One request of the log, without these of its blocks."""
+    """Carry out one request of the log, without these of its blocks."""
     number, last = 0, -(-entry.length // BLOCK)
     while number < last:
         if number in without:
@@ -150,14 +153,14 @@ def _carry_out(log: memoryview, entry: Entry, file: int, without: Collection[int
         while end < last and end - number < CHUNK_BLOCKS and end not in without:
             end += 1
         start, length = number * BLOCK, min(end * BLOCK, entry.length) - number * BLOCK
-        # Bytes, not a view: what an error leaves behind would keep the log mapped.
+        # Bytes, not a view: an exception's traceback would keep a view alive, and so the log mapped.
         data = bytes(log[entry.data + start :][:length]) if entry.data else bytes(length)
         os.pwrite(file, data, entry.offset + start)
         number = end
 
 
 def is_rebuilt(history: History, place: int, before: Path, scratch: Path, disk: Path) -> bool:
-    """Whether a disk is what its first `place` entries make of what it was before; `scratch`: a file for that."""
+    """Whether a disk equals `before` after its first `place` entries; `scratch`: a file to use for that."""
     file = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         copy_sparse(before, file)
@@ -174,7 +177,7 @@ def is_rebuilt(history: History, place: int, before: Path, scratch: Path, disk: 
 
 
 def _are_same(one: int, other: int) -> bool:
-    """Whether two files have the same contents; what is a hole in both is not read."""
+    """Whether two files have the same contents; holes in both are not read."""
     size, at = os.fstat(one).st_size, 0
     if os.fstat(other).st_size != size:
         return False
@@ -186,15 +189,15 @@ def _are_same(one: int, other: int) -> bool:
 
 
 def _next_data(file: int, at: int, size: int) -> int:
-    """Where there is something from there on, perhaps zeros; `size` where nothing is."""
+    """Offset of the next data from there on, which may be zeros; `size` if there is none."""
     try:
         return os.lseek(file, at, os.SEEK_DATA)
-    except OSError:  # ENXIO: no data behind it
+    except OSError:  # ENXIO: no data after it
         return size
 
 
 def copy_sparse(source: Path | int, target: int) -> None:
-    """The whole file, without what was never written. `target`: a new or empty one."""
+    """Copy the whole file, keeping its holes. `target`: a new or empty file."""
     file = source if isinstance(source, int) else os.open(source, os.O_RDONLY)
     try:
         size = os.fstat(file).st_size
@@ -203,7 +206,7 @@ def copy_sparse(source: Path | int, target: int) -> None:
         while at < size:
             try:
                 at = os.lseek(file, at, os.SEEK_DATA)
-            except OSError:  # ENXIO: no data behind it
+            except OSError:  # ENXIO: no data after it
                 return
             end = os.lseek(file, at, os.SEEK_HOLE)
             while at < end:
@@ -216,10 +219,10 @@ def copy_sparse(source: Path | int, target: int) -> None:
 def known(
     history: History, heard: Sequence[tuple[int, Acknowledged]], written: Callable[[memoryview], Acknowledged]
 ) -> list[Acknowledged]:
-    """What had been acknowledged, at least, after each number of entries, from none on.
+    """What had certainly been acknowledged after each number of entries, starting with none.
 
-    `heard`: pairs in order: how long the log was in bytes, and what the witness knew by then. The length was read after
-    the acknowledgements arrived, so entries that end beyond it were written after them.
+    `heard`: pairs in order: the length of the log in bytes, and the acknowledgements known by then. The length was read
+    after the acknowledgements arrived, so entries that end beyond it were written after them.
     `written`: finds the highest number of each writer's records in some data. Writers acknowledge a record before they
     write the next one.
     """
@@ -238,5 +241,5 @@ def _data(history: History, entry: Entry) -> memoryview:
 
 
 def most(one: Acknowledged, other: Acknowledged) -> dict[str, int]:
-    """All that either knows."""
+    """The higher number for each writer of either."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}

@@ -1,14 +1,14 @@
-"""States in which several disks may be found after their host lost the power: all of them at the same instant.
+"""States in which several disks may be found after their host lost power: all of them at the same instant.
 
-Each disk has a log of its own, and no log says what came first on two disks. So somebody watches how long the logs are
-while they grow. Where all lengths are read, and read again and are the same, then all logs had these lengths at the
-moment between the last of the first readings and the first of the second: a log never becomes shorter. QEMU carries a
-request out, writes its entry and then completes it, so whoever waited for one request before the next has the entry of
-the first in its log by then. The power may have gone at that moment. What a log does not have then was not completed,
-and of what it has, everything up to its last flush is on its disk. Of the rest anything may be, on each disk
-independently, as each has a cache of its own (power_cut.py).
+Each disk has its own log, and the logs do not show which of two writes on different disks came first. So the lengths of
+the logs are watched while they grow. If all lengths are read twice with the same result, then all logs had these
+lengths at the moment between the last reading of the first pass and the first of the second, because a log never
+becomes shorter. QEMU carries a request out, writes its log entry and then completes it, so a request that was waited
+for is in its log before the next one begins. The power may have failed at that moment. What is not in a log then was
+not completed; of what is in it, everything up to the last flush is on the disk. The rest may or may not be there, on
+each disk independently, as each disk has its own cache (power_cut.py).
 
-Of one disk alone each entry of its log is such an instant, so nobody need have watched.
+With a single disk, each entry of its log is such an instant, so nothing has to be watched.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from vmtax.storage.power_cut import TRIES, Acknowledged, Disk, History, Moment, 
 Lengths = tuple[int, ...]  # bytes, of each log
 Heard = Sequence[tuple[Lengths, Acknowledged]]  # in order: an instant, and what was known to be acknowledged by then
 PAUSE_SECONDS = 0.001
-STILL_SECONDS = 0.5  # in which a log does not grow, when nobody writes
+STILL_SECONDS = 0.5  # in which a log does not grow if nobody writes
 
 
 def lengths(logs: Sequence[Path]) -> Lengths | None:
-    """How long they are, all at the same instant; None where one of them grew meanwhile."""
+    """The lengths of the logs at the same instant; None if one of them grew meanwhile."""
     found = tuple(log.stat().st_size for log in logs)
     return found if len(logs) == 1 or tuple(log.stat().st_size for log in logs) == found else None
 
 
 def at_rest(logs: Sequence[Path], seconds: float) -> Lengths | None:
-    """How long they are, once none has grown for STILL_SECONDS; None where one grows again and again for `seconds`."""
+    """The lengths of the logs, once none has grown for STILL_SECONDS; None if one keeps growing for `seconds`."""
     end = time.monotonic() + seconds
     latest, since = lengths(logs), time.monotonic()
     while (now := time.monotonic()) < end:
@@ -51,21 +51,21 @@ def at_rest(logs: Sequence[Path], seconds: float) -> Lengths | None:
 class State:
     """A state of all disks."""
 
-    moments: tuple[Moment, ...]  # of each disk
-    gone: tuple[int, ...] = ()  # disks that are not there any more, by their place in `moments`
+    moments: tuple[Moment, ...]  # one for each disk
+    gone: tuple[int, ...] = ()  # disks that are missing, by their index in `moments`
 
 
 class States:
-    """The states that may be found, and what had been acknowledged in each."""
+    """The possible states, and what had been acknowledged in each."""
 
     def __init__(
         self, histories: Sequence[History], heard: Heard, written: Callable[[memoryview], Acknowledged]
     ) -> None:
-        """`heard` and `written` as of power_cut.known()."""
+        """`heard` and `written`: as in power_cut.known()."""
         self._histories, self._heard = histories, heard
         one = [(each[0], then) for each, then in heard] if self._is_one else []
         self._known = [known(history, one, written) for history in histories]
-        # Several at which no request more was carried out are one, and the latest knows most.
+        # Several instants with the same requests carried out are one; the latest has the most acknowledgements.
         self._instants = {} if self._is_one else {self._places(each): then for each, then in heard}
 
     @property
@@ -77,14 +77,14 @@ class States:
 
     @property
     def before(self) -> State:
-        """The disks as they were before all this was written."""
+        """The disks before anything was written."""
         return State(tuple(Moment(0, None) for _ in self._histories))
 
     def draw(self, count: int, seed: int) -> list[State]:
-        """At most `count` different ones in their order, the last instant among them.
+        """At most `count` different states in their order, the last instant among them.
 
-        In half of them all writes have arrived, or in fewer where there are not so many instants. In the others some
-        writes are missing that were not flushed. Of several disks, one that is drawn is gone in half of all states.
+        Up to half of them have all writes; fewer if there are not enough instants. The others lack some writes that
+        were not flushed. If there are several disks, a random one is missing in half of all states.
         """
         if self._is_one:
             first = self._histories[0].place(self._heard[0][0][0])
@@ -100,9 +100,9 @@ class States:
         return sorted(found.values(), key=lambda state: ([each.place for each in state.moments], state.gone))
 
     def _drawn(self, draw: random.Random, room: int, *, lacks: bool) -> Iterator[State]:
-        """Candidates, some of them equal: half of `room` or fewer with all writes, the last instant first; then others.
+        """Candidates, with duplicates: up to half of `room` with all writes, the last instant first; then others.
 
-        lacks: whether a disk is gone
+        lacks: whether a disk is missing
         """
         instants, disks = list(self._instants), range(len(self._histories))
         if not instants or not room:
@@ -125,14 +125,14 @@ class States:
                 yield State(tuple(map(Moment, places, seeds)), without)
 
     def _content(self, state: State) -> object:
-        """What makes it another state than others."""
+        """What distinguishes a state from others."""
         return state.gone, tuple(
             (moment.place, tuple(sorted(history.missing(moment).items())))
             for history, moment in zip(self._histories, state.moments, strict=True)
         )
 
     def acknowledged(self, state: State) -> Acknowledged:
-        """What had been acknowledged by then, at least."""
+        """What had certainly been acknowledged by then."""
         places = tuple(moment.place for moment in state.moments)
         found = {} if self._is_one else self._instants[places]
         for each, place in zip(self._known, places, strict=True):
@@ -140,7 +140,7 @@ class States:
         return found
 
     def words(self, state: State) -> str:
-        """The state, as it is kept: it can be made again from this."""
+        """The state as text that is stored: the state can be rebuilt from it."""
         places = ", ".join(str(moment.place) for moment in state.moments)
         entries = ", ".join(str(len(history.entries)) for history in self._histories)
         seeds = ", ".join("none" if moment.seed is None else str(moment.seed) for moment in state.moments)
@@ -151,10 +151,10 @@ class States:
 
 
 class Disks:
-    """The disks of some histories, at one moment after the other."""
+    """The disks of several histories at one moment after another."""
 
     def __init__(self, disks: Sequence[Disk], targets: Sequence[Path]) -> None:
-        """`targets`: files that are there, each of which is to hold one of the disks"""
+        """`targets`: existing files, one for each disk"""
         self._disks, self._targets = disks, targets
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class Disks:
             disk.close()
 
     def write(self, state: State) -> None:
-        """Have the targets hold the disks at that moment, and nothing of a disk that is gone."""
+        """Write the disks' contents at that moment to the targets; a missing disk becomes empty."""
         for number, (disk, moment, target) in enumerate(zip(self._disks, state.moments, self._targets, strict=True)):
             if number in state.gone:
                 size = target.stat().st_size

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def _until_gone(there: str, remove: str, before: str = "") -> tuple[str, ...]:
-    """Tried for some seconds: whatever has just been closed is busy for a moment, for udev looks into it."""
+    """Retried for some seconds: a device that was just closed is busy for a moment, because udev reads it."""
     again = 'n=$((n+1)); test $n -lt 25 || { printf "%s\\n" "$error" >&2; exit 1; }; sleep 0.2'
     return (
         "sh",
@@ -18,14 +18,16 @@ def _until_gone(there: str, remove: str, before: str = "") -> tuple[str, ...]:
     )
 
 
-# Loop devices of a file of ours. They are found by the file: the device may be somebody else's by now.
+# Detach loop devices of a file of ours. They are found by the file, because the device may belong to somebody else by
+# now.
 DETACH = ("sh", "-c", 'losetup -n -O NAME -j "$1" | while read -r loop; do losetup -d "$loop"; done', "sh")
 UNMOUNT = _until_gone('mountpoint -q "$1"', 'umount "$1"')
-# The package of thin_check is only recommended, and our pool is new. Whoever asks for monitoring first starts dmeventd,
-# which serves all volumes of the host: ours, with our mark, would be ended with the run. Our pool need not grow anyway.
+# The package of thin_check is only a recommendation, and our pool is new. The first program to ask for monitoring
+# starts dmeventd, which serves all volumes of the host; started by us, it would carry our mark and be ended with the
+# run. Our pool does not have to grow anyway.
 PLAIN = 'global/thin_check_executable="" activation/monitoring=0'
-# Options of LVM, behind the name in its undoings. Of a volume group of ours: a host may keep a list of the devices that
-# LVM sees; ours is not to get into it, and is seen nevertheless.
+# Options of LVM for our own volume group, placed after the name in the undo commands. A host may keep a list of the
+# devices that LVM sees; ours must not get into it, but must be visible.
 ANY_DEVICE = ("--config", f"devices/use_devicesfile=0 {PLAIN}")
 ITS_DEVICES = ("--config", PLAIN)
 NO_GROUP = _until_gone('vgs "$@" "$name"', 'vgremove -q -f -y "$@" "$name"', "name=$1; shift; ")
@@ -43,35 +45,35 @@ NO_DATASET_OF_YOURS = _until_gone(
     'zfs destroy -r -f "$1"',
     'zpool list "${1%%/*}" >/dev/null 2>&1 || { echo "pool ${1%%/*}, with $1 in it, is not there" >&2; exit 1; }; ',
 )
-# Partitions, and whatever stands in them and at both ends of the device: it was ours to use, and is empty again.
-# Known by the label we gave its table, whose partitions are named after the run, and which goes last: as long as the
-# kernel knows one of them, that is still to be undone. What a run wrote is zeroed, as far as that time allows.
+# Removes our partitions and erases what is in them and at both ends of the device: we may use it, and it was empty. Our
+# table is identified by its partition names, which contain the run's mark, and is removed last: while the kernel knows
+# one of these partitions, there is something left to undo. The run's data is zeroed as far as the time allows.
 ZERO_SECONDS = 15
 NO_PARTITIONS = (
     *("sh", "-c"),
-    # Not by the name it has from udev: partx knows only the kernel's.
+    # The kernel's name, because partx does not know udev's.
     'device=$(realpath -e "$1"); there=$?; '
     'is_ours() { sfdisk -d "$device" 2>/dev/null | grep -qF "name=\\"$1-"; }; '
-    # A disk may have another name after a reboot, and another disk that name.
+    # After a reboot the disk may have another name, and another disk this name.
     'is_ours "$2" || for device in $(lsblk -dnpo NAME) ""; do is_ours "$2" && break; done; '
     'test "$device" || exit $there; '
     'parts() { lsblk -lnpo NAME,TYPE "$device" | sed -n "s/ *part$//p"; }; '
-    # Signatures, and all of the first and the last MiB: of a table, wipefs takes no more than the name.
-    # Never a new file: where a partition's device is gone, the kernel could then make none of that name.
+    # Removes signatures, and zeros the first and the last MiB: wipefs erases only the magic bytes of a table. Never
+    # creates a file: if a partition's device is gone, the kernel could not make a device of that name any more.
     'zero() { dd if=/dev/zero of="$1" bs=1M count=1 seek="$2" oflag=seek_bytes '
     "conv=nocreat,fsync,notrunc status=none; }; "
     'empty() { wipefs -q -a -f "$1"; zero "$1" 0; zero "$1" $(($(blockdev --getsize64 "$1") - 1048576)); }; '
     'for part in $(parts); do empty "$part"; done; '
-    # In steps, for the kernel interrupts none: the guard waits a minute for all of this.
+    # In steps, because the kernel does not interrupt a step: the guard waits a minute for all of this.
     f"timeout {ZERO_SECONDS} "
     "sh -c 'for part; do blkdiscard -z -p 64M \"$part\"; done' sh $(parts) >/dev/null 2>&1; "
-    # The kernel forgets them only if no process has one open: udev may, for a moment.
+    # The kernel removes them only if no process has one open, as udev may for a moment.
     'forget() { n=0; while [ "$(parts)" ]; do partx -d "$device" 2>/dev/null || sleep 0.2; n=$((n+1)); '
     'test $n -lt 50 || { echo "in use: $(parts)" >&2; return 1; }; done; }; '
     'forget && empty "$device" && forget && ! is_ours "$2"',
     "sh",
 )
-# Udev may take partitions away once more to look at the table anew: what it has to do comes first.
+# Udev may remove the partitions once more to read the table again, so wait until it is done.
 WAIT_FOR = (
     *("sh", "-c"),
     "! command -v udevadm >/dev/null || udevadm settle --timeout=20; "

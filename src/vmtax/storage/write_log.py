@@ -1,9 +1,9 @@
-"""The log of writes that QEMU's blklogwrites keeps: the format of the kernel's dm-log-writes.
+"""Read the log of writes that QEMU's blklogwrites keeps, in the format of the kernel's dm-log-writes.
 
-The kernel's admin-guide/device-mapper/log-writes.rst and QEMU's block/blklogwrites.c: a sector with the superblock,
-then for each request a sector with its header, followed by its data. A discard has none. QEMU logs a request when it
-has been carried out and before it is completed, so the log is in the order of completion, and it goes as far as anybody
-was told.
+See the kernel's admin-guide/device-mapper/log-writes.rst and QEMU's block/blklogwrites.c: a sector with the superblock,
+then for each request a sector with its header, followed by its data; a discard has no data. QEMU logs a request after
+carrying it out and before completing it, so the log is in the order of completion and holds every request whose
+completion was reported.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from vmtax.core.errors import CannotDo
 
 MAGIC, VERSION = 0x6A736677736872, 1
 SUPER = struct.Struct("<QQQL")  # magic, version, entries, bytes of a sector
-HEADER = struct.Struct("<QQQQ")  # sector, sectors, flags, and what only marks have
+HEADER = struct.Struct("<QQQQ")  # sector, sectors, flags, and a field that only marks use
 FLUSH, DISCARD = 1, 4  # the flags that QEMU sets
 USUAL_SECTOR = 512
 EMPTY = "the log of writes is empty: nothing was written to the disk"
 
 
 class BadLog(CannotDo):
-    """It is no such log."""
+    """The file is no such log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One request that was carried out. In bytes."""
+    """One request that was carried out. All numbers are bytes."""
 
-    end: int  # of the entry, in the log
-    offset: int  # on the disk
+    end: int  # end of the entry in the log
+    offset: int  # offset on the disk
     length: int
-    data: int  # where the data are in the log; 0: a discard, after which there are zeros
-    is_flush: bool  # what was completed before it is on the disk
+    data: int  # offset of the data in the log; 0: a discard, after which the blocks are zeros
+    is_flush: bool  # everything completed before it is on the disk
 
 
 def entries(log: memoryview) -> Iterator[Entry]:
-    """In their order, as far as they are whole: QEMU may have been killed while it wrote. Raises BadLog.
+    """The entries in their order, up to the last complete one: QEMU may have been killed while it wrote. Raises BadLog.
 
-    Of the superblock only what does not change is used: how many entries there are is written at each flush alone.
+    Only constant fields of the superblock are used: the number of entries is updated only by flushes.
     """
     size = _sector_size(log)
     at = size
     while at + HEADER.size <= len(log):
         sector, sectors, flags, _ = HEADER.unpack_from(log, at)
         if not (sector or sectors or flags):
-            return  # room that was never written
+            return  # space that was never written
         if flags & ~(FLUSH | DISCARD):
             raise BadLog(f"the log of writes has no entry at byte {at}")
         data = at + size
@@ -63,7 +63,7 @@ def _sector_size(log: memoryview) -> int:
         raise BadLog(EMPTY)
     magic, version, _, size = SUPER.unpack_from(log)
     if magic == 0 and size == 0:
-        return USUAL_SECTOR  # the superblock comes with the first flush, and there was none
+        return USUAL_SECTOR  # the superblock is written by the first flush, and there was none
     if magic != MAGIC or version != VERSION or size not in (512, 1024, 2048, 4096):
         raise BadLog("the log of writes does not begin as one of QEMU's")
     return int(size)

@@ -1,7 +1,7 @@
-"""The only SQL: experiments in SQLite, with raw outputs compressed beside the database.
+"""Store experiments in SQLite, the only SQL in vmtax, with compressed raw outputs beside the database.
 
-What was added is durable on return. A method that raises StoreError has changed nothing. Older schemas are brought up
-to date, and a damaged cell costs no more than its run.
+Writes are durable on return. A method that raises StoreError has changed nothing. Older schemas are migrated, and a
+damaged cell costs only its run.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ __all__ = ["End", "ExperimentSummary", "Store", "StoreError", "default_path"]
 
 
 def __getattr__(name: str) -> Any:
-    """Those above, imported when they are first used: SQLAlchemy takes a fifth of a second; `listing` does without."""
+    """The names above, imported when first used: SQLAlchemy takes a fifth of a second; `listing` works without it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from vmtax.store import store

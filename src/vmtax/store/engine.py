@@ -1,4 +1,4 @@
-"""How SQLite is opened: durable commits, many processes at once, and cells that may be damaged."""
+"""Open SQLite for durable commits, many processes at once, and cells that may be damaged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from vmtax.store.model import Unfit
 
-BUSY_SECONDS = 120.0  # how long another writer is waited for: a disk under test stalls an fsync for tens of seconds
+BUSY_SECONDS = 120.0  # to wait for another writer: a disk under test can stall an fsync for tens of seconds
 RETRY_SECONDS = 0.02
 
 
@@ -33,7 +33,7 @@ def engine(path: Path) -> sa.Engine:
 
 
 def _json(cell: Any) -> object:
-    """What a cell holds; what is no JSON becomes what `model` refuses."""
+    """The value of a cell; invalid JSON becomes a value that `model` refuses."""
     try:
         return json.loads(cell)
     except (TypeError, ValueError, RecursionError):
@@ -43,15 +43,16 @@ def _json(cell: Any) -> object:
 def _configure(connection: sqlite3.Connection, _: object) -> None:
     # A damaged cell must not make its whole table unreadable.
     connection.text_factory = functools.partial(str, encoding="utf-8", errors="backslashreplace")
-    connection.isolation_level = None  # the sqlite3 module begins too late on its own: `_begin` does it
+    connection.isolation_level = None  # the sqlite3 module itself begins transactions too late; `_begin` does it
     _write_ahead(connection)
-    connection.execute("PRAGMA synchronous = FULL")  # a commit in WAL mode is durable with FULL only
+    connection.execute("PRAGMA synchronous = FULL")  # in WAL mode, only FULL makes commits durable
     connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """If several processes open a new database at once, all but one are refused without waiting: SQLite's
-    busy timeout is not kept where two readers both want to become the writer."""
+    """Switch to WAL mode, with retries: if several processes open a new database at once, all but one are refused
+    immediately, because SQLite ignores its busy timeout when two readers both want to become the writer.
+    """
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:

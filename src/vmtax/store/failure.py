@@ -1,4 +1,4 @@
-"""What can go wrong with files and a database, in one line that says what, where and what to do."""
+"""Describe failures of files and of the database in one line: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ class StoreError(CannotDo):
 
 
 class NoSuchRun(StoreError):
-    """A name that no run has, or that several begin with."""
+    """No run has that name, or several runs begin with it."""
 
     exit_code = BAD_INPUT
 
 
 class AlreadyStored(StoreError):
-    """A run that is to be added is in the store."""
+    """A run that is to be added is in the store already."""
 
     exit_code = BAD_INPUT
 
 
 class DamagedRun(StoreError):
-    """A cell of the run holds what no run has; other runs are not affected."""
+    """A cell of the run has an impossible value; other runs are not affected."""
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turns what the file system and the database at `path` raise into a StoreError."""
+    """Turns errors of the file system and the database at `path` into a StoreError."""
     try:
         yield
     except OSError as error:
@@ -73,7 +73,7 @@ def explained(path: Path) -> Iterator[None]:
 def _explain(error: Exception, path: Path) -> str:
     origin = error.orig if isinstance(error, StatementError) and error.orig else error
     reason = " ".join(str(origin).split())
-    # Extended codes carry the primary one in their low byte; errors of the module itself have none.
+    # Extended codes contain the primary one in their low byte; errors of the module itself have no code.
     code = getattr(origin, "sqlite_errorcode", 0) & 0xFF
     if code in SQLITE_CAUSES:
         what, cure = SQLITE_CAUSES[code]

@@ -1,4 +1,6 @@
-"""Raw outputs: one compressed file per trial, on the disk when `write` returns; and what was computed of a run."""
+"""Files beside the database: compressed raw outputs, one per trial and durable when `write` returns, and results of
+runs.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from pathlib import Path
 from vmtax.store.failure import StoreError
 from vmtax.system.paths import make_private, private, sync_directory
 
-RESULTS = "results.gz"  # in the directory of its run, with which it is removed; no trial's file is called so
-MOST_RESULTS = 2**28  # characters, of some 2,000 treatments
+RESULTS = "results.gz"  # in the directory of its run, and removed with it; no trial's file has this name
+MOST_RESULTS = 2**28  # characters; enough for some 2,000 treatments
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class RawFiles:
     root: Path
 
     def write(self, experiment: str, file: str, text: str) -> None:
-        """Leaves nothing when it fails."""
+        """Leaves nothing behind if it fails."""
         path = self.root / experiment / file
         make_private(path.parent)
         try:
@@ -51,7 +53,7 @@ class RawFiles:
             ) from error
 
     def results(self, experiment: str) -> str | None:
-        """What was written as RESULTS; None where there is nothing that can be read."""
+        """The text of the file RESULTS; None if it is missing or unreadable."""
         try:
             with gzip.open(self.root / experiment / RESULTS) as stream:
                 return stream.read(MOST_RESULTS).decode()
@@ -59,15 +61,16 @@ class RawFiles:
             return None
 
     def keep_only(self, experiment: str, files: Collection[str]) -> None:
-        """Removes what was written for trials that were never committed."""
+        """Remove the files of trials that were never committed."""
         directory = self.root / experiment
         if directory.exists():
             self.remove([path for path in directory.iterdir() if path.name not in files])
 
     def without(self, known: Collection[tuple[str, str | None]]) -> list[Path]:
-        """Files that are none of these, each named by its experiment and its name; and empty directories.
+        """Files that are not in `known` (experiment and file name), and empty directories.
 
-        Where one of an experiment's own is not there, another file may be it, whose name was damaged: all of its stay.
+        If a known file of an experiment is missing, any other file there may be it, under a damaged name: then all of
+        them are kept.
         """
         directories = {path: list(path.iterdir()) for path in self.root.glob("*") if path.is_dir()}
         files = {(path.parent.name, path.name): path for paths in directories.values() for path in paths}
@@ -77,12 +80,12 @@ class RawFiles:
         return sorted([*found, *(directory for directory, files in directories.items() if not files)])
 
     def remove(self, files: Collection[Path]) -> None:
-        """Those files, and the directories that are empty then."""
+        """Remove these files, and directories that are then empty."""
         for path in files:
             if not path.is_dir():
                 path.unlink(missing_ok=True)
         for directory in {path if path.is_dir() else path.parent for path in files}:
-            with contextlib.suppress(OSError):  # it still holds something
+            with contextlib.suppress(OSError):  # it is not empty
                 directory.rmdir()
 
 
@@ -93,7 +96,7 @@ def raw_name(number: int, workload: str, case: str) -> str:
 
 
 def create_private(path: Path) -> None:
-    """An empty file where there is none; SQLite gives the files beside it the same permissions."""
+    """Create an empty file if there is none; SQLite gives the files beside it the same permissions."""
     make_private(path.parent)
     if path.exists():
         return

@@ -1,6 +1,7 @@
-"""Makes what a run wants to record fit to be read again: what `model` would call damaged is never written.
+"""Make records fit to be read again before they are stored: nothing is written that `model` would call damaged.
 
-Tools, guests and far hosts print most of it, so it may be anything. It costs them the trial or the text, never the run.
+Tools, guests and remote hosts produce most of the data, so it may be anything. Unfit data costs the trial or the text,
+never the run.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from vmtax.store.failure import StoreError
 from vmtax.store.model import DEEPEST, LONGEST_TEXT, Unfit
 
 _Record = TypeVar("_Record", Trial, Boot)
-ID = re.compile(r"(?!last$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it names a directory; "last" is the newest run
-_CUT_TEXT = LONGEST_TEXT // 8  # characters that stay of a text that is too long
+ID = re.compile(r"(?!last$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # used as a directory name; "last" means the newest run
+_CUT_TEXT = LONGEST_TEXT // 8  # characters that are kept of a text that is too long
 
 
 def check_id(id: str) -> None:
-    """Raises StoreError for what cannot be an experiment's id."""
+    """Raises StoreError if it cannot be an experiment's id."""
     if not ID.fullmatch(id):
         raise StoreError(f"{id[:100]!r} cannot be an experiment's id: letters, digits, - _ . only, and not 'last'")
 
 
 def fitting_trial(trial: Trial) -> Trial:
-    """As it can be recorded: a failed one that says why in place of one that no store could be read with.
+    """The trial as it can be recorded: an unfit one is replaced by a failed one with the reason.
 
-    Raises StoreError where even its identity is unfit.
+    Raises StoreError if even its identity is unfit.
     """
     trial = _with_fitting_texts(trial)
     wrong = _wrong(_trial(), _trial_fields(trial))
@@ -50,7 +51,7 @@ def fitting_trial(trial: Trial) -> Trial:
 
 
 def fitting_boot(boot: Boot) -> Boot:
-    """With texts cut to the limits. Raises StoreError where a number is not possible."""
+    """The boot with texts cut to the limits. Raises StoreError if a number is impossible."""
     boot = _with_fitting_texts(boot)
     wrong = _wrong(_boot(), _fields(boot))
     if wrong is not None:
@@ -59,9 +60,9 @@ def fitting_boot(boot: Boot) -> Boot:
 
 
 def fitting_facts(path: str, facts: Json, others: Json) -> Json:
-    """With texts cut and numbers written as text where they are beyond the limits; `others`: of other machines.
+    """The facts with texts cut, and with numbers beyond the limits as text; `others`: facts of other machines.
 
-    Where they are still too many or not of the right kind, only the reason is kept.
+    If there are still too many, or they have the wrong structure, only the reason is kept.
     """
     fitting = {str(key): _fitting_value(value, DEEPEST - 4) for key, value in facts.items()}
     try:
@@ -72,7 +73,7 @@ def fitting_facts(path: str, facts: Json, others: Json) -> Json:
 
 
 def fitting_text(text: str) -> str:
-    """Undecodable bytes show as escapes; a text that is too long is cut and says so."""
+    """Undecodable bytes become escapes; a text that is too long is cut, with a remark."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -83,7 +84,7 @@ def fitting_text(text: str) -> str:
 
 
 def check_new(experiment: Experiment) -> None:
-    """Raises StoreError where a run that begins could not be read again."""
+    """Raises StoreError if a new run could not be read again."""
     treatments = tuple(_fields(treatment) for treatment in experiment.treatments)
     try:
         model.run_of({**_fields(experiment), "command": fitting_text(experiment.command), "treatments": treatments})
@@ -111,7 +112,7 @@ def _fitting_value(value: object, levels: int) -> Any:
 
 
 def _with_fitting_texts(record: _Record) -> _Record:
-    """Error, command line and warnings; names are not cut, for they say what it is."""
+    """The record with fitting error, command line and warnings; names are not cut, because they are its identity."""
     changed: dict[str, Any] = {}
     for name in ("error", "argv", "warnings"):
         value = getattr(record, name, None)
@@ -127,13 +128,15 @@ def _trial_fields(trial: Trial) -> dict[str, Any]:
 
 
 def _fields(record: Any) -> dict[str, Any]:
-    """Not the record itself: pydantic takes that as it is."""
+    """Its fields, because pydantic would accept the record itself unchecked."""
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
 @functools.cache
 def _trial() -> TypeAdapter[Trial]:
-    """This and the next are made when something is recorded: they take time, and a command that reads needs neither."""
+    """This and the next are created when something is recorded: they take time, and commands that only read do not need
+    them.
+    """
     return TypeAdapter(Trial)
 
 

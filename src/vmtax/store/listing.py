@@ -1,4 +1,4 @@
-"""The names of the runs and metrics in a store, for the shell's completion: at once, without SQLAlchemy, and silent."""
+"""Names of the stored runs and metrics for shell completion: fast, without SQLAlchemy, and without error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vmtax.system.paths import data_home
 if TYPE_CHECKING:
     from vmtax.core.records import State
 
-WAIT_SECONDS = 0.2  # for a writer that keeps readers out
+WAIT_SECONDS = 0.2  # for a writer that blocks readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,30 +23,30 @@ class Listed:
     """One run."""
 
     id: str
-    label: str  # that its user gave it; ""
+    label: str  # given by the user; "" if there is none
     host: str  # as given: "local" or "ssh://user@host"
     state: State
 
 
 def default_path() -> Path:
-    """Where the store of this user is. Raises NoPlace."""
+    """The path of this user's store. Raises NoPlace."""
     return data_home() / "vmtax.sqlite"
 
 
 def listed() -> list[Listed]:
-    """Of all runs, newest first; none where there is no store, or where it cannot be read. Makes no store."""
+    """All runs, newest first; empty if there is no store, or if it cannot be read. Does not create a store."""
     cells = _rows("SELECT * FROM experiment ORDER BY created DESC, id DESC")
     return [_listed(row) for row in cells if all(isinstance(row[key], str) for key in ("id", "host", "state"))]
 
 
 def disk_metrics() -> list[str]:
-    """Names of the metrics of disks that some run has measured."""
+    """Names of the disk metrics that some run has measured."""
     names = (row["name"] for row in _rows("SELECT DISTINCT name FROM metric ORDER BY id"))
     return [name for name in names if isinstance(name, str) and name.startswith("disk.")]
 
 
 def _rows(query: str) -> list[dict[str, Any]]:
-    """None where there is no store, or where it cannot be read."""
+    """Rows of a query; empty if there is no store, or if it cannot be read."""
     try:
         path = default_path()
         with closing(
@@ -59,6 +59,6 @@ def _rows(query: str) -> list[dict[str, Any]]:
 
 
 def _listed(row: dict[str, Any]) -> Listed:
-    label = row.get("label")  # which an older store has none of
+    label = row.get("label")  # an older store has no labels
     owner = Owner(row["owner_pid"], row["owner_boot"], row["owner_start"])
     return Listed(row["id"], label if isinstance(label, str) else "", row["host"], state_of(row["state"], owner))

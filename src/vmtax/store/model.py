@@ -1,7 +1,7 @@
-"""What a run may hold. Whatever is read from the store or from a file is checked here, before anything relies on it.
+"""Validate runs: all data from the store or from a file is checked here before it is used.
 
-The types of `result.py` say it of the records. Plan, facts and options are JSON, which later versions may add to: of
-these the models below name what the reports rely on, and `bounded` limits the rest.
+The types in `records.py` define valid records. Plan, facts and options are JSON, to which later versions may add: the
+models below define the parts that reports rely on, and `bounded` limits the rest.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Trial, Value
 
 DEEPEST = 32  # levels of nested JSON; facts have 5
-MOST_VALUES = 100_000  # of one JSON object; the features of 2,000 disks are 56,000
+MOST_VALUES = 100_000  # in one JSON object; the features of 2,000 disks have 56,000
 LONGEST_TEXT = 2**20  # characters
 
 
 class Unfit(Exception):
-    """Data that are no run; the text says where, what is wrong, and what would be right: one line."""
+    """Data that are no valid run; the text says where, what is wrong, and what would be right, in one line."""
 
 
 class _Open(BaseModel):
@@ -95,7 +95,7 @@ _MEASUREMENTS = TypeAdapter(list[tuple[int, int, Value]])
 
 
 def run_of(data: Mapping[str, Any]) -> Experiment:
-    """The run that these fields make; numbers that are written as text are taken. Raises Unfit."""
+    """The run with these fields; numbers written as text are accepted. Raises Unfit."""
     try:
         run = _RUN.validate_python(data)
     except ValidationError as error:
@@ -109,7 +109,7 @@ def run_of(data: Mapping[str, Any]) -> Experiment:
 
 
 def fingerprint(run: Experiment, *more: str) -> str:
-    """Of all that is recorded of a run but raw outputs, and of these texts: with anything else it is another."""
+    """Digest of all records of a run except raw outputs, and of these texts: any change gives another digest."""
     digest = hashlib.blake2b(_RUN.dump_json(run, exclude={"trials": {"__all__": {"raw"}}}), digest_size=32)
     for text in more:
         digest.update(text.encode())
@@ -117,7 +117,7 @@ def fingerprint(run: Experiment, *more: str) -> str:
 
 
 def treatment_names(run: Experiment) -> frozenset[str]:
-    """Of its treatments. Raises Unfit where they do not fit together."""
+    """Names of its treatments. Raises Unfit if the treatments do not fit together."""
     names = [treatment.name for treatment in run.treatments]
     unknown = {t.repeats for t in run.treatments if t.repeats is not None} - set(names)
     if unknown or len(set(names)) < len(names):
@@ -127,19 +127,19 @@ def treatment_names(run: Experiment) -> frozenset[str]:
 
 
 def check_treatment(record: Boot | Trial, names: Collection[str]) -> None:
-    """Raises Unfit for a record of none of these treatments."""
+    """Raises Unfit if the record belongs to none of these treatments."""
     if record.treatment not in names:
         raise Unfit(f"does not fit together: no configuration is called {record.treatment[:200]!r}")
 
 
 def check_json(run: Experiment) -> None:
-    """Raises Unfit where its plan, facts or options hold what the reports cannot show."""
+    """Raises Unfit if its plan, facts or options contain values that the reports cannot show."""
     for name in _JSON:
         _check_json(name, getattr(run, name))
 
 
 def check_facts(facts: Json) -> None:
-    """Raises Unfit where the facts of all machines of a run, by their paths, cannot be shown."""
+    """Raises Unfit if facts, by machine path, cannot be shown."""
     _check_json("facts", facts)
 
 
@@ -199,7 +199,7 @@ def _check_scalar(value: object) -> None:
 
 
 def explained(error: ValidationError, within: str = "", *, with_value: bool = True) -> str:
-    """The first thing that is wrong: "trials.6.wall_seconds: Input should be greater than or equal to 0, not '-1'"."""
+    """The first error: "trials.6.wall_seconds: Input should be greater than or equal to 0, not '-1'"."""
     first = error.errors(include_url=False, include_context=False, include_input=with_value)[0]
     where = ".".join(filter(None, (within, *(str(part)[:100] for part in first["loc"]))))
     value = first.get("input")

@@ -1,4 +1,4 @@
-"""Which run is meant: by its id, the beginning of one, the label that its user gave it, or "last"."""
+"""Find a run by its id, the beginning of one, its label, or "last"."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from sqlalchemy import Connection
 from vmtax.store import schema
 from vmtax.store.failure import NoSuchRun, StoreError
 
-NEAR = 0.6  # difflib's measure of how alike two names are, from which on one may be meant
+NEAR = 0.6  # difflib's ratio from which a similar name is suggested
 
 
 def newest_first() -> tuple[sa.ColumnElement[Any], ...]:
-    """An order of experiments."""
+    """The order of experiments."""
     return schema.experiment.c.created.desc(), schema.experiment.c.id.desc()
 
 
 def ids(connection: Connection) -> list[str]:
-    """Of all runs, newest first."""
+    """The ids of all runs, newest first."""
     return [name(id) for id, _ in _labelled(connection)]
 
 
 def name(id: object) -> str:
-    """What to call a run whose id was damaged."""
+    """A name for a run whose id is damaged."""
     return id if isinstance(id, str) else f"damaged-{id.hex() if isinstance(id, bytes) else id}"
 
 
 def resolve(connection: Connection, wanted: str) -> str:
-    """The id of the run that is meant. Raises StoreError where there is no run, and NoSuchRun where it is not clear."""
+    """The id of the run that is meant. Raises StoreError if there is no run, and NoSuchRun if the name is ambiguous or
+    unknown.
+    """
     known = [(name(id), label) for id, label in _labelled(connection)]
     if not known:
         raise StoreError("no runs yet: `vmtax run` makes one")
@@ -52,14 +54,14 @@ def resolve(connection: Connection, wanted: str) -> str:
 
 
 def unknown(wanted: str, known: Sequence[str]) -> StoreError:
-    """For a run that is not in the store; `known`: the names that are."""
+    """The error for a run that is not in the store; `known`: the existing names."""
     nearest = difflib.get_close_matches(wanted, known, n=3, cutoff=NEAR)
     hint = f"nearest: {_few(list(dict.fromkeys(nearest)))}" if nearest else "`vmtax runs` lists them all"
     return NoSuchRun(f"no run {wanted!r}; {hint}")
 
 
 def _labelled(connection: Connection) -> list[tuple[Any, str]]:
-    """(id as its cell holds it, label), newest first; a damaged label is none."""
+    """(id as stored, label), newest first; damaged labels are left out."""
     c = schema.experiment.c
     found = connection.execute(sa.select(c.id, c.label).order_by(*newest_first()))
     return [(id, label if isinstance(label, str) else "") for id, label in found]

@@ -1,4 +1,4 @@
-"""Which process runs an experiment, and whether it still does."""
+"""Which process runs an experiment, and whether that process still exists."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process id alone is given out again, after a reboot too."""
+    """A process, identified uniquely: a process id alone is reused, also after a reboot."""
 
     pid: int
     boot: str  # the kernel's boot id
     start: str  # clock ticks from that boot to the start of the process
 
     def alive(self) -> bool:
-        """False too for one that a damaged cell names."""
+        """Whether it still runs; False for values from a damaged cell."""
         return isinstance(self.pid, int) and self.boot == _boot_id() and self.start == _start(self.pid)
 
 
 def state_of(recorded: State, owner: Owner) -> State:
-    """Of a run: "interrupted" also where it was recorded as running and its process is gone."""
+    """The state of a run: "interrupted" also if it was recorded as running and its process is gone."""
     return recorded if recorded != "running" or owner.alive() else "interrupted"
 
 
@@ -38,11 +38,11 @@ def _boot_id() -> str:
 
 
 def _start(pid: int) -> str | None:
-    """None when there is no such process; one that is dead but not yet waited for is none."""
+    """Its start time; None if there is no such process, or if it is dead but not yet waited for."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    # The command's name stands in parentheses and may hold anything, so the fields are counted after the last one.
+    # The command's name is in parentheses and may contain anything, so fields are counted after the last parenthesis.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[19]

@@ -1,4 +1,4 @@
-"""Records to rows and back, inside a transaction that the caller holds."""
+"""Convert records to rows and back, within a transaction of the caller's."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from vmtax.store.failure import StoreError
 from vmtax.store.files import raw_name
 from vmtax.store.owner import Owner
 
-# Of an Experiment, what lies in its own row.
+# Fields of an Experiment that are stored in its own row.
 HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended", "label", "seconds")
 
-# Keys of a plan that do not change how long a round takes. A key that is not listed is taken to change it.
+# Keys of a plan that do not change how long a round takes. Keys that are not listed are assumed to change it.
 NOT_ABOUT_PACE = frozenset({"precision", "same_within", "decide", "rounds", "budget", "seed"})
 
 
 def of(experiment: str, *columns: sa.Column[Any]) -> sa.Select[Any]:
-    """These columns of one table, the rows of one experiment."""
+    """A query for these columns of one table, for the rows of one experiment."""
     return sa.select(*columns).where(columns[0].table.c.experiment == experiment)
 
 
 def insert_head(connection: Connection, experiment: Experiment, owner: Owner) -> None:
-    """Everything but boots and trials."""
+    """Insert everything except boots and trials."""
     id = experiment.id
     row = {name: getattr(experiment, name) for name in HEAD}
     connection.execute(
@@ -66,9 +66,9 @@ def next_number(connection: Connection, experiment: str) -> int:
 def insert_trial(
     connection: Connection, experiment: str, number: int, trial: Trial, metrics: dict[Metric, int]
 ) -> str | None:
-    """The name of the file that its raw output belongs into; `metrics` learns the metrics that are new."""
+    """Insert a trial; returns the file name for its raw output. New metrics are added to `metrics`."""
     file = raw_name(number, trial.workload, trial.case) if trial.raw else None
-    own = ("measurements", "raw", "disturbance")  # what is not stored as it is
+    own = ("measurements", "raw", "disturbance")  # not stored as they are
     row = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial) if f.name not in own}
     row["disturbance"] = dataclasses.asdict(trial.disturbance) if trial.disturbance else None
     insert = schema.trial.insert().values(experiment=experiment, number=number, raw=file, **row)
@@ -87,9 +87,9 @@ def metric_ids(connection: Connection) -> dict[Metric, int]:
 
 
 def load_run(connection: Connection, head: sa.Row[Any], raw: Mapping[str, str]) -> Experiment:
-    """The whole run whose row of the experiments is `head`; `raw` maps file names to texts, "" where it lacks one.
+    """The whole run whose row of the experiments is `head`; `raw` maps file names to texts, "" if it lacks one.
 
-    Raises Unfit where a cell holds what no run has.
+    Raises Unfit if a cell has an impossible value.
     """
     id, note = head.id, schema.note.c
     return model.run_of(
@@ -105,7 +105,7 @@ def load_run(connection: Connection, head: sa.Row[Any], raw: Mapping[str, str]) 
 
 
 def head_fields(head: sa.Row[Any]) -> dict[str, Any]:
-    """Of an Experiment, what lies in its own row."""
+    """Fields of an Experiment from its own row."""
     return {name: getattr(head, name) for name in HEAD}
 
 
@@ -138,7 +138,7 @@ def _load_trials(connection: Connection, experiment: str, raw: Mapping[str, str]
 
 
 def emulated(connection: Connection, experiment: str) -> bool | None:
-    """Whether a guest of it, or a machine below one, was; None where it booted none."""
+    """Whether a guest, or a machine below one, was emulated; None if it booted none."""
     found: bool | None = connection.scalar(
         of(experiment, schema.boot.c.emulated).with_only_columns(sa.func.max(schema.boot.c.emulated))
     )
@@ -146,26 +146,26 @@ def emulated(connection: Connection, experiment: str) -> bool | None:
 
 
 def work(plan: Json) -> Json:
-    """What of a plan decides how long a round takes."""
+    """The parts of a plan that determine how long a round takes."""
     return {key: value for key, value in plan.items() if key not in NOT_ABOUT_PACE}
 
 
 def seconds_per_round(connection: Connection, head: Experiment) -> float | None:
-    """How long a round of that run took; None where it has none, or where its trials are damaged."""
+    """Seconds of a round of that run; None if it has none, or if its trials are damaged."""
     trial = schema.trial.c
     iteration = (trial.round, trial.treatment, trial.workload, trial.case, trial.iteration)
-    # Machines that work at the same time take their time once.
+    # Machines that work at the same time count once.
     longest = sa.func.max(trial.wall_seconds).label("seconds")
     once = of(head.id, trial.round).add_columns(longest).group_by(*iteration).subquery().c
     worked, rounds = connection.execute(sa.select(sa.func.sum(once.seconds), sa.func.max(once.round))).one()
     if head.finished is None or not isinstance(worked, float) or not isinstance(rounds, int) or rounds < 1:
         return None
-    # A run that was stopped and resumed, or whose clock was set, seems to have taken anything.
+    # The elapsed time is bounded, because a run may have been stopped and resumed, or its clock set.
     return min(max(head.took or 0.0, worked), 3 * worked) / rounds
 
 
 def delete(connection: Connection, experiment: Any) -> None:
-    """All that is recorded of it; `experiment`: its id as the cell holds it, which may be damaged."""
+    """Delete all records of it; `experiment`: its id as stored, which may be damaged."""
     trials = sa.select(schema.trial.c.id).where(schema.trial.c.experiment == experiment)
     connection.execute(schema.measurement.delete().where(schema.measurement.c.trial.in_(trials)))
     for table in (schema.trial, schema.boot, schema.treatment, schema.facts, schema.note):
@@ -174,7 +174,7 @@ def delete(connection: Connection, experiment: Any) -> None:
 
 
 def count_trials(connection: Connection, experiment: str, treatments: int) -> tuple[int, int, int]:
-    """Rounds in which all `treatments` have a trial, trials that worked, all others."""
+    """Number of rounds in which all `treatments` have a trial, of successful trials, and of all others."""
     c = schema.trial.c
     worked = sa.func.sum(sa.case((c.status == "ok", 1), else_=0))
     rows = connection.execute(

@@ -1,4 +1,4 @@
-"""The tables. They use nothing that PostgreSQL lacks, except where a name says sqlite."""
+"""The tables. They use only what PostgreSQL has as well, except where a name contains sqlite."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-VERSION = 7  # raise it with every change of the tables, and say in MIGRATIONS how to get there
-MIGRATIONS = {  # version -> what makes the next one of it
+VERSION = 7  # increase it with every change of the tables, and add the step to MIGRATIONS
+MIGRATIONS = {  # version -> statements that lead to the next one
     1: (
         "ALTER TABLE experiment ADD COLUMN options JSON NOT NULL DEFAULT '{}'",
         "ALTER TABLE trial ADD COLUMN disturbance JSON",
@@ -31,18 +31,18 @@ MIGRATIONS = {  # version -> what makes the next one of it
 
 
 class _Text(sa.types.TypeDecorator[str]):
-    """Text in which undecodable bytes (lone surrogates) show as escapes, so that they cannot cost a trial."""
+    """Text in which undecodable bytes (lone surrogates) become escapes, so that they cannot cost a trial."""
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
-        # What is no text was read from a damaged cell, and is looked for as it is.
+        # A value that is no text comes from a damaged cell, and is searched for unchanged.
         return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 class _Finite(sa.types.TypeDecorator[float]):
-    """SQLite would turn nan into NULL without a word."""
+    """A finite number, because SQLite would silently turn nan into NULL."""
 
     impl = sa.Double
     cache_ok = True
@@ -78,7 +78,7 @@ experiment = sa.Table(
     _column("finished", _Finite, nullable=True),
     _column("state", _Text),
     _column("plan", sa.JSON),
-    # Who runs it: a process id alone is given out again, after a reboot too.
+    # The process that runs it: a process id alone is reused, also after a reboot.
     _column("owner_pid", sa.Integer),
     _column("owner_boot", _Text),
     _column("owner_start", _Text),
@@ -88,7 +88,7 @@ experiment = sa.Table(
     _column("seconds", _Finite, nullable=True),
     _column(
         "result", _Text, server_default=""
-    ),  # its headline in few words, for a list of runs; "" where none was computed
+    ),  # its headline in few words, for a list of runs; "" if none was computed
 )
 treatment = sa.Table(
     "treatment",
@@ -123,7 +123,7 @@ trial = sa.Table(
     TABLES,
     _column("id", sa.Integer, primary_key=True),
     _of_experiment(),
-    _column("number", sa.Integer),  # from 1 within the experiment, in the order of committing
+    _column("number", sa.Integer),  # from 1 within the experiment, in the order of commits
     _column("round", sa.Integer),
     _column("position", sa.Integer),
     _column("treatment", _Text),
@@ -135,7 +135,7 @@ trial = sa.Table(
     _column("wall_seconds", _Finite),
     _column("warnings", sa.JSON),
     _column("error", _Text, nullable=True),
-    _column("raw", _Text, nullable=True),  # file name under raw/<experiment>/; NULL where the tool printed nothing
+    _column("raw", _Text, nullable=True),  # file name under raw/<experiment>/; NULL if the tool printed nothing
     _column("disturbance", sa.JSON(none_as_null=True), nullable=True),
     _column("latencies", sa.JSON),
     _column("machine", _Text),
@@ -159,7 +159,7 @@ measurement = sa.Table(
     _column("ordinal", sa.Integer, primary_key=True),
     _column("metric", sa.Integer, sa.ForeignKey("metric.id")),
     _column("value", _Finite),
-    sqlite_with_rowid=False,  # rows lie in the order in which they are read
+    sqlite_with_rowid=False,  # rows are stored in the order in which they are read
 )
 facts = sa.Table(
     "facts",

@@ -1,6 +1,6 @@
-"""The store: what the runner commits to and the reports read from.
+"""The store: the runner commits to it, and the reports read from it.
 
-A committed trial always has its raw file; a raw file without a row is a trial that was never acknowledged.
+A committed trial always has its raw file; a raw file without a row belongs to a trial that was never acknowledged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ExperimentSummary:
 
 
 class Store:
-    """The experiments of this user. For several threads, and beside other processes that read or write.
+    """The experiments of this user. Safe for several threads, and beside other processes that read or write.
 
     Writes are durable on return. A method that raises StoreError has changed nothing.
     """
@@ -89,14 +89,14 @@ class Store:
         return new
 
     def begin(self, experiment: Experiment) -> None:
-        """Records that this process runs `experiment`, which has no boots and no trials yet."""
+        """Record that this process runs `experiment`, which has no boots and no trials yet."""
         if experiment.boots or experiment.trials or experiment.state != "running":
             raise ValueError(f"{experiment.id} is not a new, running experiment")
         fit.check_new(experiment)
         self.put(experiment)
 
     def resume(self, id: str) -> None:
-        """Records that this process resumes an experiment that no other process runs."""
+        """Record that this process resumes an experiment that no other process runs."""
         table = schema.experiment
         with self._writing() as connection:
             row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
@@ -105,11 +105,11 @@ class Store:
             if _state(row) not in ("interrupted", "failed") and (row.state, _owner(row)) != ("running", this_process()):
                 raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be resumed")
             owner = rows.owner_columns(this_process())
-            now = {"state": "running", "finished": None, "result": "", **owner}  # its headline was of a part
+            now = {"state": "running", "finished": None, "result": "", **owner}  # the old headline was for a part of it
             connection.execute(table.update().where(table.c.id == id).values(**now))
 
     def put(self, experiment: Experiment, more: Iterable[Boot | Trial] = ()) -> None:
-        """Records a whole experiment in one commit, as an import does; `more`: what it has besides its own."""
+        """Record a whole experiment in one commit, as an import does; `more`: boots and trials besides its own."""
         fit.check_id(experiment.id)
         with self._writing() as connection:
             if experiment.id in names.ids(connection):
@@ -126,11 +126,12 @@ class Store:
             rows.insert_boot(connection, id, fit.fitting_boot(boot))
 
     def add_trials(self, id: str, *trials: Trial, seconds: float | None = None) -> tuple[Trial, ...]:
-        """All of them or nothing, their raw outputs first; returns what was recorded: a failed one for an unfit result.
+        """Record all of them or nothing, raw outputs first; returns them as recorded, with a failed trial for an unfit
+        result.
 
-        What several machines did at the same time belongs together, and is never kept in part.
+        Trials of several machines at the same time belong together, and are never stored in part.
 
-        seconds: that were worked on the experiment until now, in all its sessions; for one that is killed
+        seconds: working time of the experiment so far, over all sessions; used if it is killed
         """
         fitting = tuple(map(fit.fitting_trial, trials))
         with self._writing() as connection:
@@ -141,7 +142,7 @@ class Store:
         return fitting
 
     def add_facts(self, id: str, path: str, facts: Json) -> None:
-        """The facts of the machine at `path`; they replace older ones of the same path."""
+        """Record the facts of the machine at `path`; they replace older ones of the same path."""
         table = schema.facts
         with self._writing() as connection:
             connection.execute(table.delete().where(table.c.experiment == id, table.c.path == path))
@@ -153,9 +154,9 @@ class Store:
             connection.execute(schema.note.insert(), {"experiment": id, "text": fit.fitting_text(text)})
 
     def finish(self, id: str, state: End, when: float, ended: str | None = None, seconds: float | None = None) -> None:
-        """Records the end, why there were no more rounds, and removes raw files whose trial was never committed.
+        """Record the end and why there were no more rounds, and remove raw files whose trial was never committed.
 
-        `seconds`: that were worked on it, in all its sessions
+        `seconds`: working time, over all sessions
         """
         if state not in get_args(End):
             raise ValueError(f"{state!r} is not an end")
@@ -168,25 +169,25 @@ class Store:
             self._raw.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
 
     def keep_headline(self, id: str, words: str) -> None:
-        """Keeps a run's headline in few words, for `experiments`."""
+        """Store a run's headline in few words, for `experiments`."""
         with self._writing() as connection:
             table = schema.experiment
             connection.execute(table.update().where(table.c.id == id).values(result=fit.fitting_text(words)))
 
     def keep_results(self, run: Experiment, text: str) -> None:
-        """Keeps what was computed from a run of this store, until its records change."""
+        """Store results computed from a run of this store; they are valid until its records change."""
         with explained(self.path):
             self._raw.write(run.id, RESULTS, f"{model.fingerprint(run, text)}\n{text}")
 
     def refuse_unwritable(self) -> None:
-        """Raises StoreError where nothing could be recorded."""
+        """Raises StoreError if nothing could be written."""
         with self._writing():
             pass
 
     # Reading
 
     def experiments(self) -> list[ExperimentSummary]:
-        """Newest first."""
+        """All experiments, newest first."""
         newest = sa.select(schema.experiment).order_by(*names.newest_first())
         with self._reading() as connection:
             return [self._summary(connection, row) for row in connection.execute(newest).all()]
@@ -194,9 +195,9 @@ class Store:
     def seconds_per_round(
         self, plan: Json, host: str, interleaved_with: str | None = None, *, emulated: bool = False
     ) -> float | None:
-        """Of the newest complete run of the same work on the same host, or hosts; None where there is none.
+        """Of the newest complete run of the same work on the same host or hosts; None if there is none.
 
-        `emulated`: guests are now; a run whose guests were not the same says nothing
+        `emulated`: guests are emulated now; runs that differ in this are ignored
         """
         table = schema.experiment.c
         complete = sa.and_(table.host == host, table.name == plan["name"], table.state == "complete")
@@ -211,12 +212,12 @@ class Store:
         return None
 
     def resolve(self, wanted: str) -> str:
-        """The id of the run that is meant by an id, the only beginning of one, a label or "last"; damaged or not."""
+        """The id of the run given by its id, a unique beginning of it, a label or "last"; the run may be damaged."""
         with self._reading() as connection:
             return names.resolve(connection, wanted)
 
     def load(self, wanted: str = "last", with_raw: bool = False) -> Experiment:
-        """The experiment that `resolve` finds; raw is "" unless asked for."""
+        """The experiment that `resolve` finds; `raw` of its trials is "" unless `with_raw`."""
         with self._reading() as connection:
             id = names.resolve(connection, wanted)
             with self._damage_of(id):
@@ -227,12 +228,12 @@ class Store:
                 return dataclasses.replace(run, state=_state(row)) if run.state == "running" else run
 
     def results(self, run: Experiment) -> str | None:
-        """What was kept of just these records; None where nothing was, or where it was changed."""
+        """The stored results of exactly these records; None if there are none, or if they were changed."""
         fingerprint, _, text = (self._raw.results(run.id) or "").partition("\n")
         return text if text and fingerprint == model.fingerprint(run, text) else None
 
     def load_all(self, wanted: Callable[[ExperimentSummary], bool]) -> list[Experiment]:
-        """Those for which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
+        """Those for which `wanted` is true, newest first; without damaged ones, which `load` explains."""
         found = []
         for entry in self.experiments():
             if entry.state != "damaged" and wanted(entry):
@@ -241,7 +242,7 @@ class Store:
         return found
 
     def raw(self, wanted: str, number: int) -> str:
-        """What the tool printed in trial `number`: from 1, in the order of Experiment.trials."""
+        """The tool's output in trial `number`: from 1, in the order of Experiment.trials."""
         trial = schema.trial.c
         with self._reading() as connection:
             id = names.resolve(connection, wanted)
@@ -251,7 +252,7 @@ class Store:
         return self._raw.read(id, files[0]) if files[0] else ""
 
     def raws(self, id: str) -> Iterator[str | StoreError]:
-        """What the tool printed, trial by trial in the order of Experiment.trials, or why that cannot be read."""
+        """The tool's output of each trial in the order of Experiment.trials, or why it cannot be read."""
         trial = schema.trial.c
         with self._reading() as connection:
             files = connection.scalars(rows.of(id, trial.raw).order_by(trial.number)).all()
@@ -264,7 +265,7 @@ class Store:
     # Removing
 
     def remove(self, wanted: str) -> str:
-        """Removes the run of that id with its raw outputs, damaged or not; its id. Refuses one that is running."""
+        """Remove the run of that id with its raw outputs, damaged or not; returns its id. Refuses a running one."""
         table = schema.experiment
         with self._writing() as connection:
             id = names.resolve(connection, wanted)
@@ -278,7 +279,7 @@ class Store:
 
     def orphans(self) -> list[Path]:
         """Raw files of trials that were never committed, and of runs that are gone."""
-        with self._writing() as connection:  # no process is in the middle of writing one
+        with self._writing() as connection:  # so no process is just writing one
             return self._orphans(connection)
 
     def remove_orphans(self) -> None:
@@ -289,7 +290,7 @@ class Store:
         trials = connection.execute(sa.select(schema.trial.c.experiment, schema.trial.c.raw))
         known = {(experiment, file) for experiment, file in trials}
         if not {experiment for experiment, _ in known} <= set(names.ids(connection)):
-            return []  # a trial of no run: whose file is its own cannot be determined
+            return []  # a trial belongs to no run, so owners of files are unknown
         return self._raw.without(known)
 
     # Inside
@@ -350,7 +351,7 @@ class Store:
             raise StoreError(f"{self.path}: schema {version}, this vmtax knows {schema.VERSION} only: {cure}")
 
     def _migrate(self) -> None:
-        """An older store becomes the present one, in one commit; what it holds stays."""
+        """Migrate an older store to the present schema, in one commit; its contents are kept."""
         with self._writing() as connection:
             present = int(_version(connection) or 0)  # again, under the lock: another process may have been faster
             for version in range(present, schema.VERSION):
@@ -368,13 +369,13 @@ class Store:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """One view of the database from the first query to the last; never waits for a writer."""
+        """A consistent view of the database from the first query to the last; never waits for a writer."""
         with explained(self.path), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        """One commit. The write lock is taken at the start: a lock wanted later cannot be waited for."""
+        """One commit. The write lock is taken at the start, because waiting for it later is impossible."""
         with explained(self.path), self._engine.connect() as connection:
             connection = connection.execution_options(vmtax_begin="BEGIN IMMEDIATE")
             with connection.begin():
@@ -394,5 +395,5 @@ def _owner(row: sa.Row[Any]) -> Owner:
 
 
 def _head(row: sa.Row[Any]) -> Experiment:
-    """Without boots, trials, treatments and facts. Raises Unfit."""
+    """An experiment without boots, trials, treatments and facts. Raises Unfit."""
     return model.run_of({**rows.head_fields(row), "facts": {}, "treatments": (), "boots": (), "trials": ()})

@@ -1,4 +1,4 @@
-"""The one place where rich's consoles are made: text from plans, tools, guests or files is shown as it is."""
+"""Create rich's consoles, which show text from plans, tools, guests or files literally."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from rich.segment import Segment
 
 from vmtax.core.units import printable
 
-FILE_COLUMNS = 80  # of what is written to a file or a pipe
+FILE_COLUMNS = 80  # width of output to a file or a pipe
 _PIECES = re.compile("(\n)")
 
 
 class PlainConsole(Console):
-    """Obeys no markup, emoji code, control or bidi character of any text, however deep in a table it is."""
+    """Interprets no markup, emoji code, control or bidi character in any text, at any depth of a table."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich's own, which calls this for every part of a part; what moves the cursor is rich's and stays."""
+        """Like rich's own, which calls this for nested parts, too; only rich's own control codes are kept."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(_clean(segment.text), segment.style)
 
@@ -29,7 +29,7 @@ class PlainConsole(Console):
 def console(
     file: IO[str] | None = None, *, stderr: bool = False, width: int | None = None, color: bool = True
 ) -> Console:
-    """A console on `file`, else on stdout or stderr; `width` in columns, else the terminal's."""
+    """A console on `file`, otherwise on stdout or stderr; `width` in columns, by default the terminal's."""
     return PlainConsole(
         file=file,
         stderr=stderr,
@@ -42,9 +42,9 @@ def console(
 
 
 def as_text(renderable: RenderableType) -> str:
-    """What would be printed on stdout; where that is no terminal plain, as wide as $COLUMNS says, else 80.
+    """The text as it would be printed on stdout; plain if that is no terminal, and as wide as $COLUMNS, or 80.
 
-    A line that must not be broken may be wider: it is to be copied.
+    Lines that must not be wrapped, because they are to be copied, may be wider.
     """
     writer = console(width=None if sys.stdout.isatty() else _columns())
     with writer.capture() as captured:

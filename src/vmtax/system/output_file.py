@@ -1,7 +1,8 @@
-"""Writes a file that the user named, as root may: no link of another user's is followed, and no name can be guessed.
+"""Write a file that the user named, safely even as root: no link of another user's is followed, and no name can be
+guessed.
 
-The file is made beside its target under a name that cannot be guessed, and takes the target's place when it is whole.
-Directories are gone through one by one and held open, so that none can be exchanged meanwhile.
+The file is created beside its target under an unpredictable name, and replaces the target once it is complete.
+Directories are traversed one by one and kept open, so that none can be exchanged meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-MOST_LINKS = 40  # as the kernel has it
+MOST_LINKS = 40  # the kernel's limit
 HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -23,11 +24,11 @@ HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 def replacing(
     file: Path, *, mode: int | None = None, before: Callable[[Path], object] = lambda new: None
 ) -> Iterator[IO[bytes]]:
-    """A stream whose contents replace `file` in one step, durably, when the block ends without an exception.
+    """A stream whose contents replace `file` in one step, durably, if the block ends without an exception.
 
-    A link stays one. `mode` of the file: as the umask has it, unless given. `before` gets the name of the unfinished
-    file before that is made. A pipe, a terminal or another descriptor of ours is written to as it is. Raises OSError,
-    with `file` as its name, also where a link or a directory could make us write elsewhere.
+    A link stays a link. `mode` of the file: by default according to the umask. `before` gets the name of the unfinished
+    file before that is created. A pipe, a terminal or another descriptor of ours is written to directly. Raises
+    OSError, with `file` as its name, also if a link or a directory could redirect the output.
     """
     with _named(file), _Place(file) as place:
         if place.is_stream():
@@ -53,7 +54,7 @@ def replacing(
 
 
 def refuse_no_file(file: Path) -> None:
-    """Raises OSError where `file` is there and no regular file: a directory, a device."""
+    """Raises OSError if `file` exists and is no regular file: a directory, a device."""
     with _named(file):
         mode = file.stat().st_mode if file.exists() else stat.S_IFREG
         if not stat.S_ISREG(mode):
@@ -61,7 +62,7 @@ def refuse_no_file(file: Path) -> None:
 
 
 class _Place:
-    """The directory that a file is in, held open, and the file's name there, links gone through."""
+    """The directory that contains a file, kept open, and the file's name in it, after following links."""
 
     def __init__(self, file: Path) -> None:
         self.name = ""
@@ -115,7 +116,7 @@ class _Place:
         self._links += 1
         if self._links > MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        # As the kernel does with fs.protected_symlinks, and in every directory, not only in sticky ones.
+        # As the kernel does with fs.protected_symlinks, but in every directory, not only in sticky ones.
         around = os.fstat(self.handle)
         others_could = around.st_uid not in (0, os.geteuid()) or around.st_mode & 0o022
         if others_could and status.st_uid not in (0, os.geteuid()):
@@ -128,11 +129,11 @@ class _Place:
         self._todo += [name for name in reversed(target.parts) if name != "/"]
 
     def _is_descriptor(self, status: os.stat_result) -> bool:
-        """Whether it is one of those links in /proc that lead to an open file, by whatever name."""
+        """Whether it is a link in /proc that leads to an open file, under any name."""
         return not self._todo and status.st_dev == Path("/proc").stat().st_dev and self.directory.name == "fd"
 
     def is_stream(self) -> bool:
-        """Whether the file is there and is to be written to, not replaced. Raises OSError where it must be neither."""
+        """Whether the file exists and must be written to, not replaced. Raises OSError if neither is allowed."""
         try:
             status = os.stat(self.name, dir_fd=self.handle, follow_symlinks=False)
         except FileNotFoundError:
@@ -146,8 +147,8 @@ class _Place:
         raise OSError(errno.EINVAL, "is no regular file")
 
     def sync(self) -> None:
-        """A new name survives a power cut only when its directory does."""
-        with contextlib.suppress(PermissionError):  # it may be closed to reading, which syncing it takes
+        """A new name survives a power cut only if its directory is flushed, too."""
+        with contextlib.suppress(PermissionError):  # syncing requires read permission on it
             descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.handle)
             try:
                 os.fsync(descriptor)
@@ -161,7 +162,7 @@ class _Place:
 
 @contextlib.contextmanager
 def _named(file: Path) -> Iterator[None]:
-    """Errors name the path as the user gave it."""
+    """Makes errors name the path as the user gave it."""
     try:
         yield
     except OSError as error:
@@ -170,6 +171,6 @@ def _named(file: Path) -> Iterator[None]:
 
 
 def _umask() -> int:
-    """Without changing it, which other threads would see."""
+    """The umask, without changing it, which would affect other threads."""
     lines = Path("/proc/self/status").read_text(errors="replace").splitlines()
     return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), 0o077)

@@ -1,7 +1,7 @@
-"""Whether somebody else could change what a path leads to: the directories on the way to it, and the links.
+"""Check whether other users could change what a path leads to: the directories and links on the way to it.
 
-This file also runs by itself, on a host under test (`python3 -I -S -c SOURCE PATH`), so it imports the standard
-library only.
+This file also runs by itself, on a host under test (`python3 -I -S -c SOURCE PATH`), so it imports the standard library
+only.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import pwd
 import stat
 import sys
 
-MOST_LINKS = 40  # as the kernel has it
+MOST_LINKS = 40  # the kernel's limit
 
 
 def why_unsafe(path: str, *, sticky: bool = True) -> str:
     """Why users other than root and the one that runs this could change what is found at `path`; empty: they cannot.
 
-    Looks at every directory and link in the order in which the kernel meets them, so that what was looked at stays.
-    In a sticky directory others may make files, and cannot rename ours; with `sticky` the last may be one. The way
-    ends at what is missing or cannot be reached: nothing is found there.
+    Checks every directory and link in the order in which the kernel visits them, so that checked parts cannot change.
+    In a sticky directory others may create files, but cannot rename ours; with `sticky` the last directory may be one.
+    The check ends at a part that is missing or unreachable: nothing is found there.
     """
     here = "/"
     todo = path.split("/")[::-1]
@@ -53,12 +53,12 @@ def why_unsafe(path: str, *, sticky: bool = True) -> str:
 
 def is_trusted(user: int) -> bool:
     """Whether that is root or the user that runs this."""
-    # In a user namespace the owner of the root directory, root outside, has another number.
+    # In a user namespace, the owner of the root directory, who is root outside, has another number.
     return user in (0, os.geteuid(), os.lstat("/").st_uid)
 
 
 def is_open(status: os.stat_result) -> bool:
-    """Whether its mode lets others write; a group that only root or we are in is no other."""
+    """Whether its mode lets others write; a group with only root or us as members does not count."""
     if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP or status.st_gid == 0:
         return bool(status.st_mode & stat.S_IWOTH)
     try:

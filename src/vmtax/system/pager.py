@@ -1,4 +1,4 @@
-"""Long text on a terminal goes through a pager, as git does it."""
+"""Show long text on a terminal with a pager, as git does."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import subprocess
 import sys
 
 LESS = (
-    "FRX"  # of less where LESS is not set: ends by itself on one screen, shows colours, leaves the text on the screen
+    # Options for less if LESS is not set: exit if the text fits on one screen, show colours, leave the text on the
+    # screen
+    "FRX"
 )
 
 
 def command() -> list[str]:
-    """The pager: $VMTAX_PAGER, else $PAGER, else less; [] where there is none, or where it is said to be "" or cat.
+    """The pager: $VMTAX_PAGER, else $PAGER, else less; [] if there is none, or if it is set to "" or cat.
 
-    Text that is not for a terminal is not paged.
+    Text that does not go to a terminal is not paged.
     """
     if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return []
@@ -30,16 +32,16 @@ def command() -> list[str]:
 
 
 def page(text: str, words: list[str]) -> bool:
-    """Show `text` by a pager until the reader leaves it; False where it cannot be started."""
+    """Show `text` with a pager until the reader leaves it; False if it cannot be started."""
     environment = {**os.environ, "LESS": os.environ.get("LESS", LESS)}
     before = signal.getsignal(signal.SIGINT)
     try:
         reader = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment)
     except OSError:
         return False
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the pager's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pager
     try:
-        reader.communicate(text.encode())  # one that is left early has read enough
+        reader.communicate(text.encode())  # a reader who leaves early has seen enough
     finally:
         reader.wait()
         signal.signal(signal.SIGINT, before)

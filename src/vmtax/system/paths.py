@@ -1,4 +1,4 @@
-"""Where vmtax keeps what it has on this host, as the XDG Base Directory Specification says."""
+"""The directories of vmtax on this host, according to the XDG Base Directory Specification."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vmtax.system.ownership import why_unsafe
 
 
 class NoPlace(CannotDo):
-    """There is no directory that is this user's alone; the text says which variable names another."""
+    """There is no directory that belongs only to this user; the text says which variable can name another one."""
 
 
 def data_home() -> Path:
@@ -21,7 +21,7 @@ def data_home() -> Path:
 
 
 def cache_home() -> Path:
-    """For what can be made again."""
+    """For data that can be recreated."""
     return _home("XDG_CACHE_HOME", ".cache")
 
 
@@ -31,14 +31,14 @@ def state_home() -> Path:
 
 
 def private(path: str, flags: int) -> int:
-    """For `open(..., opener=private)`: what is made is for this user only."""
+    """For `open(..., opener=private)`: created files are for this user only."""
     return os.open(path, flags, 0o600)
 
 
 def make_private(directory: Path) -> None:
-    """Makes what is missing of the path, for this user only, whatever the umask, and so that it survives a power cut.
+    """Create missing parts of the path, for this user only, whatever the umask, and so that they survive a power cut.
 
-    What exists keeps its mode.
+    Existing directories keep their mode.
     """
     if directory.is_dir():
         return
@@ -54,7 +54,7 @@ def make_private(directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """A new file survives a power cut only when its directory's entry does too."""
+    """Flush a directory: a new file survives a power cut only if its directory entry does."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -63,19 +63,19 @@ def sync_directory(directory: Path) -> None:
 
 
 def _home(variable: str, default: str) -> Path:
-    """The directory vmtax there: this user's, and writable by no other user."""
+    """The directory vmtax in it: owned by this user, and not writable by others."""
     cure = f"set HOME or {variable} to a directory of your own"
     given = Path(os.environ.get(variable, ""))
-    # A relative path must be ignored, as the specification demands.
+    # The specification requires that relative paths are ignored.
     base = given if given.is_absolute() else _user_home(cure) / default
     directory = base / "vmtax"
     try:
-        # Where others may rename what we made, vmtax/ would be anybody's.
+        # If others may rename what we made, vmtax/ could be anybody's.
         if why := why_unsafe(str(base)):
             raise NoPlace(f"{base}: what is kept there is not safe: {why}; {cure}")
         _keep_own(directory, cure)
     except (FileNotFoundError, NotADirectoryError):
-        pass  # the caller makes it, or reports that it is missing
+        pass  # the caller creates it, or reports that it is missing
     except OSError as error:
         raise NoPlace(f"{directory}: {error.strerror}; {cure}") from error
     return directory
@@ -94,7 +94,9 @@ def _user_home(cure: str) -> Path:
 
 
 def _keep_own(directory: Path, cure: str) -> None:
-    """Raises NoPlace where it is another's. A link stays one, and what it leads to as it is: that may be no other's."""
+    """Raises NoPlace if it belongs to somebody else. A link, and its target, are not changed: the target may belong to
+    others.
+    """
     if why := why_unsafe(str(directory), sticky=False) if directory.is_symlink() else "":
         raise NoPlace(f"{directory} is a link, and {why}; {cure}")
     status = directory.stat()
@@ -103,6 +105,6 @@ def _keep_own(directory: Path, cure: str) -> None:
     if status.st_mode & 0o022 and not directory.is_symlink():
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & ~0o022)  # made under another umask
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & ~0o022)  # created under another umask
         finally:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The search path of what vmtax starts: no program comes from a place where somebody else may put one."""
+"""Make the search path safe: no program is started from a directory where somebody else may put one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def make_safe(environment: MutableMapping[str, str]) -> list[str]:
-    """Leave out of PATH what is unsafe there; a line for each part, with the reason.
+    """Remove unsafe parts from PATH; returns one line for each, with the reason.
 
-    A part that is empty or relative is the directory that we happen to be in. For root also one in which, or above
-    which, another user can write.
+    An empty or relative part means the current directory. For root, a part is also unsafe if another user can write in
+    it, or in a directory above it.
     """
     kept, left_out = [], []
     for part in environment.get("PATH", DEFAULT).split(os.pathsep):

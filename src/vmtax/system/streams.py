@@ -1,4 +1,4 @@
-"""The standard streams, made safe before anything else happens: no text, locale or closed descriptor breaks them."""
+"""Make the standard streams safe at the start: no text, locale or closed descriptor can break them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-WIDEST = 1000  # columns and lines of a terminal; an environment variable may claim more
+WIDEST = 1000  # columns and lines of a terminal; environment variables may claim more
 SIZES = ("COLUMNS", "LINES", "TERMINAL_WIDTH")  # the last one is typer's
-ERRORS = "vmtax.plain"  # what becomes of text that a stream's encoding cannot express
+ERRORS = "vmtax.plain"  # name of the handler for text that a stream's encoding cannot express
 PLAIN = {"−": "-", "–": "-", "×": "x", "·": ".", "→": ">", "±": "~", "µ": "u", "…": "."}
 
 
 class OutputError(Exception):
-    """Standard output takes no more. No OSError: typer would end the program on it, silently."""
+    """Standard output cannot be written. Not an OSError: typer would silently end the program."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error.strerror)
@@ -28,7 +28,7 @@ class OutputError(Exception):
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor whose failures are recognizable, or, for error messages, ignored."""
+    """A descriptor whose failures can be recognized or, for error messages, are ignored."""
 
     def __init__(self, number: int, *, ignored: bool) -> None:
         super().__init__(number, "wb", closefd=False)
@@ -46,9 +46,9 @@ class _Descriptor(io.FileIO):
 
 
 def ready() -> None:
-    """Open what is closed of 0 to 2, replace the three streams, and forget impossible sizes of the terminal.
+    """Open closed descriptors among 0 to 2, replace the three streams, and remove impossible terminal sizes.
 
-    A closed descriptor would else be taken by the next file that is opened. Writing to a closed stdout fails.
+    Otherwise the next file that is opened would get a closed descriptor. Writing to a closed stdout fails.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -66,15 +66,15 @@ def ready() -> None:
 
 
 def lose() -> None:
-    """Discard what is still to be written to stdout, which is broken."""
+    """Discard unwritten output for stdout, which is broken."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, _Descriptor):
-        raw.ignored = True  # Python writes the rest when it forgets the stream, and reports where that fails
+        raw.ignored = True  # Python writes the rest when it destroys the stream, and reports failures
     sys.stdout = io.StringIO()
 
 
 def _writer(number: int, old: TextIO | None) -> io.TextIOWrapper:
-    """A text stream on that descriptor, in the encoding of the one that it replaces."""
+    """A text stream on that descriptor, in the encoding of the stream that it replaces."""
     if old is not None:
         old.flush()
     raw = _Descriptor(number, ignored=number == 2)
@@ -84,7 +84,7 @@ def _writer(number: int, old: TextIO | None) -> io.TextIOWrapper:
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """For codecs: a character that looks alike, or a question mark."""
+    """For codecs: a similar character, or a question mark."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(PLAIN.get(c, "?") for c in error.object[error.start : error.end]), error.end

@@ -1,4 +1,4 @@
-"""What the experiment's loop needs of the machines that it measures."""
+"""The interface between the experiment's loop and the machines that it measures."""
 
 from __future__ import annotations
 
@@ -22,48 +22,50 @@ from vmtax.workload.durability.stacks import Stack
 
 
 class Handover:
-    """What a move does to a guest's address on its host. As it is, nothing: the bridge learns where the guest is."""
+    """Keeps a migrating guest reachable at its address. This base does nothing: the bridge learns the guest's new
+    place.
+    """
 
     def fell_back(self) -> None:
-        """The guest is about to move, and has given up its virtual function."""
+        """Called before the guest moves, when it has given up its virtual function."""
 
     def arrived(self, destination: Guest) -> None:
-        """It runs there."""
+        """Called when the guest runs at `destination`."""
 
     def regain(self, guest: Guest) -> None:
-        """It has moved: it is given a function again. Raises CannotDo."""
+        """Called after the move: give the guest a virtual function again. Raises CannotDo."""
 
     def stayed(self, guest: Guest) -> None:
-        """It did not move. Raises CannotDo."""
+        """Called if the guest did not move. Raises CannotDo."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What the migration of a guest takes."""
+    """What is needed to migrate a guest."""
 
     mode: Mode
-    address: str  # the guest's on the network under test
-    wait: Callable[[], Guest]  # starts what it moves to, which is gone with the treatment. Raises BootFailed
+    address: str  # the guest's address on the network under test
+    wait: Callable[[], Guest]  # starts the destination's QEMU, which ends with the treatment. Raises BootFailed
     watch: Callable[[Sequence[str]], Process]  # starts a command at the network peer, inside the userland there
-    handover: Handover = field(default_factory=lambda: Handover())  # what it does to the guest's address
+    handover: Handover = field(default_factory=lambda: Handover())  # keeps the guest reachable at its address
 
 
 @dataclass(frozen=True, slots=True)
 class HostDisk:
-    """A disk of a host whose writes are all logged, under that of a guest. Files of the machine that runs vmtax."""
+    """A disk of a host that holds a guest's disk and logs all writes. All files are on the machine that runs vmtax."""
 
     disk: Path
     log: Path
-    since: int  # bytes that the log had when `copies.before` was copied
-    copies: Copies  # of that disk
+    since: int  # length of the log in bytes when `copies.before` was copied
+    copies: Copies  # copies of that disk
 
 
 @dataclass(frozen=True, slots=True)
 class HostDisks:
-    """All on which a guest's disk lies."""
+    """All host disks that hold a guest's disk."""
 
     disks: tuple[HostDisk, ...]
-    stack: Stack  # how the guest's disk lies on them
+    stack: Stack  # how the guest's disk is laid out on them
 
     @property
     def logs(self) -> list[Path]:
@@ -72,19 +74,20 @@ class HostDisks:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What it takes to end a guest while it writes, and to check what is left of its disk."""
+    """What is needed to end a guest while it writes, and to check its disk afterwards."""
 
-    device: str  # what the guest that writes calls its disk
-    ended: Guest  # that guest, or the outer VM, which is its host
-    inside: str  # the file on the disk of that outer VM in which the guest's disk lies; "" where there is none
-    disk: Backing  # of the one that is ended, on the host under test
-    log: PurePosixPath  # of all that QEMU writes to that, there; not there where `host_disks` have theirs
-    copies: Copies  # what is rebuilt of it, on the machine that runs vmtax
-    # There: a guest with the disks that copies of the guest's and of the host's disks are. Raises BootFailed.
+    device: str  # name of the disk in the guest that writes
+    ended: Guest  # the guest that writes, or the outer VM that is its host
+    inside: str  # file on the outer VM's disk that holds the nested guest's disk; "" if no outer VM is ended
+    disk: Backing  # disk of the guest that is ended, on the host under test
+    log: PurePosixPath  # QEMU's log of all writes to that disk, on that host; unused if `host_disks` have logs
+    copies: Copies  # copies from which disk states are rebuilt, on the machine that runs vmtax
+    # Boots, on the machine that runs vmtax, a guest with the given copies of the guest's disk and of the host's disks.
+    # Raises BootFailed.
     boot_checker: Callable[[Copies, Sequence[Copies]], AbstractContextManager[Guest]]
-    checkers: int = 1  # such guests that there is room for at once
-    host_disks: HostDisks | None = None  # None: what its host does below its disk is not looked at
-    power: Power | None = None  # of its host, which is cut in place of the guest; None: that keeps it
+    checkers: int = 1  # how many checking guests fit at once
+    host_disks: HostDisks | None = None  # None: the host's own disks are not examined
+    power: Power | None = None  # of the host, which is cut instead of the guest; None: the host keeps its power
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +95,10 @@ class RunningSubject:
     """One machine whose work is measured, ready for workloads."""
 
     site: Site
-    guest: Guest | None = None  # None: it was not booted for the treatment, as the host
-    route: Route | None = None  # None: it is not to be migrated
-    cut: Cut | None = None  # None: it is to end in order
-    number: int = 1  # of a set of processes among those that a host has at once
+    guest: Guest | None = None  # None: the subject is the host, which was not booted for the treatment
+    route: Route | None = None  # None: it is not migrated
+    cut: Cut | None = None  # None: it is shut down in order
+    number: int = 1  # of a set of processes among those that run on a host at once
 
     @property
     def machine(self) -> str:
@@ -106,18 +109,18 @@ class RunningSubject:
 
 @dataclass(frozen=True, slots=True)
 class RunningTreatment:
-    """A treatment whose machines are up, settled and have cold caches."""
+    """The machines of a treatment, all of them up, settled and with cold caches."""
 
     subjects: tuple[RunningSubject, ...]  # one or more; they work at the same time
-    host: Machine  # the host under test, which is watched meanwhile
+    host: Machine  # the host under test, which is observed during the trials
     outer: tuple[Guest, ...] = ()  # guests that carry the subjects, from the outside in
-    emulated: bool = False  # some layer is
+    emulated: bool = False  # some layer is emulated
     meters: tuple[Meter, ...] = field(default_factory=new_meters)
     guest_meters: tuple[GuestMeter, ...] = field(default_factory=new_guest_meters)
 
     @property
     def guests(self) -> tuple[Guest, ...]:
-        """All that were booted, from the outside in."""
+        """All guests that were booted, from the outside in."""
         return (*self.outer, *(subject.guest for subject in self.subjects if subject.guest is not None))
 
 
@@ -126,35 +129,35 @@ class Testbed(Protocol):
 
     @property
     def plan(self) -> Plan:
-        """As it can be measured here."""
+        """The plan, without what cannot be measured on these machines."""
 
     @property
     def workloads(self) -> Sequence[Workload[Any]]: ...
 
     @property
     def host_emulated(self) -> bool:
-        """A host under test is itself emulated."""
+        """Whether a host under test is itself emulated."""
 
     @property
     def power(self) -> Power | None:
-        """That of the host under test, where it is to be cut."""
+        """Power control of the host under test; None if its power is not cut."""
 
     @property
     def notes(self) -> Sequence[str]:
-        """What a reader must know of how it was set up."""
+        """What a reader must know about the set-up."""
 
     @property
     def impossible(self) -> Mapping[str, str]:
-        """Treatments that cannot be here -> why."""
+        """Treatments that cannot be measured here -> why."""
 
     def host_facts(self) -> dict[str, Json]:
-        """Facts of every host under test, by the path that they are kept under."""
+        """Facts of every host under test, by the path under which they are stored."""
 
     def guest_facts(self, running: RunningTreatment, guest: Guest) -> Json:
-        """The facts of one guest of a treatment that is running."""
+        """The facts of one guest of a running treatment."""
 
     def facts_path(self, treatment: Treatment, path: str) -> str:
-        """Where the facts of the machine `path` are kept, for a treatment."""
+        """The path under which a treatment's facts about the machine `path` are stored."""
 
     def differences(self, facts: Mapping[str, Json]) -> list[str]:
         """One line for each fact in which two interleaved hosts, or QEMUs, differ; `facts` by path."""
@@ -163,13 +166,15 @@ class Testbed(Protocol):
         """One line for each fact in which the layers of one host differ that should not; `facts` by path."""
 
     def first_writes(self, treatment: Treatment) -> tuple[str, Json]:
-        """Path of the treatment's host, and how each disk under test on it was written in full so far."""
+        """Path of the treatment's host, and how each disk under test on it has been written in full so far."""
 
     def opened(self, treatment: Treatment) -> AbstractContextManager[RunningTreatment]:
         """Brings up the machines of a treatment; guests are gone at exit. Raises BootFailed, MachineError."""
 
     def check(self, *, ask: bool = True) -> None:
-        """Raises MachineLost where what undoes the set-up is gone. `ask=False`: only what is seen from here."""
+        """Raises MachineLost if the guard, which undoes the set-up, is gone. `ask=False`: check only what is visible
+        from here.
+        """
 
     def check_host(self, treatment: Treatment) -> None:
-        """Raises MachineLost where the treatment's host is gone."""
+        """Raises MachineLost if the treatment's host is gone."""

@@ -1,4 +1,4 @@
-"""A guest's card on the network under test: what is made for it, what QEMU is given, and the way to the peer."""
+"""Network cards of guests on the network under test: how they are made, passed to QEMU and connected to the peer."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from vmtax.workload.net import PORT
 
 @dataclass(frozen=True, slots=True)
 class Plug:
-    """A card that a guest is to have."""
+    """A network card that a guest is to have."""
 
-    segment: Segment | None  # the network that it is on; None: one that its QEMU plays
+    segment: Segment | None  # the network that it is on; None: QEMU's user-mode network
     mac: str
     settings: NetSettings = net.DEFAULT
-    function: str | None = None  # the PCI address of one that the guest may be given
+    function: str | None = None  # PCI address of a virtual function that the guest may be given
     number: int = 1  # of the guest among those that work at once
-    awaits: bool = False  # a guest that moves to it, and still has its address elsewhere
+    awaits: bool = False  # for the destination of a migration: the guest's address is still in use elsewhere
 
     def insert(self, stack: contextlib.ExitStack) -> tuple[Card, Callable[[], None] | None]:
-        """What QEMU is given, and what is to be done when it runs. `stack`: removes what is made here."""
+        """The card for QEMU's command line, and what to call when QEMU runs, if anything. `stack` removes what is made
+        here.
+        """
         path, segment = self.settings.path, self.segment
         if path is Path.USER or segment is None:
             behind = UserNetwork(SUBNET, PEER_ADDRESS, guest_address(self.number), (PORT,))
@@ -57,13 +59,13 @@ class Plug:
                 segment.admit(self.mac, tap)
 
         card = card_of(self.settings, tap, self.mac, self.function)
-        if self.awaits and isinstance(card, Nic):  # the function is still the moving guest's
+        if self.awaits and isinstance(card, Nic):  # the function still belongs to the guest that moves
             card = replace(card, primary=None)
         return card, None if path is Path.SRIOV else attach
 
 
 def handover(guest: Guest, here: tuple[Machine, Plug | None], there: tuple[Machine, Plug | None]) -> Handover:
-    """What the move of this guest does to its address. `here`, `there`: the hosts, and the guest's card on each."""
+    """What keeps the guest's address reachable when it moves. `here`, `there`: each host and its card for the guest."""
     source, destination = _outlet(*here), _outlet(*there)
     if source is None or destination is None:
         return Handover()
@@ -73,18 +75,18 @@ def handover(guest: Guest, here: tuple[Machine, Plug | None], there: tuple[Machi
 
 
 def _outlet(host: Machine, card: Plug | None) -> standby.Outlet | None:
-    """None where the guest has no card on a bridge of that host."""
+    """None if the guest has no card on a bridge of that host."""
     if card is None or card.segment is None or card.settings.path is Path.USER:
         return None
     return standby.Outlet(host, card.segment, card.function if card.settings.path.has_function else None)
 
 
 def plug(on: Provisioned, treatment: Treatment, number: int) -> Plug | None:
-    """For the VM of that number; None where the plan measures no network."""
+    """The card of the VM with that number; None if the plan measures no network."""
     if not on.networked:
         return None
     settings = settings_of(treatment, number)
-    if on.network is None:  # we are not root there
+    if on.network is None:  # we are not root on the host
         settings = replace(settings, path=Path.USER)
     function = on.network.functions[number - 1] if on.network and on.network.functions else None
     segment = on.network.segment if on.network else None
@@ -92,14 +94,14 @@ def plug(on: Provisioned, treatment: Treatment, number: int) -> Plug | None:
 
 
 def tapped_of(on: Provisioned, guest: Guest) -> standby.Tapped | None:
-    """Where the packets of a guest with a function and a card that stands by are counted; None: it has no such pair."""
+    """Where to count the packets of a guest with a virtual function and a stand-by card; None: it has no such pair."""
     return standby.Tapped.of(guest, on.host, on.network.segment) if on.network else None
 
 
 def link(on: Provisioned, guest: Guest, number: int, wanted: NetSettings | None) -> Link | None:
-    """The guest's way to its peer, with its address set; None where it has no card for that.
+    """The guest's link to its peer, with its address set; None if it has no card for that.
 
-    `wanted`: what the card must be, where the plan says so. Raises BootFailed where it is another.
+    `wanted`: what the card must be, if the plan specifies it. Raises BootFailed if the card differs.
     """
     if not guest.spec.cards:
         return None
@@ -113,12 +115,12 @@ def link(on: Provisioned, guest: Guest, number: int, wanted: NetSettings | None)
     if (tapped := tapped_of(on, guest)) is not None:
         standby.prove(guest, tapped)
     elif needs.migrates(on.plan) and on.network is not None and on.network.functions:
-        # The peer may know the address from a guest with another card: it speaks first when a guest moves.
+        # The peer may remember the address from a guest with another card; a ping from this guest updates it.
         guest.machine.try_run(*standby.PING, timeout=60)
     (card,) = guest.spec.cards
     if not (isinstance(card, Nic) and isinstance(card.behind, UserNetwork)):
         return Link(guest.machine, (), PEER_ADDRESS, port(number))
-    # QEMU connects to the guest, not the guest to a peer: else the guest would reach all that the host listens to.
+    # QEMU connects to the guest, not the guest to a peer: otherwise the guest could reach every service of the host.
     guest.machine.start("iperf3", "--server", "--port", str(PORT))
     peer = (*enter_tree(on.tree, root=on.is_root, network=True), "--")
     return Link(on.host, peer, "127.0.0.1", guest.ports[PORT], at_peer=True)

@@ -1,4 +1,4 @@
-"""The disk of an outer VM, on which it keeps the disks of its nested guests."""
+"""The disk on which an outer VM keeps the disks of its nested guests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vmtax.storage.backing import describe
 
 CARRIER_DEVICE = "/dev/vdb"
 CARRIER_MOUNT = "/srv"
-NESTED_DISK = f"{CARRIER_MOUNT}/disk{{}}.raw"  # by the number of the nested guest
+NESTED_DISK = f"{CARRIER_MOUNT}/disk{{}}.raw"  # {}: number of the nested guest
 
 
 @dataclass
@@ -24,7 +24,9 @@ class CarrierDisk:
     first_write: FirstWrite | None = None  # of the nested guests' disks; None until the first boot has filled them
 
     def mount(self, carrier: Machine) -> None:
-        """ext4 with a raw file for each nested guest, made and filled at the first boot and kept for all the others."""
+        """Mount an ext4 with a raw file for each nested guest. The first boot makes and fills them; later boots reuse
+        them.
+        """
         if self.first_write is None:
             carrier.run("mkfs.ext4", "-q", "-F", CARRIER_DEVICE, timeout=300)
         carrier.run("mount", "-t", "ext4", CARRIER_DEVICE, CARRIER_MOUNT)

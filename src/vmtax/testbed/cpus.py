@@ -1,4 +1,4 @@
-"""Whether a host, and a QEMU there, can give guests the CPUs and clocks that treatments ask for."""
+"""Find out which CPUs a host offers, and which CPU and clock levels its QEMU can give to guests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MODEL, TOPOLOGY, TIMER, POLLING = (
 )
 
 
-# The CPUs that our processes may use, and for each CPU of the machine a line with those of its core. Constant text.
+# The CPUs that our processes may use, then one line for each CPU of the machine with the CPUs of its core. Constant
+# text.
 QUESTION = (
     "sh",
     "-c",
@@ -29,14 +30,15 @@ QUESTION = (
 
 
 def cores(machine: Machine) -> list[list[int]]:
-    """The CPUs that our processes may use there, those of one core together, by their first CPU."""
+    """The CPUs that our processes may use there, grouped by core, in the order of their first CPUs."""
     first, _, rest = machine.run(*QUESTION).partition("\n")
     return by_core(cpu_numbers(first.rpartition(":")[2]), rest)
 
 
 def by_core(cpus: Sequence[int], siblings: str) -> list[list[int]]:
-    """Those CPUs, the threads of one core together. `siblings`: lines of sysfs' core_cpus_list; a CPU that no line
-    names is a core."""
+    """Those CPUs, grouped by core. `siblings`: lines of sysfs' core_cpus_list; a CPU that no line names is a core by
+    itself.
+    """
     core = {cpu: each[0] for line in siblings.splitlines() if (each := cpu_numbers(line)) for cpu in each}
     found: dict[int, list[int]] = {}
     for cpu in cpus:
@@ -45,27 +47,27 @@ def by_core(cpus: Sequence[int], siblings: str) -> list[list[int]]:
 
 
 def apart(each: Sequence[Sequence[int]]) -> list[int]:
-    """The CPUs of these cores: the first thread of every core, then the second of every core."""
+    """The CPUs of these cores, spread out: the first thread of every core, then the second thread of every core."""
     return [cpu for threads in zip_longest(*each) for cpu in threads if cpu is not None]
 
 
 def in_pairs(each: Sequence[Sequence[int]]) -> list[int]:
-    """The CPUs of these cores: two threads of one core, two of the next; last those that have no second one."""
+    """The CPUs of these cores in pairs: two threads of one core, two of the next; cores with one thread come last."""
     pairs = [core[start : start + 2] for core in each for start in range(0, len(core), 2)]
     return [cpu for pair in sorted(pairs, key=len, reverse=True) for cpu in pair]
 
 
 def allowed_cpus(machine: Machine) -> list[int]:
-    """The CPUs that our processes may use there, one of each core first: two threads of one core are not two cores."""
+    """The CPUs that our processes may use there, one of each core first, because two threads share one core's speed."""
     return apart(cores(machine))
 
 
 def not_here(
     machine: Machine, qemu: Qemu, accelerator: Literal["kvm", "tcg"], plan: Plan, treatments: Sequence[Treatment]
 ) -> dict[str, str]:
-    """Treatments whose guest QEMU refuses there -> why. A nested guest is judged by its own boot.
+    """Treatments whose guest QEMU refuses there -> why. Nested guests are not checked here but when they boot.
 
-    Raises QemuError where QEMU does not know a model.
+    Raises QemuError if QEMU does not know a CPU model.
     """
     models = dict.fromkeys(GuestSettings.of(each.levels).model for each in treatments if each.layer != "host")
     guests = {each.name: GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"}
@@ -89,14 +91,14 @@ def not_here(
 
 
 def without_kvm(treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments whose level is KVM's -> why they cannot be where guests are emulated."""
+    """Treatments whose level needs KVM -> why they cannot be measured with emulated guests."""
     guests = {each.name: GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"}
     clocks = {name: f"{TIMER}=kvm-clock" for name, guest in guests.items() if guest.timer == "kvm-clock"}
     polls = {
         name: f"{POLLING}={guest.levels[POLLING]}" for name, guest in guests.items() if guest.halt_polling is not None
     }
     modes = {each.name: MigrationSettings.of(each.levels).mode for each in treatments if each.layer == "vm"}
-    # An emulated guest panicked at its destination, in each of four attempts with QEMU 7.2.
+    # Post-copy is left out: with QEMU 7.2, an emulated guest panicked at its destination in each of four attempts.
     late = {name: f"{MODE}={mode}" for name, mode in modes.items() if mode is Mode.POSTCOPY}
     every = {**clocks, **polls, **late}
     return {name: f"{level} takes KVM, and the guests here are emulated" for name, level in every.items()}

@@ -1,4 +1,4 @@
-"""Guests that are ended while they write: their disk, its log, and the guest in which what is left is checked."""
+"""End guests while they write: prepare the disk and its log, and the guest that checks the disk afterwards."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from vmtax.testbed.disks import Disks
 from vmtax.testbed.host_disk import LoggedDisks
 from vmtax.testbed.session import Session
 
-CUT_ID = "cut"  # name of the disk to which is written until the end
+CUT_ID = "cut"  # name of the disk that is written until the end
 CHECKED_ID = "checked"
 HOST_ID = "host{}"
-# What a device held before would be taken for what was written. Constant text.
+# A checker would take the device's earlier contents for data that was written. Constant text.
 ZEROS = ("blkdiscard", "--zeroout")
 ZERO_SECONDS = 600.0
-MOST_AT_ONCE = 8  # guests that check
-HOST_MEMORY = 2**30  # bytes, of a guest that has ZFS in it, and checks XFS
-# Everything is written now, so that nothing but the writers writes later.
+MOST_AT_ONCE = 8  # most guests that check at once
+HOST_MEMORY = 2**30  # bytes of memory of a guest that loads ZFS and checks XFS
+# All of the file system is written now, so that afterwards only the writers write.
 MAKE_FILE_SYSTEM = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 MAKE_SECONDS = 300.0
 _numbers = itertools.count(1)
@@ -43,16 +43,16 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Checking:
-    """What checks disks on the machine that runs vmtax: it may be another than the host under test, which is cut."""
+    """What is needed to check disks on the machine that runs vmtax: the host under test may be cut off."""
 
     session: Session
-    spec: GuestSpec  # of the guest, without the disk
-    tree: str  # the image there
-    directory: PurePosixPath  # there, for copies of disks
+    spec: GuestSpec  # of the checking guest, without the disk that it checks
+    tree: str  # the image's files on this machine
+    directory: PurePosixPath  # on this machine, for copies of disks
     size: int  # bytes of the disk of each guest
-    room: int  # bytes that the copies of one guest that checks take
-    database_pack: DatabasePack | None = None  # there; None where no database is written
-    logged: LoggedDisks | None = None  # disks of the host under test; None: they are not looked at
+    room: int  # bytes for the copies that one checking guest needs
+    database_pack: DatabasePack | None = None  # on this machine; None if no database is written
+    logged: LoggedDisks | None = None  # disks of the host under test; None: they are not examined
 
     @staticmethod
     def make(
@@ -63,10 +63,10 @@ class Checking:
         logged: LoggedDisks | None = None,
         impossible: Container[str] = (),
     ) -> Checking:
-        """`spec`: what boots guests on the host under test, where that is the machine that runs vmtax; else None.
+        """`spec`: what boots guests on the host under test, if that is the machine that runs vmtax; else None.
         `impossible`: treatments that are left out
 
-        Raises QemuError, CannotMeasure, and StorageError where `directory` has too little room.
+        Raises QemuError, CannotMeasure, and StorageError if `directory` has too little room.
         """
         local = session.local
         room = check_room(local, directory, plan, logged)
@@ -87,8 +87,8 @@ class Checking:
 
     @contextlib.contextmanager
     def boot(self, copies: Copies, below: Sequence[Copies]) -> Iterator[Guest]:
-        """A guest that has the file `copies.disk`, and those of the host's disks, and sees what is written to them."""
-        # The file changes under it between two states, so it must be read through the same page cache.
+        """Boot a guest with the disk `copies.disk` and the host's disks `below`; it sees later changes of the files."""
+        # The file is changed between two states while the guest runs, so QEMU must read it through the same page cache.
         settings = DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")
         files = {CHECKED_ID: copies.disk, **{HOST_ID.format(place): one.disk for place, one in enumerate(below, 1)}}
         spec = replace(self.spec, disks=tuple(Drive(str(path), settings, name=name) for name, path in files.items()))
@@ -98,10 +98,10 @@ class Checking:
             yield guest
 
     def most_checkers(self) -> int:
-        """How many such guests the machine that runs vmtax has CPUs, memory and room for; 1 at least."""
+        """For how many checking guests the machine that runs vmtax has CPUs, memory and disk space; at least 1."""
         local = self.session.local
         memory = available_memory(local) or 0
-        # One more is booted where something is lost.
+        # One is kept in reserve: another guest is booted if something was lost.
         by_memory = memory // (self.spec.memory_bytes + needs.QEMU_MEMORY_BYTES) - 1
         by_room = free_bytes(local, self.directory) // max(self.room, 1) - 1
         return max(1, min(MOST_AT_ONCE, len(os.sched_getaffinity(0)), by_memory, by_room))
@@ -113,8 +113,8 @@ class Checking:
 
 
 def check_room(local: Machine, directory: PurePosixPath, plan: Plan, logged: LoggedDisks | None) -> int:
-    """Bytes that the copies of one guest that checks take. Raises StorageError where `directory`, of the machine that
-    runs vmtax, has less.
+    """Bytes for the copies that one checking guest needs. Raises StorageError if `directory`, on the machine that runs
+    vmtax, has less room.
     """
     size = needs.cut_size(plan.build_workloads())
     room = needs.cut_room(plan) + (logged.room(size) if logged else 0)
@@ -135,7 +135,7 @@ class Prepared:
 def prepare(
     session: Session, checking: Checking, made: Disks, treatment: Treatment, stack: contextlib.ExitStack
 ) -> Prepared:
-    """A new disk as the treatment says, all zeros, whose writes are logged; it goes with `stack`.
+    """Make a disk as the treatment asks, filled with zeros, whose writes are logged; `stack` removes it.
 
     Raises StorageError, MachineError.
     """
@@ -164,14 +164,14 @@ def prepare(
 def prepare_outer(
     session: Session, checking: Checking, host: Machine, ours: PurePosixPath, size: int, stack: contextlib.ExitStack
 ) -> Prepared:
-    """The disk of an outer VM that is to lose its power; it goes with `stack`. Raises StorageError, MachineError.
+    """Make the disk of an outer VM whose power will be cut; `stack` removes it. Raises StorageError, MachineError.
 
     `ours`: a directory of this run for disks
     """
     path = ours / f"outer{next(_numbers)}.raw"
     stack.callback(host.remove_later(path).undo)
     disk = Backing(RawFile.allocate(host, path, size).path, DiskSettings(), size)
-    # Past the host's page cache, so that what the outer VM flushes is what a drive would have.
+    # Bypasses the host's page cache, so that the file holds what a physical drive would hold after a flush.
     drive = Drive(str(path), DiskSettings(aio="threads"), name=CUT_ID)
     return _with_log(session, checking, host, ours, drive, disk, stack)
 
@@ -194,7 +194,7 @@ def _with_log(
 
 
 def _copies(session: Session, checking: Checking, disk: Backing, stack: contextlib.ExitStack) -> Copies:
-    """An empty directory for copies of a disk; it goes with `stack`."""
+    """An empty directory for copies of a disk; `stack` removes it."""
     local = session.local
     directory = Path(checking.directory) / local.fresh_name("cut")
     stack.callback(local.remove_later(PurePosixPath(directory)).undo)
@@ -203,7 +203,7 @@ def _copies(session: Session, checking: Checking, disk: Backing, stack: contextl
 
 
 def lay_out(outer: Machine, device: str, mount: str, disk: str, size: int) -> None:
-    """ext4 on the disk of an outer VM, with the file that is to be a nested guest's disk."""
+    """Make an ext4 on the disk of an outer VM, and on it the file that will be a nested guest's disk."""
     outer.run(*MAKE_FILE_SYSTEM, device, timeout=MAKE_SECONDS)
     outer.run("mount", "-t", "ext4", device, mount)
     outer.run("fallocate", "-l", str(size), disk)
@@ -211,7 +211,7 @@ def lay_out(outer: Machine, device: str, mount: str, disk: str, size: int) -> No
 
 
 def cut_of(checking: Checking, prepared: Prepared, device: str, ended: Guest, inside: str = "") -> Cut:
-    """What it takes to end that guest, or the outer VM of the one that writes."""
+    """What is needed to end that guest, or the outer VM of the guest that writes."""
     log, host = PurePosixPath(prepared.drive.log), prepared.host_disks
     most, power = checking.most_checkers(), checking.session.power
     return Cut(device, ended, inside, prepared.disk, log, prepared.copies, checking.boot, most, host, power)

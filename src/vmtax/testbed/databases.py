@@ -29,7 +29,7 @@ class DatabasePack:
 
 
 def open_pack(session: Session, host: Machine, plan: Plan) -> DatabasePack | None:
-    """The pack on that host, built where there is none; None where no database is written. Raises ImageError."""
+    """The pack on that host, built if there is none; None if no database is written. Raises ImageError."""
     if not needs.databases(plan):
         return None
     pack = session.postgresql_pack or postgresql.PACK.ensure(session.emit)

@@ -1,4 +1,4 @@
-"""A second host to which guests are migrated: whether it can take them, and the way of a guest's memory to it."""
+"""A second host as the destination of migrations: whether it can take the guests, and how their memory reaches it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from vmtax.testbed.examine import Examined, check, choose_platform
 from vmtax.testbed.session import CannotMeasure, Destination, TestbedOptions, There, refuse_two_cards
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-SOCKET = "migration"  # as hypervisor.qemu.migrate has it, in the directory in which a QEMU works
+SOCKET = "migration"  # as in hypervisor.qemu.migrate, in the working directory of a QEMU
 NOTE = (
     "Guests move to {0.host}, over the card {0.card} to its card {0.far_card}; their memory goes through the ssh"
     " connections of the machine that runs vmtax."
 )
-FLAGS = ("sh", "-c", "sed '/^$/q' /proc/cpuinfo")  # of the first CPU
+FLAGS = ("sh", "-c", "sed '/^$/q' /proc/cpuinfo")  # CPU flags of the first CPU
 
 
 def look(host: Machine, machine: Machine, plan: Plan, wanted: Destination) -> dict[str, str]:
-    """Treatments whose guests cannot move from the host there -> why, as far as it is known without an image there.
+    """Treatments whose guests cannot move from the host there -> why, as far as can be checked without an image there.
 
-    Raises CannotMeasure and CardInUse where none can.
+    Raises CannotMeasure and CardInUse if no guest can.
     """
     if not needs.migrates(plan):
         raise CannotMeasure(f"--destination {wanted.host}: the plan {plan.name} has no workload migration")
@@ -53,7 +53,7 @@ def look(host: Machine, machine: Machine, plan: Plan, wanted: Destination) -> di
 
 
 def announced(plan: Plan, wanted: Destination) -> str:
-    """What is done and taken there, for a person."""
+    """What will be done and used on the destination, for the person who is asked to agree."""
     room = format_room(needs.memory_bytes(plan, "vm", leaves=True))
     return (
         f"guests to {wanted.host}, over the card {wanted.card} to its card {wanted.far_card}, both given back; it needs"
@@ -62,7 +62,7 @@ def announced(plan: Plan, wanted: Destination) -> str:
 
 
 def not_there(machine: Machine, plan: Plan, treatments: Sequence[Treatment], card: str) -> dict[str, str]:
-    """Treatments whose guests cannot move to that host -> why. `card`: its own, which is taken."""
+    """Treatments whose guests cannot move to that host -> why. `card`: the destination's card, which the run takes."""
     guests = [each for each in treatments if each.layer == "vm"]
     found = net_paths.not_here(machine, plan, guests, card) | migration.not_here(machine, plan, guests)
     impossible = {name: f"{machine.path}: {why}" for name, why in found.items()}
@@ -79,7 +79,7 @@ def _why_not(treatment: Treatment) -> str | None:
 
 
 def examined(own: Examined, machine: Machine, options: TestbedOptions) -> There:
-    """With the image there. Raises CannotMeasure where what runs guests there is not what runs them here."""
+    """The destination with the image on it. Raises CannotMeasure if QEMU or accelerator differ from the source's."""
     assert options.destination is not None
     placed = place(machine, own.session.local, own.session.image, own.session.emit)
     theirs = choose_platform(own.session, machine, own.plan, placed, options.qemu)
@@ -103,7 +103,7 @@ def examined(own: Examined, machine: Machine, options: TestbedOptions) -> There:
 
 
 def _refuse_other_cpu(own: Examined, machine: Machine) -> None:
-    """A guest that sees all of its host's CPU would find another one at the destination."""
+    """Raises CannotMeasure if guests see all of their host's CPU and the destination has another CPU."""
     models = {GuestSettings.of(each.levels).model for each in own.plan.treatments()[0]}
     if guest_settings.DEFAULT.model not in models:
         return
@@ -120,7 +120,7 @@ def _refuse_other_cpu(own: Examined, machine: Machine) -> None:
 
 
 def spec_there(there: There, spec: GuestSpec, *, keeps_user: bool) -> GuestSpec:
-    """The same guest, as that host has what runs it. `keeps_user`: as in migration.meeting."""
+    """The same guest for the destination, with that host's paths and user. `keeps_user`: as in migration.meeting."""
     placed = there.placed
     return replace(
         spec,
@@ -134,10 +134,10 @@ def spec_there(there: There, spec: GuestSpec, *, keeps_user: bool) -> GuestSpec:
 
 @contextlib.contextmanager
 def lead(on: Examined, near: GuestSpec, far: GuestSpec, *, keeps_user: bool) -> Iterator[None]:
-    """Have the source's QEMU reach that of the destination under the name by which two of one host meet.
+    """Let the source's QEMU reach the destination's under the socket name that two QEMUs of one host use.
 
-    What it sends goes through the connections over which vmtax commands both hosts. `keeps_user`: as in
-    migration.meeting. Raises MachineError.
+    The data goes through the connections over which vmtax commands both hosts. `keeps_user`: as in migration.meeting.
+    Raises MachineError.
     """
     assert on.destination is not None and near.meeting is not None and far.meeting is not None
     source, machine, local = on.host, on.destination.machine, on.session.local

@@ -1,4 +1,4 @@
-"""The disks under test of one run on one host: made once, filled once, shared by all treatments of one backing."""
+"""The disks under test of one run on one host: made and filled once, shared by treatments with the same backing."""
 
 from __future__ import annotations
 
@@ -38,37 +38,39 @@ from vmtax.storage.features import features
 from vmtax.storage.full import stops_when_full
 
 DATA_MOUNT = "/mnt"  # where the host's userland sees the directory of the disk under test
-DATA_DEVICE = "/dev/vmtax-disk"  # or the device
+DATA_DEVICE = "/dev/vmtax-disk"  # where it sees the device, if the disk is one
 WHEN = "before the first round"
 PROBE_SECONDS = 30.0
 
-Key = tuple[DiskSettings, int]  # what decides a disk: its settings, and the number of the guest that has it
+Key = tuple[DiskSettings, int]  # what identifies a disk: its settings, and the number of its guest
 
 
 @dataclass
 class Disks:
-    """What is there for the host and for the guests on it."""
+    """The disks under test of one host and of the guests on it."""
 
     machine: Machine
     provisioner: Provisioner
-    fresh_size: int = 0  # bytes of a disk that is made anew for each boot of a VM; 0: none is asked for
+    fresh_size: int = 0  # bytes of a disk that is made anew for each boot of a VM; 0: there is none
     made: dict[Key, Backing] = field(default_factory=dict)
 
     def of(self, treatment: Treatment, number: int = 1) -> Backing:
-        """The disk of a treatment of layer host or vm. `number`: of the guest among those that run at once."""
+        """The disk of a treatment of layer host or vm. `number`: of the guest, among those that run at once."""
         return self.made[backing_of(treatment), number]
 
     def fresh(self, treatment: Treatment, number: int = 1) -> Fresh | None:
-        """A disk like that of a treatment, never written; None where none is asked for, and of a bare device."""
+        """A disk like the treatment's that was never written; None if none is needed, or for a bare device."""
         return self.new(treatment, self.fresh_size, number) if self.fresh_size else None
 
     def new(self, treatment: Treatment, size: int, number: int = 1) -> Fresh | None:
-        """One more disk like that of a treatment, of `size` bytes; None of a bare device."""
+        """One more disk of `size` bytes like the treatment's; None for a bare device."""
         return self.provisioner.make_fresh(backing_of(treatment), self.of(treatment, number), size)
 
 
 def backing_of(treatment: Treatment) -> DiskSettings:
-    """What decides the file or device of a treatment's disk; all else is at its default. Equal ones share a disk."""
+    """The settings that identify the file or device of a treatment's disk, the others at their defaults. Treatments
+    with equal ones share a disk.
+    """
     return DiskSettings.of(backing(treatment.levels))
 
 
@@ -83,7 +85,7 @@ def wanted(treatments: Sequence[Treatment]) -> dict[Key, list[Treatment]]:
 
 
 def written_bytes(treatments: Sequence[Treatment], size: int) -> int:
-    """What is written before the first round: every disk, and what images are filled from."""
+    """Bytes written before the first round: every disk, and the file from which images are filled."""
     found = [settings for settings, _ in wanted(treatments)]
     return size * len(found) + source_bytes(found, size)
 
@@ -91,13 +93,15 @@ def written_bytes(treatments: Sequence[Treatment], size: int) -> int:
 def drive(treatment: Treatment, disk: Backing) -> Drive:
     """How QEMU opens the disk of a guest's treatment."""
     settings = replace(DiskSettings.of(treatment.levels), format=disk.settings.format)
-    # No factor of a plan: tools/prove_live.py plants a known cost with it.
+    # Not a factor of plans: tools/prove_live.py uses it to plant a known cost.
     limit = int(treatment.levels.get("disk.iops_limit", "0"))
     return Drive(str(disk.path), settings, disk.is_device, limit)
 
 
 def not_here(machine: Machine, target: Target, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments, the host's too, for whose disk the machine lacks something, each with what and its cure."""
+    """Treatments, those of the host included, whose disk the machine cannot provide -> what is missing, and how to get
+    it.
+    """
     asked = Absent(machine, target)
     found: dict[str, str] = {}
     bounded = [treatment.name for treatment in treatments if DiskSettings.of(treatment.levels).bounded]
@@ -112,13 +116,13 @@ def not_here(machine: Machine, target: Target, treatments: Sequence[Treatment]) 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Which disks are wanted."""
+    """The disks to make."""
 
     treatments: Sequence[Treatment]
-    size: int  # bytes of each
-    fresh_size: int = 0  # bytes of one more for each boot; 0: none
-    spare: int = 0  # bytes of all that are made for a boot
-    beside: int = 0  # bytes that will be taken of the directory once the disks are filled
+    size: int  # bytes of each disk
+    fresh_size: int = 0  # bytes of one more disk for each boot; 0: none
+    spare: int = 0  # bytes of all disks that are made for a boot
+    beside: int = 0  # bytes that other files will take of the directory once the disks are filled
 
 
 def provision(
@@ -150,9 +154,9 @@ def fill_all(
     treatments: Sequence[Treatment],
     emit: Callable[[Event], None],
 ) -> dict[str, FirstWrite]:
-    """Write every disk once in full; of each layer, or of each kind where there are several, how that went.
+    """Write every disk once in full, and return how that went: by layer, or by kind of disk if there are several disks.
 
-    `enter`: what enters the userland on the host with that disk in it
+    `enter`: the command that enters the userland on the host with the given disk in it
     """
     users = wanted(treatments)
     found: dict[str, FirstWrite] = {}
@@ -180,7 +184,7 @@ def fill_all(
 
 
 def inside_userland(disk: Backing) -> str:
-    """What the host's userland calls a disk."""
+    """The path of a disk in the host's userland."""
     return DATA_DEVICE if disk.is_device else f"{DATA_MOUNT}/{disk.path.name}"
 
 
@@ -192,7 +196,7 @@ def bound(disk: Backing) -> tuple[str, ...]:
 
 
 def _source(disks: Disks, enter: Callable[[Backing], tuple[str, ...]], size: int) -> RawFile:
-    """A file of random data, from which images are filled."""
+    """A file of random data with which images are filled."""
     source = RawFile.allocate(disks.machine, disks.provisioner.ground.ours / "source.raw", size)
     as_disk = Backing(source.path, size=size)
     fill(disks.machine, enter(as_disk), inside_userland(as_disk), size, allocation="", when="")
@@ -200,13 +204,13 @@ def _source(disks: Disks, enter: Callable[[Backing], tuple[str, ...]], size: int
 
 
 def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu, *, logged: bool = False) -> dict[str, str]:
-    """Guest treatments whose disk QEMU does not open as they say on this host, each with QEMU's own reason.
+    """Guest treatments whose disk this host's QEMU does not open as they ask, each with QEMU's own reason.
 
-    `logged`: what is written to them is to be kept in a log
+    `logged`: their writes are to be logged
 
-    One paused QEMU without a guest opens and closes them all: tried on the file system, kernel and version that are
-    there, not looked up in a table. ZFS before 2.3 accepts O_DIRECT and ignores it, and opening the file cannot reveal
-    that: there the dataset is asked for its property `direct`, which came with it. Raises QemuError where QEMU itself
+    One paused QEMU without a guest opens and closes all of the disks: a trial on this file system, kernel and version
+    tells more than a table. ZFS before 2.3 accepts O_DIRECT and ignores it, and opening the file cannot reveal that; so
+    the dataset is checked for the property `direct`, which arrived in that version. Raises QemuError if QEMU itself
     ends.
     """
     found: dict[str, str] = {}
@@ -248,7 +252,7 @@ _NO_GUEST = (
 
 
 def _ignores_direct(machine: Machine, disk: Backing) -> str | None:
-    """Why O_DIRECT on it would be a promise that is not kept; None where it would be kept, or refused."""
+    """Why O_DIRECT has no effect on this disk; None if it works, or if it is refused."""
     if disk.is_device:
         return None
     mounted = machine.try_run("findmnt", "--json", "--output", "FSTYPE,SOURCE", "--target", str(disk.path))
@@ -266,10 +270,10 @@ def _ignores_direct(machine: Machine, disk: Backing) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Trying:
-    """What the checks of `features_of` have to work with."""
+    """What the checks of `features_of` need."""
 
     qemu: Qemu
-    guest: GuestSpec | None  # for the check of a full disk; None: not root, which it takes
+    guest: GuestSpec | None  # for the check of a full disk; None: we are not root, which that check requires
     credentials: Credentials
     local: LocalMachine
     scratch: PurePosixPath  # a directory of this run on the machine of the disks
@@ -278,7 +282,9 @@ class Trying:
 def features_of(
     disks: Disks, treatments: Sequence[Treatment], trying: Trying, emit: Callable[[Event], None]
 ) -> dict[str, list[Json]]:
-    """Treatment name -> what its way to keep a disk can do, as `Feature.to_json`; guests on the host only."""
+    """Treatment name -> what its kind of disk can do, as `Feature.to_json`; only for guests that run on the host
+    itself.
+    """
     guests = [treatment for treatment in treatments if treatment.layer == "vm"]
     qemu_img = disks.provisioner.qemu_img
 

@@ -1,4 +1,4 @@
-"""Whether a plan can be measured on a host, and with what. Nothing is made there but the image's copy."""
+"""Check whether a plan can be measured on a host, and with what. Nothing is made there except the image's copy."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from vmtax.workload import Workload
 from vmtax.workload.build import Build
 from vmtax.workload.wakeup import Wakeup
 
-REAL_TIME, REAL_TIME_BIT = "CAP_SYS_NICE", 23  # the capability that wake-up latency takes on a host, and its number
+REAL_TIME, REAL_TIME_BIT = "CAP_SYS_NICE", 23  # the capability that wake-up latency requires on a host, and its number
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What runs a host's guests."""
+    """QEMU and the accelerator for a host's guests."""
 
     qemu: Qemu
     accelerator: Accelerator
-    notes: tuple[str, ...] = ()  # what a reader must know of it
+    notes: tuple[str, ...] = ()  # what a reader must know about them
 
     @property
     def emulates(self) -> bool:
@@ -50,50 +50,53 @@ class Examined:
 
     session: Session
     host: Machine
-    plan: Plan  # as it can be measured there
+    plan: Plan  # the plan, without what cannot be measured there
     workloads: Sequence[Workload[Any]]
     placed: Placed
     cpus: str  # the CPUs that the host layer gets, as taskset takes them
-    is_root: bool  # on the host under test
-    host_emulated: bool  # the host under test itself runs on TCG, and so all that runs on it
-    target: Target  # where the disks under test are to lie
-    platform: Platform | None  # None where no guest is asked for
+    is_root: bool  # we are root on the host under test
+    host_emulated: bool  # the host under test itself runs on TCG, and so does everything on it
+    target: Target  # where the disks under test will be
+    platform: Platform | None  # None if the plan has no guests
     notes: tuple[str, ...] = ()  # what is not measured, and why
-    side: str = ""  # Treatment.side of what is measured on it
-    all_cpus: tuple[int, ...] = ()  # that we may use there, one of each core first
-    destination: There | None = None  # of guests that are migrated; None: another QEMU of their host
+    side: str = ""  # Treatment.side of the treatments measured on it
+    all_cpus: tuple[int, ...] = ()  # CPUs that we may use there, one of each core first
+    destination: There | None = None  # where migrated guests move to; None: to another QEMU of their host
 
     @property
     def lab(self) -> Lab | None:
-        """The lab that it is; None where it is none."""
+        """The lab that this host is; None if it is no lab."""
         return lab_of(self.plan.host if self.host.path == "host" else self.host.path)
 
     @property
     def card(self) -> str | None:
-        """The network card of the host under test that the user names."""
+        """The network card of the host under test that the user named."""
         if self.session.wired:
             return self.session.wired.wire.card
         return self.destination.wanted.card if self.destination else None
 
     def cpus_of(self, sets: int) -> str:
-        """The CPUs of that many sets of processes on the host layer together: as many as that many guests get."""
+        """The CPUs that `sets` sets of processes on the host layer get together: as many as that many guests get."""
         if sets == 1:
             return self.cpus
         return ",".join(map(str, self.all_cpus[: sets * self.plan.guest.vcpus]))
 
     @property
     def second_qemu(self) -> bool:
-        """It shares all but QEMU with the plan's own side."""
+        """Whether this side differs from the plan's own side only in its QEMU."""
         return self.side not in ("", self.host.path)
 
     def facts_path(self, path: str) -> str:
-        """Under which the facts of its machine `path` are kept: two QEMUs of one host boot guests of the same path."""
+        """The key under which facts of its machine `path` are stored: guests of two QEMUs of one host have the same
+        path.
+        """
         return f"{path} with {self.side}" if self.second_qemu else path
 
     def check_guards(self, *, ask: bool = True) -> None:
-        """Raises MachineLost where one is gone: what is set up without it could stay, or be undone by another run.
+        """Raises MachineLost if a guard is gone: without it, the set-up could stay behind, or another run could remove
+        it.
 
-        `ask=False`: only where that is seen from here, which takes no time from a measurement.
+        `ask=False`: check only what is visible from here, so that no measurement is disturbed.
         """
         wired = self.session.wired
         there = self.destination
@@ -105,7 +108,7 @@ class Examined:
 
     @property
     def emulated(self) -> bool:
-        """Some layer is."""
+        """Whether some layer is emulated."""
         return self.host_emulated or self.emulates_guests
 
     @property
@@ -114,7 +117,7 @@ class Examined:
 
     @property
     def guests(self) -> Platform:
-        """What runs its guests; only where the plan has some."""
+        """QEMU and the accelerator for its guests; call only if the plan has guests."""
         assert self.platform is not None, "the plan has guests"
         return self.platform
 
@@ -149,9 +152,9 @@ class Examined:
     def userland(
         self, *, namespace: str | None = None, network: bool = False, disk: Backing | None = None, sets: int = 1
     ) -> tuple[str, ...]:
-        """What enters the image on the host, on as many CPUs as `sets` guests get.
+        """The command that enters the image on the host, on as many CPUs as `sets` guests get.
 
-        `namespace`: the network namespace that it uses; `network`: it uses the host's network. Else it has none.
+        `namespace`: the network namespace to use; `network`: use the host's network. By default there is no network.
         """
         return (
             *(("ip", "netns", "exec", namespace) if namespace else ()),
@@ -168,9 +171,9 @@ class Examined:
 
 
 def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
-    """Raises CannotMeasure where `plan` cannot be measured on `host`, as far as it is known without an image there.
+    """Raises CannotMeasure if `plan` cannot be measured on `host`, as far as can be checked without an image there.
 
-    `leaves`: a guest that is migrated moves between it and another host
+    `leaves`: migrated guests move between this host and another one
     """
     _check_host(host)
     if any(choice.name == Build.name for choice in plan.workloads):
@@ -184,7 +187,7 @@ def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
 
 
 def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
-    """Raises CannotMeasure and CardInUse where `plan` cannot be measured over that wire, as far as it is known."""
+    """Raises CannotMeasure and CardInUse if `plan` cannot be measured over that wire, as far as can be checked now."""
     if not any(workload.networked for workload in plan.build_workloads()):
         raise CannotMeasure(f"--peer {wire.peer}: the plan {plan.name} has no workload that uses the network")
     for machine in (host, peer):
@@ -211,7 +214,7 @@ def _check_network(host: Machine, plan: Plan) -> None:
 
 
 def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions, side: str = "") -> Examined:
-    """Whether `plan` can be measured on `host`, and with what. Raises CannotMeasure and what the parts raise."""
+    """Check whether `plan` can be measured on `host`, and with what. Raises CannotMeasure, and what its parts raise."""
     below = read_below(host)
     emulated = below["emulated_cpu"] is True
     asked, plan = plan, lasting(plan, emulated=emulated)
@@ -247,7 +250,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
 
 
 def _decided(workloads: Sequence[Workload[Any]], *, emulated: bool) -> Iterator[str]:
-    """What a plan leaves to the machine, and how that is decided."""
+    """Notes about parameters that the plan leaves open: the values chosen here, and why."""
     for one in workloads:
         for name, value in one.settled().items():
             if getattr(one.parameters, name) != value:
@@ -256,7 +259,7 @@ def _decided(workloads: Sequence[Workload[Any]], *, emulated: bool) -> Iterator[
 
 
 def note_of_below(below: Json) -> str | None:
-    """What it makes of the figures that the host is itself a VM, or emulated; None on bare metal."""
+    """How figures must be read if the host is itself a VM, or emulated; None on bare metal."""
     if below["emulated_cpu"]:
         return (
             "The host under test is itself emulated (TCG), and so is all that runs on it, also a guest on KVM. "
@@ -275,7 +278,7 @@ def is_root(host: Machine) -> bool:
 
 
 def choose_platform(session: Session, host: Machine, plan: Plan, placed: Placed, binary: str | None) -> Platform | None:
-    """QEMU (`binary`, or the host's own) and what its guests run on; None where the plan has no guests.
+    """QEMU (`binary`, or the host's own) and the accelerator for guests; None if the plan has no guests.
 
     Raises QemuError, CannotMeasure.
     """
@@ -311,7 +314,7 @@ def _check_host(host: Machine) -> None:
 
 
 def _check_build(host: Machine, plan: Plan) -> None:
-    """Raises BadInput for guests that are too small, and CannotMeasure."""
+    """Raises BadInput if guests are too small to build a kernel, and CannotMeasure."""
     needs.refuse_small(plan)
     if "host" in plan.layers and not is_root(host):
         raise CannotMeasure(
@@ -321,7 +324,7 @@ def _check_build(host: Machine, plan: Plan) -> None:
 
 
 def _check_real_time(host: Machine) -> None:
-    """Raises CannotMeasure where a workload on the host may not run under SCHED_FIFO, as it may in every guest."""
+    """Raises CannotMeasure if a workload on the host may not use SCHED_FIFO, which it may use in every guest."""
     held = int(host.run("grep", "CapEff", "/proc/self/status").rpartition(":")[2], 16)
     if not held >> REAL_TIME_BIT & 1:
         raise CannotMeasure(
@@ -331,7 +334,7 @@ def _check_real_time(host: Machine) -> None:
 
 
 def _check_memory(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
-    """Refused beforehand: a host out of memory would kill a guest, or worse somebody else's process."""
+    """Raises CannotMeasure if memory is short: the kernel would kill a guest, or worse, somebody else's process."""
     layer = max(plan.layers, key=lambda layer: needs.memory_bytes(plan, layer, leaves=leaves))
     most, available = needs.memory_bytes(plan, layer, leaves=leaves), available_memory(host)
     if available is None or available >= most:
@@ -348,8 +351,9 @@ def _check_memory(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
 
 
 def refuse_few_cpus(host: Machine, plan: Plan) -> None:
-    """Raises CannotMeasure where guests at once have more CPUs than the host: they would wait for each other, and no
-    level of guest.count would say what a guest more costs."""
+    """Raises CannotMeasure if guests at once have more CPUs than the host: they would wait for each other, and no level
+    of guest.count would show what another guest costs.
+    """
     guests, each, has = needs.guests_at_once(plan), plan.guest.vcpus, len(allowed_cpus(host))
     if guests * each > has > 0:
         raise CannotMeasure(
@@ -359,7 +363,7 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
 
 
 def _cpus(host: Machine, count: int) -> str:
-    """`count` CPUs that we may use there, on different cores as long as there are any, as "0,1"."""
+    """`count` CPUs that we may use there, as "0,1"; on different cores while there are enough."""
     numbers = allowed_cpus(host)
     if len(numbers) < count:
         raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")

@@ -1,7 +1,8 @@
-"""Disks of a lab whose writes are all logged, under the guest's: found, copied, and how the guest's lies on them.
+"""A lab's disks with logged writes that hold guests' disks: find them, copy them, and find out how guests' disks are
+laid out on them.
 
-What the logs have at any moment is what these disks hold if the lab loses its power then. So nothing need be cut, and
-all of the lab's kernel is tried: its volumes, file systems and page cache.
+At any moment, the logs describe what these disks would hold if the lab lost its power then. So nothing has to be cut,
+and all of the lab's kernel is tested: its volumes, file systems and page cache.
 """
 
 from __future__ import annotations
@@ -31,28 +32,28 @@ from vmtax.workload.durability.stacks import NO_FILE_SYSTEM, Stack
 
 ZVOLS = "/dev/zvol/"
 COPIES_TRIED = 5
-COMPARISONS = 5  # that are tried, for a host writes what is left in its page cache
-COPIES = 3  # of a disk that is rebuilt: before, what is flushed, and a state
+COMPARISONS = 5  # attempts, because the host may write back its page cache meanwhile
+COPIES = 3  # of each rebuilt disk: as it was before, with what was flushed, and in one state
 SYNC_SECONDS = 300.0
-REST_SECONDS = 60.0  # until no log grows for an instant, when nobody writes
+REST_SECONDS = 60.0  # longest wait for a moment in which no log grows, while no workload writes
 UNUSED = (
     "Durability: the lab logs all writes to its spare disks, and no disk of this run lies on one, so what its host does"
     " below the image is not tried: --disk-device /dev/disk/by-id/virtio-{}."
 )
-# Constant text: the kernel's name of a disk, and its serial number.
+# Prints the serial number of a disk. Constant text.
 SERIAL = ("sh", "-c", 'cat "/sys/block/$(basename "$(realpath -e "$1")")/serial"', "sh")
 PARTITION = ("sh", "-c", 'cat "/sys/class/block/$(basename "$(realpath -e "$1")")/partition"', "sh")
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedDisks:
-    """The disks of a lab that --disk-device names, all writes to which are logged."""
+    """The disks of a lab that --disk-device names and whose writes are all logged."""
 
-    spares: tuple[SpareLog, ...]  # for each device of the target
+    spares: tuple[SpareLog, ...]  # one for each device of the target
     target: Target
 
     def of(self, treatment: Treatment) -> tuple[SpareLog, ...]:
-        """Those on which the guest's disk of a treatment lies; () where it lies elsewhere."""
+        """The logged disks that hold the guest's disk of a treatment; () if none does."""
         settings = backing_of(treatment)
         volume = settings.volume
         if treatment.layer != "vm" or settings.lies_in_directory:
@@ -63,12 +64,14 @@ class LoggedDisks:
         return self.spares[:1] if named is None else ()
 
     def room(self, size: int) -> int:
-        """Bytes that copies of them take, once they have a guest's disk of `size` bytes."""
+        """Bytes that copies of these disks take once they hold a guest's disk of `size` bytes."""
         return sum(COPIES * min(spare.size, spare.disk.stat().st_blocks * 512 + size) for spare in self.spares)
 
 
 def find_logged(one: Lab | None, machine: Machine | Reader, target: Target) -> LoggedDisks | None:
-    """None where the host is no lab that logs, or no such disk of it is named. Only reads. Raises CannotMeasure."""
+    """The logged disks of the target; None if the host is no lab that logs, or none of its disks is used. Only reads.
+    Raises CannotMeasure.
+    """
     spares = {spare.serial: spare for spare in spare_logs(one)} if one is not None else {}
     if not spares:
         return None
@@ -88,7 +91,7 @@ def find_logged(one: Lab | None, machine: Machine | Reader, target: Target) -> L
 
 
 def notes(one: Lab | None, found: LoggedDisks | None, treatments: Sequence[Treatment]) -> list[str]:
-    """What a reader must know of what is tried in a lab that logs its writes. Raises LabError."""
+    """What a reader must know about tests in a lab that logs its writes. Raises LabError."""
     if found is None:
         spares = spare_logs(one) if one is not None else []
         return [UNUSED.format(spares[0].serial)] if spares else []
@@ -105,14 +108,16 @@ def notes(one: Lab | None, found: LoggedDisks | None, treatments: Sequence[Treat
 
 
 def _on(found: LoggedDisks, number: int, disks: int) -> str:
-    """How many configurations lie on the first `disks`."""
+    """How many configurations have their disk on the first `disks` devices, as a phrase."""
     names = found.target.devices[:disks]
     verb = "has its disk" if number == 1 else "have their disks"
     return f"{number} {verb} on {', '.join(names)}" if number else ""
 
 
 def more_seconds(one: Lab | None, machine: Machine | Reader, target: Target, found: Plan, *, emulated: bool) -> float:
-    """By how much the states of the host's disk make a round of a plan longer than states of guests' disks alone."""
+    """Seconds by which a round takes longer because states of the host's disk are tested, not only of the guests'
+    disks.
+    """
     trials = [each for each in found.build_workloads() if isinstance(each, Durability)]
     logged = find_logged(one, machine, target) if trials else None
     if logged is None:
@@ -126,7 +131,7 @@ def more_seconds(one: Lab | None, machine: Machine | Reader, target: Target, fou
 
 
 def _kind(treatment: Treatment) -> str:
-    """Of EMULATED_STACK_SECONDS."""
+    """The key of EMULATED_STACK_SECONDS."""
     settings = backing_of(treatment)
     if settings.volume.is_zfs:
         return "RAIDZ1" if settings.volume.is_raidz else "pool"
@@ -138,7 +143,7 @@ def needs_zfs(treatments: Sequence[Treatment]) -> bool:
 
 
 def zfs_layers(image: Image, treatments: Sequence[Treatment]) -> tuple[str, ...]:
-    """What is laid over the image that checks, so that it reads what these treatments lie on. Raises CannotMeasure."""
+    """Layers over the checking guest's image that let it read these treatments' disks. Raises CannotMeasure."""
     if not needs_zfs(treatments):
         return ()
     pack = zfs.current(image)
@@ -148,7 +153,7 @@ def zfs_layers(image: Image, treatments: Sequence[Treatment]) -> tuple[str, ...]
 
 
 def refuse(one: Lab | None, machine: Machine | Reader, treatments: Sequence[Treatment], target: Target) -> None:
-    """Raises CannotMeasure where what durability finds on the host's own disk could not be read. Only reads."""
+    """Raises CannotMeasure if durability could not read the states of the host's own disk. Only reads."""
     found = find_logged(one, machine, target)
     image = cache.current()
     if found is not None and image is not None:
@@ -158,11 +163,11 @@ def refuse(one: Lab | None, machine: Machine | Reader, treatments: Sequence[Trea
 def keep(host: Machine, spares: Sequence[SpareLog], disk: Backing, copies: Sequence[Copies]) -> HostDisks:
     """Copy the disks as they are before the guest writes, each to one of `copies`. Raises MachineError.
 
-    While nothing is written to them: QEMU logs a write after it has carried it out.
+    The copy is only valid if nothing is written meanwhile: QEMU logs a write after carrying it out.
     """
     stack = stack_of(host, disk)
-    host.run("sync", timeout=SYNC_SECONDS)  # what an earlier guest left would be written amid what is tried
-    if disk.settings.volume.is_zfs:  # on which sync(1) does nothing with sync=disabled
+    host.run("sync", timeout=SYNC_SECONDS)  # otherwise an earlier guest's data would be written back during the test
+    if disk.settings.volume.is_zfs:  # with sync=disabled, sync(1) does nothing on it
         host.run("zpool", "sync", stack.pool, timeout=SYNC_SECONDS)
     logs = [spare.log for spare in spares]
     for _ in range(COPIES_TRIED):
@@ -178,9 +183,9 @@ def keep(host: Machine, spares: Sequence[SpareLog], disk: Backing, copies: Seque
 
 
 def refuse_unlike(below: HostDisks) -> None:
-    """Raises MachineError where a disk is not what is rebuilt of it from its log: then no state of it was right.
+    """Raises MachineError if a disk differs from what is rebuilt from its log: then every state was wrong.
 
-    Takes some seconds, in which the host must write nothing to them.
+    Takes some seconds, during which the host must not write to the disks.
     """
     for _ in range(COMPARISONS):
         at = at_rest(below.logs, REST_SECONDS)
@@ -196,7 +201,7 @@ def refuse_unlike(below: HostDisks) -> None:
 
 
 def _unlike(below: HostDisks, at: Lengths) -> Path | None:
-    """The first disk that was not what is rebuilt of it, when its log had that length."""
+    """The first disk that differs from the disk rebuilt from its log at those lengths."""
     for one, end in zip(below.disks, at, strict=True):
         with opened(one.log, one.since) as history:
             place, copies = history.place(end), one.copies
@@ -206,7 +211,7 @@ def _unlike(below: HostDisks, at: Lengths) -> Path | None:
 
 
 def stack_of(host: Machine, disk: Backing) -> Stack:
-    """How a guest's disk lies on the host's. Raises MachineError."""
+    """How a guest's disk is laid out on the host's disks. Raises MachineError."""
     settings, image = disk.settings, "" if disk.is_device else disk.path.name
     kind, where = "partition", disk.lies_on
     if settings.volume is Volume.PLAIN:

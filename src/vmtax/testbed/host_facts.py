@@ -1,4 +1,4 @@
-"""The facts of the hosts under test, and in what two of them, or two layers of one, differ."""
+"""Collect facts of the hosts under test, and list those in which two hosts, or two layers of one host, differ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vmtax.testbed.host_disk import find_logged
 from vmtax.testbed.provision import Provisioned
 from vmtax.workload.durability import Durability
 
-# What may make two hosts differ in speed; what changes by the minute, or names the host only, is not in it.
+# Facts that may explain a difference in speed; those that change by the minute, or only name the host, are left out.
 TOLD = (
     *("cpu_model", "microcode", "sockets", "cores", "threads_per_core", "cpus_online", "smt_active", "cpus_allowed"),
     *("cgroup_cpu_limit", "mitigations", "governor", "turbo", "max_frequency_hz", "frequency_limit_hz", "numa_nodes"),
@@ -22,7 +22,7 @@ TOLD = (
 
 
 def host_facts(sides: Sequence[Examined]) -> dict[str, Json]:
-    """Facts of every host under test, with its image, QEMU and disk; by the path that they are kept under."""
+    """Facts of every host under test, its image, QEMU and disk, by the path under which they are stored."""
     return {root_facts_path(side): _facts_of_qemu(side) if side.second_qemu else _facts_of_host(side) for side in sides}
 
 
@@ -64,12 +64,12 @@ def _facts_of_qemu(side: Examined) -> Json:
 
 
 def root_facts_path(side: Examined) -> str:
-    """Under which the facts of a side's host are kept; of a second QEMU's only what differs from the plan's own."""
+    """The path under which facts of a side's host are stored; a second QEMU stores only what differs from the first."""
     return side.facts_path(side.host.path)
 
 
 def layer_differences(facts: Mapping[str, Json], sides: Sequence[Examined]) -> list[str]:
-    """`differences`, each side for itself; `facts` by path."""
+    """`differences` within each side; `facts` by path."""
     found: dict[str, None] = {}
     for side in sides:
         root = side.host.path

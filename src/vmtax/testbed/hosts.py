@@ -1,4 +1,4 @@
-"""Where a host under test is, by its name: `local`, `ssh://[user@]host[:port]` or `lab[:NAME]`."""
+"""Reach a host under test by its name: `local`, `ssh://[user@]host[:port]` or `lab[:NAME]`."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from vmtax.machine.ssh import Route, SshMachine, connect_host, ssh_route
 
 
 def lab_of(host: str) -> Lab | None:
-    """The lab that a host is; None where it is none."""
+    """The lab of that name; None if the host is no lab."""
     scheme, _, name = host.partition(":")
     return lab(name) if scheme == "lab" else None
 
 
 def route(host: str) -> Route:
-    """How ssh reaches a host that is not `local`; raises LabError where it is a lab that is off."""
+    """How ssh reaches a host that is not `local`. Raises LabError if it is a lab that is off."""
     one = lab_of(host)
     return lab_route(one) if one else ssh_route(host)
 
 
 def connect(local: LocalMachine, host: str, path: str) -> SshMachine:
-    """Log in to a host that is not `local`; it is machine `path`. Raises MachineLost."""
+    """Log in to a host that is not `local`, as the machine `path`. Raises MachineLost."""
     one = lab_of(host)
     return reach(local, one, path) if one else connect_host(local, ssh_route(host), path=path)
 
 
 @contextlib.contextmanager
 def open_reader(host: str) -> Iterator[Reader]:
-    """What only reads there. Raises MachineLost."""
+    """A connection that can only read there. Raises MachineLost."""
     if host == "local":
         yield LocalReader()
         return

@@ -1,8 +1,8 @@
-"""Two hosts, or two QEMUs, in the same shuffled rounds: what `run --interleave-with` makes of a plan.
+"""Measure two hosts, or two QEMUs, in the same shuffled rounds (`run --interleave-with`).
 
-Two QEMUs share their host and so its drift: nothing lies between the sides but themselves, and their contrast needs no
-correction for sessions. Two hosts share the hour, but each drifts by itself; a warning beside their contrasts says so.
-`design/interleaved.py` has what is pure of it.
+Two QEMUs share their host and its drift: the sides differ in nothing else, and their contrast needs no correction for
+sessions. Two hosts run at the same time, but each drifts by itself; a warning beside their contrasts says so. The pure
+part is in `design/interleaved.py`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from vmtax.testbed.provision import Provisioned, guests_not_here, provision, ref
 from vmtax.testbed.session import CannotMeasure, Emit, Hosts, Session, TestbedOptions
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-# The path that a shell would start it by: constant text, the name stays an argument.
+# Prints the path of a program, as a shell would find it. Constant text: the name is an argument.
 WHICH = ("sh", "-c", 'command -v -- "$1"', "sh")
 
 
 def other_host(options: TestbedOptions) -> str | None:
-    """The second host under test; None where there is none."""
+    """The second host under test; None if there is none."""
     other = options.interleave_with
     return other if other is not None and is_host(other) else None
 
 
 def why_not(plan: Plan, options: TestbedOptions) -> str | None:
-    """Why the plan cannot be interleaved with what the options name, in one line; None where it can, or nothing is."""
+    """Why the plan cannot be interleaved with what the options name, in one line; None if it can, or if they name
+    nothing.
+    """
     other = options.interleave_with
     if other is None:
         return None
@@ -59,7 +61,7 @@ def why_not(plan: Plan, options: TestbedOptions) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How one host is set up; tests of the sequence give their own steps."""
+    """How to set up one host; tests of the sequence pass their own steps."""
 
     examine: Callable[..., Examined] = examine
     choose_platform: Callable[..., Platform | None] = choose_platform
@@ -69,9 +71,9 @@ class Steps:
 def examine_all(
     hosts: Hosts, session: Session, plan: Plan, options: TestbedOptions, steps: Steps | None = None
 ) -> list[Examined]:
-    """The hosts, or QEMUs, that the plan is to be measured on; the plan's own first. Nothing is made there.
+    """The hosts, or QEMUs, on which the plan will be measured, the plan's own first. Nothing is made there.
 
-    Raises CannotMeasure, also where the sides are unlike, and what the parts raise.
+    Raises CannotMeasure, also if the sides are too different, and what its parts raise.
     """
     steps = steps or Steps()
     own = steps.examine(session, hosts.host, plan, options)
@@ -95,7 +97,7 @@ def _second_host(own: Examined, other: Machine, options: TestbedOptions, steps: 
 
 
 def _second_qemu(own: Examined, program: str, steps: Steps) -> Examined:
-    """Everything is shared but QEMU, and KVM, which is tried with each."""
+    """The same host with another QEMU. KVM is tried again with it; all else is shared."""
     platform = steps.choose_platform(own.session, own.host, own.plan, own.placed, program)
     assert platform is not None, "the plan has guests"
     if _which(own.host, own.guests.qemu.identity[0]) == _which(own.host, program):
@@ -104,14 +106,14 @@ def _second_qemu(own: Examined, program: str, steps: Steps) -> Examined:
 
 
 def provision_all(sides: Sequence[Examined], steps: Steps | None = None) -> list[Provisioned]:
-    """Set up what the plan needs, on every side; the hosts' guards undo it. Each note names its side."""
+    """Set up what the plan needs on every side; the hosts' guards undo it. Each note names its side."""
     steps = steps or Steps()
     own = steps.provision(sides[0])
     made = [own]
     for theirs in sides[1:]:
-        if theirs.second_qemu:  # it has what was set up for the first
+        if theirs.second_qemu:  # it uses what was set up for the first
             notes = (*theirs.notes, *own.notes[len(sides[0].notes) :])
-            # Its guests may be others: a CPU or a disk that one QEMU gives, another does not.
+            # The two may differ in which guests they can run: one QEMU may lack a CPU model or a disk option.
             possible = [one for one in own.plan.treatments()[0] if one.name not in own.impossible]
             unopened = disks.why_not(own.disks, possible, theirs.guests.qemu) if own.disks is not None else {}
             reasons = {**unopened, **guests_not_here(theirs)}
@@ -125,7 +127,7 @@ def provision_all(sides: Sequence[Examined], steps: Steps | None = None) -> list
 
 
 def refuse_unlike(own: Examined, theirs: Examined) -> None:
-    """Raises CannotMeasure where the sides would be set up so differently that no contrast of them means anything."""
+    """Raises CannotMeasure if the sides would be set up so differently that a contrast of them would mean nothing."""
     labels = _labels(own, theirs)
     if own.host_emulated != theirs.host_emulated:
         real, played = labels if theirs.host_emulated else reversed(labels)
@@ -156,7 +158,7 @@ def _labels(own: Examined, theirs: Examined) -> tuple[str, str]:
 
 
 def _notes(sides: Sequence[Examined]) -> Iterator[Sequence[str]]:
-    """The notes of each side: what is true of both is said once, any other names its side."""
+    """The notes of each side: one that holds for both appears once, any other names its side."""
     if len(sides) == 1:
         yield sides[0].notes
         return
@@ -167,7 +169,7 @@ def _notes(sides: Sequence[Examined]) -> Iterator[Sequence[str]]:
 
 
 def _naming(emit: Emit, who: str) -> Emit:
-    """Steps of the second host say so."""
+    """An `emit` whose steps name the second host."""
 
     def named(one: Event) -> None:
         emit(dataclasses.replace(one, what=f"{who}: {one.what}") if isinstance(one, Step) else one)

@@ -1,4 +1,4 @@
-"""Brings up the machines of one treatment: the host as it is, one or more VMs, or a VM that carries a nested VM."""
+"""Bring up the machines of one treatment: the host as it is, one or more VMs, or a VM that carries nested VMs."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from vmtax.testbed.standby import Carriers
 from vmtax.workload import Site
 from vmtax.workload.fio import Disk
 
-# All that there is inside a guest, where we are root: examining it would take seconds of every emulated boot.
+# QEMU inside a guest, where we are root. Assumed, not detected: detection would add seconds to every emulated boot.
 IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)
 CARRIER_MACS = "52:54:00:76:74:{:02x}"
 _numbers = itertools.count(1)
 SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
-# Loads what carrying takes: taps, and KVM for whatever CPU the carrier has. Constant text.
+# Loads what a guest needs to carry others: taps, and KVM for either kind of CPU. Constant text.
 LOAD_MODULES = "modprobe -q tun; modprobe -q kvm_amd || modprobe -q kvm_intel; test -c /dev/kvm"
 
 
@@ -81,19 +81,19 @@ def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
 
 
 def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulated: bool) -> str | None:
-    """How a guest was lost, with QEMU's own words if it has any; None where a second try would fail the same way."""
+    """How a guest was lost, with QEMU's message if there is one; None if a second attempt would fail the same way."""
     time.sleep(0.5)  # a process whose connection just broke may still be ending
     causes = [cause for guest in guests if (cause := guest.cause_of_death())]
     if causes:
         return causes[0]
-    # Emulated, a guest that panics may well boot the next time.
+    # An emulated guest that panics may well boot the next time.
     if emulated or isinstance(failure, MachineLost) or failure.qemu_died:
         return str(failure).partition("\n")[0]
     return None
 
 
 def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> RunningTreatment:
-    """One attempt; `guests` fills as they come up."""
+    """Make one attempt; each guest that comes up is appended to `guests`."""
     wanted = topology(treatment)
     if on.network is not None:
         for subject in wanted.subjects:
@@ -120,7 +120,9 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
 
 
 def _footprint(on: Provisioned, outer: Sequence[Guest], subjects: Sequence[RunningSubject]) -> list[Footprint]:
-    """Only where a plan has several guests at once: reading it takes time, and other reports do not use it."""
+    """Meters of the guests' memory, only if the plan has several guests at once: they take time, and only that report
+    uses them.
+    """
     if needs.guests_at_once(on.plan) == 1:
         return []
     parents = {machine.path: machine for machine in (on.host, *(guest.machine for guest in outer))}
@@ -129,7 +131,7 @@ def _footprint(on: Provisioned, outer: Sequence[Guest], subjects: Sequence[Runni
 
 
 def _carriers(on: Provisioned, subjects: Sequence[RunningSubject]) -> list[Carriers]:
-    """Only where guests have a function and a card that stands by."""
+    """Meters that count packets by card, only if guests have a virtual function and a stand-by card."""
     guests = [subject.guest for subject in subjects if subject.guest is not None]
     found = [(guest.path, tapped) for guest in guests if (tapped := cards.tapped_of(on, guest)) is not None]
     return [Carriers(found)] if found else []
@@ -142,7 +144,9 @@ def _set_polling(on: Provisioned, treatment: Treatment, stack: contextlib.ExitSt
 
 
 def drop_caches(on: Provisioned, running: RunningTreatment) -> None:
-    """Guests first, then the host, so that what a guest writes back is not in the host's cache again."""
+    """Drop the guests' caches first, then the host's, so that data written back by guests does not stay in the host's
+    cache.
+    """
     machines: list[Machine] = [guest.machine for guest in reversed(running.guests)]
     for machine in (*machines, on.host):
         machine.run("sync", timeout=300)
@@ -197,16 +201,16 @@ def _vms(
         _subject(on, subject, guest, settings_of(treatment, subject.number) if named else None)
         for subject, guest in zip(wanted.subjects, booted, strict=True)
     ]
-    if cut is not None and on.checking is not None:  # one guest
+    if cut is not None and on.checking is not None:  # there is only one guest
         device = devices(booted[0])[cutting.CUT_ID]
         return [replace(subjects[0], cut=cutting.cut_of(on.checking, cut, device, booted[0]))]
-    if needs.migrates(on.plan):  # one guest
+    if needs.migrates(on.plan):  # there is only one guest
         return [replace(subjects[0], route=_route(on, treatment, orders[0], booted[0], stack))]
     return subjects
 
 
 def _route(on: Provisioned, treatment: Treatment, here: _Order, guest: Guest, stack: contextlib.ExitStack) -> Route:
-    """To another QEMU of its host, or to another host."""
+    """The migration of this guest to another QEMU of its host, or to another host."""
     plug = here.plug and replace(here.plug, awaits=True)
     order = replace(here, spec=replace(here.spec, incoming=AWAITED), plug=plug)
     if (there := on.destination) is not None:
@@ -223,7 +227,7 @@ def _route(on: Provisioned, treatment: Treatment, here: _Order, guest: Guest, st
 
 
 def _drives(made: disks.Disks, treatment: Treatment, number: int, stack: contextlib.ExitStack) -> Iterator[Drive]:
-    """The disk under test of the guest of that number, and one that was never written, where one is asked for."""
+    """The disk under test of the guest with that number and, if one is needed, a disk that was never written."""
     yield disks.drive(treatment, made.of(treatment, number))
     if (fresh := made.fresh(treatment, number)) is not None:
         stack.callback(fresh.remove)
@@ -249,11 +253,11 @@ def _nested(
         if cut is not None:
             cutting.lay_out(carrier.machine, CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK.format(1), on.disk_size)
         orders += _carried(on, treatment, carrier, carried, disk)
-    # On emulated KVM four at once did not come up in 480 s, and one alone in 20 s.
+    # One after the other on emulated KVM: four at once were not up after 480 s, and one alone was up in 20 s.
     booted = _boot_all(on, orders, stack, guests, in_turn=on.emulated)
     pairs = zip(wanted.subjects, booted, strict=True)
     subjects = [_subject(on, subject, guest) for subject, guest in pairs]
-    if cut is not None and on.checking is not None:  # one guest in one outer VM
+    if cut is not None and on.checking is not None:  # there is one guest in one outer VM
         device, inside = booted[0].spec.device(), PurePosixPath(NESTED_DISK.format(1)).name
         assert device is not None
         subjects = [replace(subjects[0], cut=cutting.cut_of(on.checking, cut, device, carriers[0], inside))]
@@ -263,7 +267,7 @@ def _nested(
 def _carried(
     on: Provisioned, treatment: Treatment, carrier: Guest, subjects: Sequence[Subject], data: CarrierDisk | None
 ) -> list[_Order]:
-    """The nested guests of one outer VM, whose disk and network are set up in it."""
+    """The nested guests of one outer VM, after setting up their disks and network in it."""
     if not carrier.machine.succeeds("sh", "-c", LOAD_MODULES):
         raise CannotMeasure(
             f"{carrier.path}: layer nested cannot be: no KVM inside the guest. On hardware, load kvm_intel or kvm_amd "
@@ -289,12 +293,12 @@ def _carried(
 
 
 def _subject(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None = None) -> RunningSubject:
-    """`card`: what it is to have on the network under test, where the plan says so."""
+    """`card`: what the guest must have on the network under test, if the plan specifies it."""
     return RunningSubject(guest_site(on, subject, guest, card), guest)
 
 
 def _host_spec(on: Provisioned, treatment: Treatment, data: Drive | None) -> GuestSpec:
-    """The guest that is measured, on the host under test."""
+    """The guest under test, run directly on the host under test."""
     qemu, accelerator = on.guests.qemu, on.guests.accelerator.name
     spec = _spec(on, treatment, on.placed, qemu, accelerator=accelerator, data=data)
     return replace(spec, packs=on.pack_files)
@@ -309,7 +313,7 @@ def _spec(
     accelerator: Literal["kvm", "tcg"],
     data: Drive | None,
 ) -> GuestSpec:
-    """The guest that is measured: the same size on every layer."""
+    """The guest under test: the same size on every layer."""
     return GuestSpec(
         name="vm",
         vcpus=on.plan.guest.vcpus,
@@ -325,10 +329,10 @@ def _spec(
 
 
 def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: int) -> GuestSpec:
-    """The outer VM of that number, as large as its nested guests together and what carrying them needs; with one CPU on
-    an emulated host, and where its CPU is emulated and it has several of them.
+    """The outer VM of that number. It has the memory of its nested guests plus what carrying them needs. It has all
+    their CPUs, but only one on an emulated host, or if guests are emulated and it carries several.
 
-    Its own disk and CPU are always at the defaults: the factors are the nested guests'.
+    Its own disk and CPU are always at the defaults: the factors apply to the nested guests.
     """
     data = Drive(str(on.carrier_disks[number - 1].file.path)) if on.carrier_disks else None
     spec = _host_spec(on, treatment, data)
@@ -336,13 +340,14 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
     default = guest_settings.DEFAULT
     settings = replace(spec.settings, model=default.model, topology=default.topology, timer=default.timer)
     fragile = on.host_emulated or (on.emulated and guests > 1)
-    cpus = 1 if fragile else guests * on.plan.guest.vcpus  # as in plan.estimate.lasting: more are lost
+    # As in plan.estimate.lasting: with more CPUs, more boots are lost
+    cpus = 1 if fragile else guests * on.plan.guest.vcpus
     return replace(spec, vcpus=cpus, memory_bytes=memory, settings=settings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """A guest that is to be booted."""
+    """A guest to boot."""
 
     parent: Machine
     spec: GuestSpec
@@ -357,17 +362,17 @@ def _boot_all(
     *,
     in_turn: bool = False,
 ) -> list[Guest]:
-    """Boot them at the same time, or one after the other; `guests` gets those that came up, and `stack` their ends.
+    """Boot the guests at the same time or in turn. Those that come up are added to `guests`, and `stack` ends them.
 
-    Raises what the first of them that failed says, once all have come up or failed.
+    Once all have come up or failed, raises the exception of the first that failed.
     """
     patience = Patience(ready=Patience().ready * len(orders))  # they share the host's CPUs
-    if in_turn or len(orders) == 1:  # in this thread: Ctrl-C then ends the boot itself
+    if in_turn or len(orders) == 1:  # in this thread, so that Ctrl-C ends the boot itself
         guests.extend(_boot(on, order, stack, patience) for order in orders)
         return guests[-len(orders) :]
     pool = ThreadPoolExecutor(len(orders), "boot")
-    # Its threads live as long as the guests: the kernel kills a bubblewrap whose parent, a thread, is gone. After
-    # Ctrl-C nothing waits for them: boots end with their QEMUs, which the guard ends.
+    # The pool's threads must live as long as the guests: the kernel kills a bubblewrap when the thread that started it
+    # ends. After Ctrl-C nothing waits for them: a boot ends with its QEMU, which the guard ends.
     stack.callback(pool.shutdown, wait=False, cancel_futures=True)
     stacks = [stack.enter_context(contextlib.ExitStack()) for _ in orders]
     booting = [pool.submit(_boot, on, *one, patience) for one in zip(orders, stacks, strict=True)]

@@ -30,12 +30,12 @@ class Machines:
     """Implements `Testbed`."""
 
     def __init__(self, sides: Sequence[Provisioned]) -> None:
-        """`sides`: what treatments are measured on, the plan's own first."""
+        """`sides`: the hosts, or QEMUs, on which treatments are measured, the plan's own first."""
         self.sides = sides
 
     @property
     def own(self) -> Provisioned:
-        """The plan's own side; what is to be measured is the same on the other."""
+        """The plan's own side; the other side measures the same."""
         return self.sides[0]
 
     def side_of(self, treatment: Treatment) -> Provisioned:
@@ -102,9 +102,9 @@ class Machines:
 
 
 def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: TestbedOptions) -> list[Examined]:
-    """The hosts, or QEMUs, that the plan is to be measured on, the plan's own first. Nothing is set up there.
+    """The hosts, or QEMUs, on which the plan will be measured, the plan's own first. Nothing is set up there.
 
-    Raises CannotMeasure and what the parts raise.
+    Raises CannotMeasure, and what its parts raise.
     """
     builds = any(choice.name == Build.name for choice in plan.workloads)
     pack = kernel.PACK.current() if builds else None
@@ -127,7 +127,7 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
 
 
 def _wired(hosts: Hosts, image: Image, emit: Emit, options: TestbedOptions) -> Wired | None:
-    """With the image at the peer, where the command line names one."""
+    """The peer with the image on it, if the command line names one."""
     wire, peer = options.wire, hosts.peer
     if wire is None or peer is None:
         return None
@@ -141,7 +141,7 @@ def set_up(
 ) -> Machines:
     """Set up on the examined hosts what the plan needs; the hosts' guards undo it.
 
-    Raises what the parts raise, and what `check` does with the hosts' facts before anything is made.
+    `check` gets the hosts' facts before anything is made. Raises what it and the parts raise.
     """
     check(host_facts.host_facts(sides))
     testbed = Machines(provision_all(sides))

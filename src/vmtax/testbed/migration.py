@@ -1,4 +1,4 @@
-"""What a live migration takes of a host: which treatments can have none, and where two QEMUs meet for it."""
+"""What a host needs for live migration: which treatments cannot be migrated, and where two QEMUs meet."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def _why_not(plan: Plan, treatment: Treatment) -> str | None:
 
 
 def _why_no_postcopy(machine: Machine) -> str | None:
-    """QEMU asks the kernel for userfaultfd as the user that it became."""
+    """Why post-copy does not work there: QEMU asks the kernel for userfaultfd after it has given up root. None if it
+    works.
+    """
     allowed = machine.try_run("cat", USERFAULTFD)
     if not allowed.ok:
         return f"{MODE}=postcopy takes userfaultfd, which that kernel does not have"
@@ -66,9 +68,9 @@ def _why_no_postcopy(machine: Machine) -> str | None:
 
 
 def meeting(machine: Machine, qemu: Qemu, *, keeps_user: bool = False) -> str:
-    """A new directory there in which two of these QEMUs meet. Raises MachineError.
+    """A new directory on that machine for the sockets of two QEMUs. Raises MachineError.
 
-    `keeps_user`: they stay who started them, for what their guests have
+    `keeps_user`: these QEMUs keep the user that started them, because of their guests' devices
     """
     directory = str(machine.scratch / f"meeting-{next(_numbers)}")
     machine.run("mkdir", "-m", MEETING_MODE, directory)

@@ -1,4 +1,6 @@
-"""What a plan takes of a host: bytes of memory and of disk. All functions are pure but for the plan's own checks."""
+"""How many bytes of memory and disk a plan needs on a host. All functions are pure, except that they use the plan's own
+checks.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,18 @@ from vmtax.workload.fio import Disk
 from vmtax.workload.migration import Migration
 
 COPIES = 5  # of a disk that is checked: see storage.copies.Copies
-CARRIER_SPARE = 1.15  # an outer VM's ext4 needs room beside the nested guest's disk
+CARRIER_SPARE = 1.15  # the ext4 of an outer VM needs room beside the nested guests' disks
 CARRIER_DISK_BYTES = 256 * 2**20
-CARRIER_MEMORY_BYTES = 2**30  # of the outer VM beyond its guest's: its kernel, QEMU and page cache
-GUEST_MEMORY_BYTES = 256 * 2**20  # of a guest in which something writes until its end
-DATABASE_MEMORY_BYTES = 128 * 2**20  # of a PostgreSQL server, its client, and what makes its database
-QEMU_MEMORY_BYTES = 128 * 2**20  # of a QEMU beyond its guest's
+CARRIER_MEMORY_BYTES = 2**30  # for an outer VM beyond its guests' memory: kernel, QEMU and page cache
+GUEST_MEMORY_BYTES = 256 * 2**20  # least memory of a guest that is ended while it writes
+DATABASE_MEMORY_BYTES = 128 * 2**20  # for a PostgreSQL server, its client, and the program that makes its database
+QEMU_MEMORY_BYTES = 128 * 2**20  # for a QEMU beyond its guest's memory
 
 
 def memory_bytes(plan: Plan, layer: str, *, leaves: bool = False) -> int:
-    """What the host gives to one layer's guests at a time, or takes itself.
+    """Bytes that the guests of one layer take of the host at a time, or that the host layer uses itself.
 
-    `leaves`: a guest that is migrated moves between it and another host
+    `leaves`: migrated guests move between this host and another one
     """
     if layer == "host":
         return max((needed for needed, _ in _builds(plan)), default=0) * guests_at_once(plan)
@@ -38,7 +40,7 @@ def memory_bytes(plan: Plan, layer: str, *, leaves: bool = False) -> int:
 
 
 def memory_sum(plan: Plan, layer: str) -> str:
-    """How `memory_bytes` is reckoned where there are several guests at once: "4 guests x (…) = 2.5 GiB"."""
+    """How `memory_bytes` is calculated if there are several guests at once: "4 guests x (…) = 2.5 GiB"."""
     guests, whole = guests_at_once(plan), format_room(memory_bytes(plan, layer))
     each = f"({plan.guest.memory / 2**20:.0f} MiB + {QEMU_MEMORY_BYTES / 2**20:.0f} MiB for its QEMU)"
     if layer == "vm" and migrates(plan):
@@ -53,7 +55,7 @@ def memory_sum(plan: Plan, layer: str) -> str:
 
 
 def refuse_small(plan: Plan) -> None:
-    """Raises BadInput where a guest's memory does not hold a kernel build. The host layer is held to the same."""
+    """Raises BadInput if a guest has too little memory for a kernel build. The host layer must meet the same limit."""
     for needed, how in _builds(plan):
         if needed > plan.guest.memory:
             raise BadInput(
@@ -63,7 +65,7 @@ def refuse_small(plan: Plan) -> None:
 
 
 def refuse_small_for_databases(plan: Plan) -> None:
-    """Raises BadInput where a guest's memory does not hold the servers of its databases."""
+    """Raises BadInput if a guest has too little memory for the servers of its databases."""
     servers = databases(plan)
     needed = GUEST_MEMORY_BYTES + servers * DATABASE_MEMORY_BYTES
     if servers and needed > plan.guest.memory:
@@ -74,7 +76,7 @@ def refuse_small_for_databases(plan: Plan) -> None:
 
 
 def _builds(plan: Plan) -> list[tuple[int, str]]:
-    """The memory of each kernel build, in bytes, and how that is reckoned."""
+    """The memory of each kernel build in bytes, and how it is calculated."""
     workloads = (workload for workload in plan.build_workloads() if isinstance(workload, Build))
     return [workload.memory_bytes(plan.guest.vcpus) for workload in workloads]
 
@@ -90,34 +92,35 @@ def migrates(plan: Plan) -> bool:
 
 
 def outer_vms(plan: Plan) -> int:
-    """The most outer VMs that the plan runs at the same time, where it has nested guests."""
+    """The most outer VMs that the plan runs at the same time, if it has nested guests."""
     return guests_at_once(plan) if "own" in _levels(plan, "outer") else 1
 
 
 def shares_outer_vms(plan: Plan) -> bool:
-    """Whether several nested guests may have one outer VM."""
+    """Whether several nested guests may share one outer VM."""
     return "nested" in plan.layers and guests_at_once(plan) > 1 and "shared" in _levels(plan, "outer")
 
 
 def _levels(plan: Plan, place: str) -> list[str]:
-    """The levels that a plan may run of a factor of guests."""
+    """The levels of a guest factor that the plan may run."""
     named = [{**plan.space.factors, **part.levels} for part in plan.space.parts]
     factor = GuestSettings.factors()[place]
     return [level for levels in named for level in levels.get(factor.name, (factor.default,))]
 
 
 def disk_bytes(plan: Plan) -> int:
-    """What is written on the host under test before the first round: every disk under test, once, and what images are
-    filled from."""
+    """Bytes that are written on the host under test before the first round: every disk under test once, and the file
+    from which images are filled.
+    """
     size, _, beside = disk_sizes(plan)
     if all(choice.name != Disk.name for choice in plan.workloads):
-        return beside  # none is filled
+        return beside  # no disk is filled
     return disks.written_bytes(plan.treatments()[0], size) + beside
 
 
 def disk_sizes(plan: Plan) -> tuple[int, int, int]:
-    """Bytes of each disk under test, of more that are made for a boot, and of what lies beside them: outer VMs' disks,
-    and copies of what is left of a guest that was ended.
+    """Bytes of each disk under test; of the disks made for each boot; and of other files: the outer VMs' disks, and
+    copies of the disks of guests that were ended.
     """
     workloads = plan.build_workloads()
     size = disk_size(workloads)
@@ -131,7 +134,7 @@ def outer_disks(plan: Plan, size: int) -> list[int]:
 
 
 def disk_size(workloads: Sequence[Workload[Any]]) -> int:
-    """Of the disk under test, in bytes, the same on every layer; 0 where there is none."""
+    """Bytes of the disk under test, the same on every layer; 0 if there is none."""
     under_test = (workload for workload in workloads if isinstance(workload, Disk | Durability))
     return max((workload.parameters.size_bytes for workload in under_test), default=0)
 
@@ -143,12 +146,12 @@ def databases(plan: Plan) -> int:
 
 
 def fresh_size(workloads: Sequence[Workload[Any]]) -> int:
-    """Of the disk that is made anew for each boot, in bytes; 0 where there is none."""
+    """Bytes of the disk that is made anew for each boot; 0 if there is none."""
     return max((workload.parameters.fresh_bytes for workload in workloads if isinstance(workload, Disk)), default=0)
 
 
 def cut_room(plan: Plan) -> int:
-    """What the log and the copies take of a guest that is ended while it writes, in bytes."""
+    """Bytes of the log and of the copies for a guest that is ended while it writes."""
     workloads = plan.build_workloads()
     size = cut_size(workloads)
     if not size:
@@ -159,11 +162,11 @@ def cut_room(plan: Plan) -> int:
 
 
 def cut_size(workloads: Sequence[Workload[Any]]) -> int:
-    """Of the disk of a guest that is ended while it writes, in bytes; 0 where none is."""
+    """Bytes of the disk of a guest that is ended while it writes; 0 if none is."""
     return max((one.parameters.size_bytes for one in workloads if isinstance(one, Durability)), default=0)
 
 
 def carrier_disk_bytes(size: int) -> int:
-    """Of the disk on which an outer VM keeps those of its nested guests, which have `size` bytes together."""
-    # Whole MiB: QEMU opens no disk with O_DIRECT that ends within a block.
+    """Bytes of an outer VM's disk whose nested guests' disks have `size` bytes together."""
+    # Whole MiB, because QEMU does not open a disk with O_DIRECT whose size is no multiple of the block size.
     return (int(size * CARRIER_SPARE) + CARRIER_DISK_BYTES) // 2**20 * 2**20

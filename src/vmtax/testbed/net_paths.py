@@ -1,4 +1,4 @@
-"""`net.path`: the cards of guests on the network under test, and the card of the host that all of them go over."""
+"""The factor `net.path`: guests' cards on the network under test, and the host's card that carries their packets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vmtax.testbed import needs, standby
 from vmtax.testbed.examine import is_root
 from vmtax.testbed.session import Wire
 
-# Of the guests that are measured, by their number: of a card that QEMU plays, and of a function of the host's card,
-# which may take its packets also while no guest has it.
+# MAC addresses of the guests under test, by guest number: of a virtual card of QEMU, and of a virtual function of the
+# host's card, which may receive packets for it even while no guest has it.
 MACS, FUNCTION_MACS = "52:54:00:76:75:{:02x}", "52:54:00:76:77:{:02x}"
-VIRTIO_NIC = "eth1"  # a guest's card on the network under test, where its driver is there from the start
-# The name and the driver of the network card with this MAC, once it is there. Constant text.
+VIRTIO_NIC = "eth1"  # name of a guest's card on the network under test if its driver is loaded at boot
+# Prints name and driver of the network card with this MAC, once it exists. Constant text.
 FIND = (
     *("sh", "-c"),
     "for try in 1 2 3 4 5 6 7 8 9 10; do"
@@ -29,10 +29,10 @@ FIND = (
     ' echo "${card##*/} $(basename "$(readlink -f "$card/device/driver")")"; exit; done; sleep 1; done',
     "sh",
 )
-# How many queues the network card of this name receives on. Constant text.
+# Prints how many receive queues the network card of this name has. Constant text.
 QUEUES = ("sh", "-c", 'ls -d "/sys/class/net/$1/queues/"rx-* | wc -l', "sh")
-# Bits of a virtio network card, a digit for each: checksums, segmentation, of what it sends and of what it receives.
-# The bits are those of the virtio specification: 0, 1, 7, 8, 11, 12. Constant text.
+# Prints feature bits of a virtio network card, one digit each: checksum and segmentation offloads, for sending and for
+# receiving. Bits 0, 1, 7, 8, 11 and 12 of the virtio specification. Constant text.
 FEATURES = (
     *("sh", "-c"),
     'read -r bits < "/sys/class/net/$1/device/features"; for bit in 1 2 8 9 12 13; do '
@@ -42,7 +42,7 @@ FEATURES = (
 HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe -n -q vhost_net")  # loads nothing
 LOAD_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
 HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing
-# Paths that do not go over a card that is on a bridge -> why.
+# Paths that do not work over a card that is a port of a bridge -> why.
 APART = {
     Path.USER: "it goes over no card",
     Path.MACVTAP: "their card is a port of a bridge, and such a card carries no macvtap",
@@ -51,7 +51,7 @@ IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
 
 
 def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: str | None = None) -> dict[str, str]:
-    """Treatments whose path a guest there cannot have -> why. `wire`: the card that the user names."""
+    """Treatments whose path a guest there cannot have -> why. `wire`: the host's card that the user named."""
     named = next((name for name in NAMES if plan.space.first(name) is not None), None)
     if named is None:
         return {}
@@ -91,21 +91,21 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
 
 
 def names_card(plan: Plan) -> bool:
-    """Whether the plan says what card its guests have."""
+    """Whether the plan specifies the guests' network cards."""
     return any(plan.space.first(name) is not None for name in NAMES)
 
 
 def largest_mtu(treatments: Sequence[Treatment]) -> int:
-    """That of the peer, in bytes, with which every guest can have its own."""
+    """The MTU of the peer in bytes: the largest of the guests' MTUs."""
     return max((settings_of(each).mtu for each in treatments if each.layer == "vm"), default=DEFAULT.mtu)
 
 
 def announced(
     machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: Wire | None = None, named: str | None = None
 ) -> list[str]:
-    """What is taken of network cards, for those treatments, and given back. Raises CannotDo.
+    """Which network cards these treatments take, and give back afterwards. Raises CannotDo.
 
-    `named`: the card that the user names, also where it is no wire's
+    `named`: the card that the user named, even if it belongs to no wire
     """
     far = [] if wire is None else [f"the network card {wire.peer_card} of the peer, {wire.peer}"]
     if take_functions(treatments):
@@ -115,13 +115,15 @@ def announced(
 
 
 def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
-    """Load what the paths of these treatments take of the host's kernel; it stays. Raises MachineError."""
+    """Load the kernel modules that these treatments' paths need; they stay loaded. Raises MachineError."""
     if any(takes(path, treatments) for path in Path if path.has_vhost):
         machine.run(*LOAD_VHOST)
 
 
 def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str | None:
-    """`guests`: how many are given a function at once, at most; `wire`: the card of one that the user names."""
+    """`guests`: the most that have a virtual function at once; `wire`: the host's card of the wire that the user
+    named.
+    """
     if path is Path.USER:
         return None
     if not is_root(machine):
@@ -146,14 +148,14 @@ def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str
 
 
 def peer_behind_card(machine: Machine) -> str | None:
-    """The namespace, on the machine that launches us, that a lab's cards lead to; None where this is no lab of ours."""
+    """The namespace that a lab's cards lead to, on the machine that runs vmtax; None if this is no lab of ours."""
     found = IN_LAB.search(machine.read_text("/proc/cmdline"))
     up: Up | None = lab(found[1]).up() if found else None
     return up.peer_namespace if up else None
 
 
 def functions(machine: Machine, plan: Plan, card: str) -> tuple[str, ...]:
-    """The PCI addresses of functions of this card, one for each guest that runs at once.
+    """PCI addresses of virtual functions of this card, one for each guest that runs at once.
 
     Raises CannotDo and MachineError.
     """
@@ -163,12 +165,14 @@ def functions(machine: Machine, plan: Plan, card: str) -> tuple[str, ...]:
 
 
 def mac_of(path: Path, number: int) -> str:
-    """Of the card of the guest of that number."""
+    """The MAC address of the card of the guest with that number."""
     return (FUNCTION_MACS if path.has_function else MACS).format(number)
 
 
 def find_card(guest: Guest, wanted: NetSettings, mac: str) -> str:
-    """What the guest calls its card, which has its MTU. Raises BootFailed where it has not obtained what is wanted."""
+    """The guest's name for its card, after setting the MTU. Raises BootFailed if the guest did not obtain what is
+    wanted.
+    """
     path = wanted.path
     if path is Path.SRIOV_STANDBY:
         return standby.find(guest, mac)

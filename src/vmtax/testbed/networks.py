@@ -1,4 +1,4 @@
-"""The private network under test of one run: its bridge, its peer, and the cards that it takes."""
+"""The private network under test of one run: its bridge, its peer, and the host's cards that it uses."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from vmtax.testbed import needs, net_paths
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure, There
 
-# Of what is on a bridge beside guests, where the card of an uplink must know it: the host layer's own end, the peer,
-# and the end on a second host.
+# MAC addresses of ends on a bridge that are not guests, which an uplink's card must know: the host layer's own end, the
+# peer, and the end on a second host.
 END_MAC, PEER_MAC, FAR_MAC = "52:54:00:76:76:01", "52:54:00:76:76:02", "52:54:00:76:76:03"
-# Constant text: the namespace, and what is the address of one of its cards, stay arguments.
+# Constant text: the namespace and the parameters of `ip address del` stay arguments.
 DELETE_ADDRESS = (
     *("sh", "-c"),
     '! test -e "/run/netns/$1" || { space=$1; shift; ip -n "$space" address del "$@" 2> /dev/null; true; }',
@@ -28,7 +28,7 @@ DELETE_ADDRESS = (
 
 @dataclass(frozen=True, slots=True)
 class FarNetwork:
-    """Its part on the host to which guests are migrated."""
+    """The network's part on the host to which guests are migrated."""
 
     segment: Segment
     functions: tuple[str, ...] = ()  # as on the host under test
@@ -39,18 +39,18 @@ class Network:
     """The private network under test on one host."""
 
     segment: Segment
-    at: Machine  # on which the other end is: the host, or what is behind its card
-    tree: str  # the image there
+    at: Machine  # where the other end is: the host, or what is behind its card
+    tree: str  # the image's files there
     peer: str  # namespace of the other end
     end: str  # namespace of the host layer's own end
-    functions: tuple[str, ...] = ()  # PCI addresses, one for each guest; none where no guest is given one
+    functions: tuple[str, ...] = ()  # PCI addresses, one for each guest; empty if guests get no function
     far: FarNetwork | None = None  # None: guests stay on their host
 
 
 def open_network(on: Examined, possible: Sequence[Treatment]) -> Network:
-    """On the host alone; over a wire where the user names one, or a guest is given a function of a card.
+    """Set up the network: on the host alone, or over a wire if the user names one or guests get functions of a card.
 
-    Where guests are migrated to a second host, its bridge goes on there. `possible`: what is to be measured there
+    If guests are migrated to a second host, its bridge is connected. `possible`: the treatments that will be measured
     """
     token = on.session.local.token[:6]
     net_paths.load(on.host, possible)
@@ -59,7 +59,7 @@ def open_network(on: Examined, possible: Sequence[Treatment]) -> Network:
         return _between_hosts(on, on.destination, token, possible)
     if wired is None and not takes_function:
         return _on_bridge(on, token, possible)
-    if wired:  # once more: the question may have been open for long
+    if wired:  # checked again: the user may have taken long to answer the question
         wire.refuse_cards(on.host, wired.wire.card, wired.peer, wired.wire.peer_card)
     card = wired.wire.card if wired else sriov.free_card(on.host, needs.guests_at_once(on.plan))
     functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()
@@ -79,7 +79,7 @@ def open_network(on: Examined, possible: Sequence[Treatment]) -> Network:
 
 
 def _on_bridge(on: Examined, token: str, possible: Sequence[Treatment]) -> Network:
-    """With the peer on the host's own bridge."""
+    """A network with the peer on the host's own bridge."""
     segment = Segment(on.host, token)
     mtu = net_paths.largest_mtu(possible)
     peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
@@ -89,11 +89,11 @@ def _on_bridge(on: Examined, token: str, possible: Sequence[Treatment]) -> Netwo
 
 
 def _between_hosts(on: Examined, there: There, token: str, possible: Sequence[Treatment]) -> Network:
-    """With a bridge on both hosts, and the peer on that of the host under test.
+    """A network with a bridge on both hosts, and the peer on the bridge of the host under test.
 
-    The bridges learn from the guest itself where it is, but where guests are given functions: their cards must be told.
+    The bridges learn by themselves where a guest is. Cards with virtual functions do not: their tables must be changed.
     """
-    there.refuse_cards(on.host)  # once more: the question may have been open for long
+    there.refuse_cards(on.host)  # checked again: the user may have taken long to answer the question
     net_paths.load(there.machine, possible)
     assert there.placed.tree is not None, "an image on a host has its tree"
     takes_function = take_functions(possible)
@@ -123,21 +123,21 @@ def _on_card(
 
 
 def _end_on_card(segment: Segment, name: str, address: str, mac: str) -> str:
-    """An end of a bridge whose card may have to know it; its namespace."""
+    """Add an end to a bridge whose card may have to know the end's address; returns its namespace."""
     namespace = segment.add_end(name, address, mac=mac)
     segment.admit(mac, name)
     return namespace
 
 
 def _answers(machine: Machine, end: str, tree: str) -> bool:
-    """Whether the peer answers in this namespace of the machine."""
+    """Whether the peer answers a ping from this namespace of the machine."""
     enter = ("ip", "netns", "exec", end, *enter_tree(tree, root=True, network=True, capabilities=("CAP_NET_RAW",)))
     asked = (*enter, "--", *wire.ANSWERS, "sh", PEER_ADDRESS, str(wire.WAIT_SECONDS))
     return machine.succeeds(*asked, timeout=2 * wire.WAIT_SECONDS)
 
 
 def _peer_of_lab(on: Examined) -> str:
-    """The namespace that a lab's cards lead to, with the peer's address."""
+    """The namespace that a lab's cards lead to, after giving it the peer's address."""
     namespace, local = net_paths.peer_behind_card(on.host), on.session.local
     if namespace is None:
         raise CannotMeasure(f"{on.host.path}: the peer behind its card is gone: is its lab still up?")

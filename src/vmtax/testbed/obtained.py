@@ -1,4 +1,4 @@
-"""Whether a guest got what its treatment asks for: what a host grants without a word may be something else. Pure."""
+"""Check whether a guest got what its treatment asks for, because a host may silently grant something else. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from vmtax.design.guest import Backing, GuestSettings
 BACKING, MERGE, TOPOLOGY, PINNING, POLLING, TIMER = (
     GuestSettings.factors()[name].name for name in ("backing", "merge", "topology", "pinned", "halt_polling", "timer")
 )
-MOST = 0.9  # of the memory that was touched is in huge pages, where it is to be
-# Run in a guest: the CPUs of the first CPU's core, and of its socket.
+MOST = 0.9  # required share of the touched memory that is in huge pages
+# Run in a guest: prints the CPUs of the first CPU's core, and of its socket.
 SHAPE = (
     "grep",
     "-sH",
@@ -19,12 +19,12 @@ SHAPE = (
     *(f"/sys/devices/system/cpu/cpu0/topology/{name}" for name in ("core_cpus", "package_cpus")),
 )
 
-# Run in a guest: the clock that its kernel reads the time from.
+# Run in a guest: prints the clock source of its kernel.
 CLOCK = ("cat", "/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 def parse_shape(text: str) -> dict[str, float]:
-    """What SHAPE printed: threads of a core, and CPUs of a socket."""
+    """The output of SHAPE as numbers: threads of a core, and CPUs of a socket."""
     masks = dict(line.rpartition("/")[2].split(":", 1) for line in text.splitlines() if ":" in line)
     names = {"core_cpus": "threads_per_core", "package_cpus": "cpus_per_socket"}
     try:
@@ -34,10 +34,11 @@ def parse_shape(text: str) -> dict[str, float]:
 
 
 def why_not(settings: GuestSettings, vcpus: int, found: Mapping[str, float], named: Collection[str]) -> str | None:
-    """Which level of the factors `named` a guest with `vcpus` CPUs lacks, by what was read; None: it has them all.
+    """Which level of the factors `named` a guest with `vcpus` CPUs did not get, judging by its readings; None: it got
+    all.
 
-    found: `memory.` before what `Guest.memory_readings` says, `cpu.` before what `parse_shape`, `pinning.readings` and
-    `polling.readings` do
+    found: `Guest.memory_readings` with the prefix `memory.`; with the prefix `cpu.` those of `parse_shape`,
+    `pinning.readings` and `polling.readings`
     """
     if PINNING in named and settings.pinned and (why := _why_not_pinned(vcpus, found)):
         return f"{PINNING}={settings.levels[PINNING]} was not obtained: {why}"
@@ -60,7 +61,9 @@ def why_not(settings: GuestSettings, vcpus: int, found: Mapping[str, float], nam
 
 
 def why_no_clock(settings: GuestSettings, clock: str, named: Collection[str]) -> str | None:
-    """Why a guest whose kernel reads `clock` has not got its level of `cpu.timer`; None: it has, or none is asked."""
+    """Why a guest whose clock source is `clock` did not get its level of `cpu.timer`; None: it did, or none is asked
+    for.
+    """
     if TIMER not in named or settings.timer in ("auto", clock):
         return None
     return f"{TIMER}={settings.timer} was not obtained: the clock that the guest's kernel reads is {clock or 'unknown'}"
@@ -76,7 +79,7 @@ def _why_not_pinned(vcpus: int, found: Mapping[str, float]) -> str | None:
 
 
 def _why_not_backing(backing: Backing, found: Mapping[str, float]) -> str | None:
-    """By QEMU's mapping of the guest's memory, and with KVM by the pages that it maps for the guest."""
+    """Judges by QEMU's mapping of the guest's memory and, with KVM, by the pages that KVM maps for the guest."""
     if "memory.page_bytes" not in found:
         return "QEMU's mapping of the guest's memory cannot be read in /proc"
     resident, huge = found["memory.resident_bytes"], found["memory.huge_bytes"]

@@ -1,8 +1,8 @@
-"""What levels of `memory.backing` and `memory.merge` take of a host, and the huge pages that a run takes there.
+"""Provide what `memory.backing` and `memory.merge` need of a host, above all huge pages for the time of a run.
 
-Pages of 2 MiB come as surplus (nr_overcommit_hugepages): the kernel makes them when QEMU starts and takes them back
-when it has ended. There is no surplus of 1 GiB: these are added to the host's pool (nr_hugepages), for the whole run.
-Both settings are what they were when the run is over, however it ended.
+Pages of 2 MiB are allowed as surplus (nr_overcommit_hugepages): the kernel makes them when QEMU starts and takes them
+back when it ends. There is no surplus of 1 GiB pages: these are added to the host's pool (nr_hugepages) for the whole
+run. Both settings are restored when the run is over, however it ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 KSM = "/sys/kernel/mm/ksm/run"
 GIGANTIC = 1024 * MIB  # pages of this size allow no surplus
 BACKING, MERGE = (GuestSettings.factors()[name].name for name in ("backing", "merge"))
-# $1: a setting of the kernel; $2: what it was; $3: what it was set to. What somebody else set since is left alone.
+# $1: a setting of the kernel; $2: its original value; $3: the value we set. A value that somebody else set since is
+# left alone.
 GIVE_BACK = (
     *("sh", "-c"),
     'now=$(cat "$1") || exit; if test "$now" -gt "$2" && test "$now" -le "$3"; then echo "$2" > "$1"; fi',
@@ -42,11 +43,11 @@ class Pool:
     total: int  # nr_hugepages
     most_surplus: int  # nr_overcommit_hugepages
     surplus: int
-    unused: int  # neither in use nor promised to somebody
+    unused: int  # neither in use nor reserved
 
     @staticmethod
     def of(files: Files, page_bytes: int) -> Pool | None:
-        """None where the kernel has no pages of this size."""
+        """None if the kernel has no pages of this size."""
         directory = f"{POOLS}/hugepages-{page_bytes // 1024}kB"
         names = ("nr_hugepages", "nr_overcommit_hugepages", "surplus_hugepages", "free_hugepages", "resv_hugepages")
         found = [whole(files.get(f"{directory}/{name}")) for name in names]
@@ -57,7 +58,9 @@ class Pool:
 
 
 def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments whose level of a factor that the plan names cannot be had there -> why."""
+    """Treatments whose level of memory.backing or memory.merge is impossible there -> why; {} if the plan names
+    neither.
+    """
     named = [name for name in (BACKING, MERGE) if plan.space.first(name) is not None]
     if not named:
         return {}
@@ -73,7 +76,9 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> d
 
 
 def take(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Let the host have the huge pages that `treatments` take; those for which it has not enough -> why."""
+    """Make the huge pages that `treatments` need available on the host; treatments for which there are too few ->
+    why.
+    """
     impossible: dict[str, str] = {}
     for backing, count in _wanted(plan, treatments).items():
         why = _taken(machine, backing, count)
@@ -83,7 +88,7 @@ def take(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[
 
 
 def announced(plan: Plan, treatments: Sequence[Treatment]) -> list[str]:
-    """What `take` will take for them, a line for each size of pages."""
+    """What `take` will take for these treatments, one line for each size of pages."""
     return [
         f"{count} {'page' if count == 1 else 'pages'} of {backing}"
         f" ({format_room(count * (backing.page_bytes or 1))}) from the host's memory,"
@@ -93,7 +98,7 @@ def announced(plan: Plan, treatments: Sequence[Treatment]) -> list[str]:
 
 
 def _wanted(plan: Plan, treatments: Sequence[Treatment]) -> dict[Backing, int]:
-    """How many huge pages of each kind the guests of a configuration take, at most."""
+    """The largest number of huge pages of each kind that the guests of one configuration take."""
     guests = [GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"]
     return {
         backing: max(_guests(plan, guest) for guest in guests if guest.backing is backing) * _pages(plan, backing)
@@ -106,12 +111,12 @@ def _read(machine: Machine) -> Files:
 
 
 def _guests(plan: Plan, settings: GuestSettings) -> int:
-    """How many have their memory at once: one that is migrated has it twice."""
+    """How many guests have their memory at once; a migrated guest has it twice."""
     return settings.count * (2 if needs.migrates(plan) else 1)
 
 
 def _pages(plan: Plan, backing: Backing) -> int:
-    """Of one guest's memory."""
+    """How many pages one guest's memory takes."""
     return -(-plan.guest.memory // (backing.page_bytes or 1))
 
 
@@ -155,7 +160,7 @@ def _why_no_pages(backing: Backing, guests: int, plan: Plan, pool: Pool | None, 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Of the setting of a host that makes it have the huge pages that a run takes."""
+    """A change of a host's setting that makes huge pages available to the run."""
 
     setting: PurePosixPath
     before: int
@@ -167,7 +172,7 @@ class Change:
 
     @staticmethod
     def of(pool: Pool, backing: Backing, wanted: int) -> Change | None:
-        """None where the host has `wanted` pages, or makes them when QEMU starts."""
+        """None if the host has `wanted` pages, or makes them when QEMU starts without a change."""
         lacking = max(0, wanted - pool.unused)
         if (backing.page_bytes or 1) >= GIGANTIC:
             change = Change(pool.directory / "nr_hugepages", pool.total, pool.total + lacking)
@@ -177,7 +182,7 @@ class Change:
 
 
 def _why_only_root(settings: GuestSettings, plan: Plan, files: Files) -> str | None:
-    """Why its guests' pages cannot be had by another user; None where they can."""
+    """Why only root can provide this guest's pages; None if that is not so."""
     backing = settings.backing
     pool = Pool.of(files, backing.page_bytes) if backing.page_bytes else None
     change = Change.of(pool, backing, _guests(plan, settings) * _pages(plan, backing)) if pool else None
@@ -185,7 +190,9 @@ def _why_only_root(settings: GuestSettings, plan: Plan, files: Files) -> str | N
 
 
 def _taken(machine: Machine, backing: Backing, wanted: int) -> str | None:
-    """Why the host has fewer than `wanted` pages; None where it has them, or makes them when QEMU starts."""
+    """Change the setting, if needed. Why the host has fewer than `wanted` pages; None if it has them, or makes them
+    when QEMU starts.
+    """
     page = backing.page_bytes or 1
     pool = Pool.of(_read(machine), page)
     if pool is None:

@@ -1,7 +1,7 @@
-"""`cpu.pinning`: each CPU of a guest on one CPU of the host, and all other threads of QEMU on those that are left.
+"""The factor `cpu.pinning`: each guest CPU on one CPU of the host, and all other threads of QEMU on the remaining CPUs.
 
-Each CPU of a guest gets a core of its own as long as there is one, as the host layer's processes do; where
-`cpu.topology` gives the guest two threads to a core, these get the two threads of one core.
+Each guest CPU gets a core of its own while there are enough, as the host layer's processes do; if `cpu.topology` gives
+the guest two threads per core, they get the two threads of one core.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ATTEMPTS = 3  # a thread that is not pinned yet may start another
 
 
 def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments whose guests have not enough CPUs there to be pinned -> why."""
+    """Treatments for whose pinned guests the host has too few CPUs -> why."""
     guests = {each.name: GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"}
     if not any(guest.pinned for guest in guests.values()):
         return {}
@@ -45,8 +45,9 @@ def pin(parent: Machine, guest: Guest, number: int, guests: int) -> None:
 
 
 def readings(parent: Machine, guest: Guest, number: int, guests: int) -> dict[str, float]:
-    """pinned_cpus: of the guest's CPUs; pinned_cores: of the host, that these are on; threads_astray: QEMU's that may
-    run elsewhere than they should."""
+    """pinned_cpus: how many of the guest's CPUs are pinned; pinned_cores: how many host cores they are on;
+    threads_astray: how many threads of QEMU may run elsewhere than they should.
+    """
     threads, there = guest.threads(parent), cores(parent)
     astray = {thread.id for thread, _ in _astray(parent, guest, number, guests)}
     pinned = [thread for thread in threads if thread.vcpu is not None and thread.id not in astray]
@@ -56,10 +57,10 @@ def readings(parent: Machine, guest: Guest, number: int, guests: int) -> dict[st
 
 
 def places(there: Sequence[Sequence[int]], taken: int, *, paired: bool) -> tuple[list[int], list[int]]:
-    """The CPUs for `taken` CPUs of guests, and those for all other threads of QEMU: of cores without a guest's CPU
-    where there are any.
+    """The CPUs for `taken` CPUs of guests, and the CPUs for all other threads of QEMU: on cores without a guest's CPU
+    if there are any.
 
-    there: the host's CPUs, by core; paired: two CPUs of a guest that follow each other are threads of one core
+    there: the host's CPUs, by core; paired: two consecutive CPUs of a guest are threads of one core
     """
     order = in_pairs(there) if paired else apart(there)
     own, rest = order[:taken], sorted(order[taken:])
@@ -68,7 +69,7 @@ def places(there: Sequence[Sequence[int]], taken: int, *, paired: bool) -> tuple
 
 
 def _astray(parent: Machine, guest: Guest, number: int, guests: int) -> list[tuple[Thread, Sequence[int]]]:
-    """Threads that may run elsewhere than they should, each with the CPUs that it should run on."""
+    """Threads that may run elsewhere than they should, each with the CPUs on which it should run."""
     vcpus, paired = guest.spec.vcpus, guest.spec.settings.topology == "threads"
     every, others = places(cores(parent), guests * vcpus, paired=paired)
     own = every[(number - 1) * vcpus :]

@@ -1,4 +1,4 @@
-"""`cpu.halt_polling`: a setting of the host's KVM, changed while the guests of a boot run, and put back."""
+"""The factor `cpu.halt_polling`: a setting of the host's KVM, changed while a boot's guests run, then restored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from vmtax.meter.text import whole
 from vmtax.testbed.cpus import POLLING
 
 PARAMETER = "/sys/module/kvm/parameters/halt_poll_ns"
-# $1: a setting of the kernel; $2: what it was; $3: what it was set to. What somebody else set since is left alone.
+# $1: a setting of the kernel; $2: its original value; $3: the value we set. A value that somebody else set since is
+# left alone.
 PUT_BACK = (
     *("sh", "-c"),
     'now=$(cat "$1") || exit 0; if test "$now" = "$3"; then echo "$2" > "$1"; fi',
@@ -35,7 +36,7 @@ def not_here(machine: Machine, treatments: Sequence[Treatment], parameter: str =
 
 
 def set_polling(machine: Machine, nanoseconds: int, parameter: str = PARAMETER) -> Undoing | None:
-    """Until it is undone, KVM polls for that time at most; None where it does already. Raises MachineError."""
+    """Let KVM poll for at most that time until the change is undone; None if it already does. Raises MachineError."""
     before = _now(machine, parameter)
     if before == nanoseconds:
         return None
@@ -45,7 +46,7 @@ def set_polling(machine: Machine, nanoseconds: int, parameter: str = PARAMETER) 
 
 
 def readings(machine: Machine, parameter: str = PARAMETER) -> dict[str, float]:
-    """halt_poll_ns: what KVM has now, in nanoseconds; {} where it has no such setting."""
+    """halt_poll_ns: KVM's present value, in nanoseconds; {} if it has no such setting."""
     now = _now(machine, parameter)
     return {} if now is None else {"halt_poll_ns": now}
 

@@ -1,8 +1,8 @@
-"""The power of the host under test, which a command of the user's takes away and gives back.
+"""Cut the power of the host under test, with a command of the user's that cuts it and restores it.
 
-The command runs on the machine that runs vmtax. It may end before the power is gone (a power strip that waits) or
-after the host is back. The host itself shows whether its power was gone: it has another boot id, and has not been up
-for longer than since the command began.
+The command runs on the machine that runs vmtax. It may end before the power is gone (a power strip with a delay) or
+after the host is back. The host itself shows whether its power was cut: it has a new boot id, and has been up for less
+time than has passed since the command began.
 """
 
 from __future__ import annotations
@@ -34,27 +34,29 @@ from vmtax.testbed.disks import backing_of
 from vmtax.workload.durability import NAME
 
 BACK_WITHIN = 900.0  # seconds that a host may take to come back, unless the command line says otherwise
-GONE_SECONDS = 60.0  # after the command has ended well, until the power must be gone
-LOGIN_SECONDS = 30.0  # of one attempt
-BETWEEN_SECONDS = 2.0  # two attempts
+GONE_SECONDS = 60.0  # seconds after the command succeeded by which the power must be gone
+LOGIN_SECONDS = 30.0  # for one attempt
+BETWEEN_SECONDS = 2.0  # seconds between two attempts
 UPTIME = "/proc/uptime"
-UPTIME_SLACK = 5.0  # seconds by which two clocks may differ
-# Nobody is asked for a passphrase while the host comes back, and one that is off does not keep us waiting.
+UPTIME_SLACK = 5.0  # seconds by which the clocks of two machines may differ
+# Nobody is asked for a passphrase while the host comes back, and a host that is off delays us little.
 UNATTENDED = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
-IN_MEMORY = ("tmpfs", "ramfs", "overlay")  # file systems whose contents may end with the power
-EMPTIED = ("/tmp", "/run", "/dev/shm")  # by many systems when they start
+IN_MEMORY = ("tmpfs", "ramfs", "overlay")  # file systems that may lose their contents with the power
+EMPTIED = ("/tmp", "/run", "/dev/shm")  # directories that many systems empty when they start
 
 
 @dataclass(frozen=True, slots=True)
 class PowerCut:
-    """What the command line says."""
+    """The power cut that the command line describes."""
 
     command: tuple[str, ...]  # its words
     back_within: float = BACK_WITHIN  # seconds
 
     @staticmethod
     def parse(command: str, back_within: float) -> PowerCut:
-        """Words as in a shell, which is not used. Raises ValueError in words where nothing could be started."""
+        """Split the command into words as a shell would; no shell runs it. Raises ValueError, with a message for the
+        user, if it cannot be started.
+        """
         try:
             words = tuple(shlex.split(command))
         except ValueError as error:
@@ -79,21 +81,21 @@ class PowerCut:
 
 
 class NotCut(CannotDo):
-    """The power was not taken, or not given back, as was agreed; the run ends with that."""
+    """The power was not cut or not restored as agreed; the run ends."""
 
 
 @dataclass
 class Power:
-    """That of the host under test in one session of a run, which ends when the power was cut."""
+    """Control of the power of the host under test in one session of a run; a session ends with the power cut."""
 
     host: str  # as the plan names it
     order: PowerCut
-    is_over: bool = False  # the session: its host is another boot, or nobody knows what it is
-    problem: BaseException | None = None  # why the run cannot go on in another session; None: it can
+    is_over: bool = False  # the session has ended: the host was rebooted, or its state is unknown
+    problem: BaseException | None = None  # why the run cannot be resumed in another session; None: it can
 
     @contextlib.contextmanager
     def ends_session(self) -> Iterator[None]:
-        """From now on the session ends with what comes of this, and with nothing that follows from it."""
+        """Mark the session as over; remember an exception that prevents another session."""
         self.is_over = True
         try:
             yield
@@ -103,7 +105,7 @@ class Power:
 
     @contextlib.contextmanager
     def cutting(self, local: LocalMachine) -> Iterator[Cutting]:
-        """The command, started; it goes on to its end whatever becomes of us, for it is to give the power back."""
+        """Start the command. It is never killed, not even if vmtax ends, because it must restore the power."""
         output = Path(local.scratch) / "power-cut"
         with output.open("wb") as file:
             try:
@@ -122,18 +124,18 @@ class Power:
 
 @dataclass
 class Cutting:
-    """One power cut under way."""
+    """A power cut in progress."""
 
     power: Power
     local: LocalMachine
     process: subprocess.Popen[bytes]
     output: Path  # what the command prints
     started: float  # monotonic clock
-    ended: float | None = None  # when the command had ended
+    ended: float | None = None  # when the command was seen to have ended
 
     @property
     def is_late(self) -> bool:
-        """Whether the power should be gone by now. Raises NotCut where the command failed."""
+        """Whether the power should be gone by now. Raises NotCut if the command failed."""
         code = self.process.poll()
         if code is None:
             return False
@@ -150,7 +152,7 @@ class Cutting:
         return time.monotonic() - self.started >= self.power.order.back_within
 
     def wait(self, boot_id: str, path: PurePosixPath, emit: Callable[[Event], None]) -> SshMachine:
-        """The host once it is back with the file `path`, in another boot than that before; no guard runs there.
+        """Wait for the host to be back with the file `path`, in a boot other than `boot_id`; no guard runs there.
 
         Raises NotCut.
         """
@@ -189,7 +191,7 @@ class Cutting:
         return connect_host(self.local, route, LOGIN_SECONDS, guarded=False)
 
     def _why_not_back(self, machine: Machine, boot_id: str, path: PurePosixPath, *, is_late: bool) -> str:
-        """ "" where it is back. Raises NotCut where it was never off, or is another machine."""
+        """Why the host is not back yet; "" if it is. Raises NotCut if it was never off, or is another machine."""
         up = float(machine.run("cat", UPTIME).split()[0])
         if read_boot(machine)["boot_id"] == boot_id:
             if is_late:
@@ -210,7 +212,7 @@ class Cutting:
 
 
 def why_not(plan: Plan, target: Target, interleaved: str | None) -> str | None:
-    """Why the power of the plan's host cannot be cut, as far as the plan says, in one line; None where it can."""
+    """Why the power of the plan's host cannot be cut, judging by plan and options only, in one line; None if it can."""
     names = [choice.name for choice in plan.workloads]
     if plan.host == "local":
         return "the host under test is the machine that runs vmtax, which would end with it: name another with --host"
@@ -227,14 +229,14 @@ def why_not(plan: Plan, target: Target, interleaved: str | None) -> str | None:
 
 
 def one_state(plan: Plan) -> Plan:
-    """The plan as its power cuts count: one state of a disk each."""
+    """The same plan with one state per disk: that is what a power cut leaves."""
     (choice,) = plan.workloads
     parameters = {**choice.parameters, "states": 1}
     return plan.model_copy(update={"workloads": (choice.model_copy(update={"parameters": parameters}),)})
 
 
 def announced_cuts(host: str, order: PowerCut, cuts: int) -> list[str]:
-    """What is done to the host, for a person who is to agree to it."""
+    """What is done to the host, for the person who is asked to agree."""
     return [
         f"the power of {host}, {count_of(cuts, 'time')}, by running {order.words} here: whatever runs on that host then"
         " ends, and what has not reached its disks is lost",
@@ -243,7 +245,7 @@ def announced_cuts(host: str, order: PowerCut, cuts: int) -> list[str]:
 
 
 def not_there_again(treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments whose disk would not be there again when the host is back -> why."""
+    """Treatments whose disk would not exist any more when the host is back -> why."""
     found = {}
     for one in treatments:
         if one.layer == "nested":
@@ -257,7 +259,7 @@ def not_there_again(treatments: Sequence[Treatment]) -> dict[str, str]:
 
 
 def refuse_cuts(host: str, machine: Machine, target: Target) -> None:
-    """Raises CannotDo where a cut of its power would end vmtax, or the disks under test. Only reads."""
+    """Raises CannotDo if a power cut would end vmtax, or destroy the disks under test. Only reads."""
     here = read_boot(LocalReader())["boot_id"]
     if not here or read_boot(machine)["boot_id"] == here:
         raise CannotDo(f"{host} is the machine that runs vmtax, which --power-cut would end: run it on another")

@@ -1,4 +1,4 @@
-"""What a boot really got of the levels that its treatment asks for: read where it can be seen, and held to."""
+"""Verify what a boot really got of the levels that its treatment asks for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vmtax.testbed.provision import Provisioned
 
 
 def check(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> None:
-    """Reads what each guest got. Raises BootFailed where that is not what a factor of the plan asks for."""
+    """Read what each guest got. Raises BootFailed if that differs from a factor's level in the plan."""
     settings = GuestSettings.of(treatment.levels)
     named = [name for name in settings.levels if on.plan.space.first(name) is not None]
     for number, subject in enumerate(running.subjects, start=1):
@@ -33,7 +33,7 @@ def check(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> N
 def _readings(
     on: Provisioned, guest: Guest, number: int, settings: GuestSettings, named: Collection[str]
 ) -> dict[str, float]:
-    """What was read of a VM. `number`: of the guest, among those that run at once."""
+    """Readings of a VM. `number`: of the guest, among those that run at once."""
     found: dict[str, float] = {}
     if obtained.TOPOLOGY in named:
         found |= obtained.parse_shape(guest.machine.try_run(*obtained.SHAPE).stdout)

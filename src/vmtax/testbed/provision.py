@@ -1,4 +1,4 @@
-"""The networks and disks of a run, set up on a host before its first round; the guard undoes them."""
+"""Set up the networks and disks of a run on a host before the first round; the guard undoes them."""
 
 from __future__ import annotations
 
@@ -56,13 +56,14 @@ from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
 from vmtax.workload.net import PORT
 
-# Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
+# Starts a server that serves one test, then becomes the client. Constant text: the client's command line is in
+# arguments.
 WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
-# By which guests that are released together may begin apart, because their programs start unevenly; seconds. Where
-# nothing is emulated, where VMs are, and for each of them where KVM is emulated that they run on: there four began 4 s
-# apart on an idle machine.
+# Seconds by which guests that are released together may start apart, because their programs start unevenly: without
+# emulation, with emulated VMs, and for each guest on emulated KVM, where four guests started 4 s apart on an idle
+# machine.
 LEAD_SECONDS, EMULATED_LEAD_SECONDS, EMULATED_KVM_LEAD_SECONDS = 1, 3, 2.5
-TRIED_BYTES = 2**20  # of a disk that is only opened and closed
+TRIED_BYTES = 2**20  # size of a disk that is only opened and closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,38 +72,43 @@ class KernelPack:
 
     pack: Pack
     file: str
-    mount: str | None  # None where the host itself builds none
+    mount: str | None  # None if the host itself builds no kernel
 
 
 @dataclass(frozen=True)
 class Provisioned(Examined):
     """A host on which everything is set up that lasts for the run."""
 
-    network: Network | None = None  # None where the network is not measured, or we are not root there
-    kernel_pack: KernelPack | None = None  # None where no kernel is built
-    database_pack: DatabasePack | None = None  # None where no database is written
-    disks: Disks | None = None  # of host and VM; None where no disk is measured
-    carrier_disks: tuple[CarrierDisk, ...] = ()  # of the outer VMs; none where no disk of a nested guest is measured
-    written: Mapping[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
+    network: Network | None = None  # None if the network is not measured, or we are not root there
+    kernel_pack: KernelPack | None = None  # None if no kernel is built
+    database_pack: DatabasePack | None = None  # None if no database is written
+    disks: Disks | None = None  # of host and VM; None if no disk is measured
+    carrier_disks: tuple[CarrierDisk, ...] = ()  # of the outer VMs; empty if no disk of a nested guest is measured
+    # Layer or kind of disk -> how it was written in full
+    written: Mapping[str, FirstWrite] = field(default_factory=dict)
     features: Mapping[str, list[Json]] = field(default_factory=dict)  # treatment -> what its disk can do
-    impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be here -> why
-    checking: Checking | None = None  # None where no guest is ended while it writes
-    disks_directory: PurePosixPath | None = None  # of this run; None where no disk is measured
+    impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be measured here -> why
+    checking: Checking | None = None  # None if no guest is ended while it writes
+    disks_directory: PurePosixPath | None = None  # of this run; None if no disk is measured
 
     @property
     def pack_files(self) -> tuple[str, ...]:
-        """Packs that every guest has."""
+        """Packs that every guest gets."""
         return tuple(pack.file for pack in (self.kernel_pack, self.database_pack) if pack is not None)
 
     @property
     def first_writes(self) -> dict[str, FirstWrite]:
-        """Layer or kind of disk -> how it was written in full; a nested guest's is, in its carrier's first boot."""
+        """Layer or kind of disk -> how it was written in full; disks of nested guests are written in their outer VM's
+        first boot.
+        """
         nested = self.carrier_disks[0].first_write if self.carrier_disks else None
         return {**self.written, **({"nested": nested} if nested else {})}
 
     @property
     def lead(self) -> int:
-        """Site.lead of all its sites, also where one works alone: what is compared must be done in the same way."""
+        """The value of Site.lead for all its sites, even for one that works alone: what is compared must be done in the
+        same way.
+        """
         if needs.guests_at_once(self.plan) == 1:
             return 0
         if self.host_emulated or (self.emulated and "nested" in self.plan.layers):
@@ -110,9 +116,10 @@ class Provisioned(Examined):
         return EMULATED_LEAD_SECONDS if self.emulated else LEAD_SECONDS
 
     def peer_servers(self, number: int = 1) -> list[tuple[str, ...]]:
-        """What serves one machine's network tests: one that was left busy by a dying guest must not serve the next.
+        """Commands that serve one machine's network tests: a server left busy by a dying guest must not serve the next
+        guest.
 
-        `number`: of the machine among those that are measured at once; each has servers of its own.
+        `number`: of the machine, among those that are measured at once; each has its own servers.
         """
         commands = [workload for workload in self.workloads if isinstance(workload, Command)]
         return [
@@ -122,24 +129,28 @@ class Provisioned(Examined):
         ]
 
     def at_peer(self, argv: Sequence[str], capabilities: tuple[str, ...]) -> tuple[str, ...]:
-        """What runs a command of the image at the network peer, with those of root's capabilities."""
+        """The command line that runs a command of the image at the network peer, with those capabilities of root's."""
         assert self.network is not None
         userland = enter_tree(self.network.tree, root=True, network=True, capabilities=capabilities)
         return ("ip", "netns", "exec", self.network.peer, *userland, "--", *argv)
 
     def watch(self, argv: Sequence[str]) -> Process:
-        """Start what exchanges packets with a guest, at the network peer."""
+        """Start a command that exchanges packets with a guest, at the network peer."""
         assert self.network is not None
         return self.network.at.start(*self.at_peer(argv, ("CAP_NET_RAW",)))
 
     def kernel_userland(self, sets: int = 1) -> tuple[str, ...] | None:
-        """What enters the kernel pack on the host, on as many CPUs as `sets` guests get; None: the host builds none."""
+        """The command that enters the kernel pack on the host, on as many CPUs as `sets` guests get; None: the host
+        builds none.
+        """
         if self.kernel_pack is None or self.kernel_pack.mount is None:
             return None
         return ("taskset", "-c", self.cpus_of(sets), *enter_tree(self.kernel_pack.mount, root=self.is_root))
 
     def host_link(self, number: int = 1, sets: int = 1) -> Link | None:
-        """The way to the peer of one set of processes on the host; without root both ends are on a private loopback."""
+        """The link to the peer for one set of processes on the host; without root, both ends are on a private
+        loopback.
+        """
         if not self.networked:
             return None
         if self.network is not None:
@@ -149,7 +160,7 @@ class Provisioned(Examined):
 
 
 def port(number: int) -> int:
-    """Port at the peer of iperf3's server for the machine of that number, from 1."""
+    """Port of iperf3's server at the peer for the machine of that number, from 1."""
     return PORT + number - 1
 
 
@@ -191,7 +202,9 @@ def provision(on: Examined) -> Provisioned:
 
 
 def _with_guests(on: Provisioned) -> Provisioned:
-    """With huge pages for the guests that are to have some, and the treatments whose guests cannot be there."""
+    """Make huge pages available to the guests that need them, and record the treatments whose guests cannot run
+    there.
+    """
     treatments = on.plan.treatments()[0]
     impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
     impossible |= net_paths.not_here(on.host, on.plan, treatments, on.card)
@@ -215,7 +228,7 @@ def kvm_not_here(host: Machine, treatments: Sequence[Treatment], *, has_kvm: boo
 
 
 def guests_not_here(on: Examined) -> dict[str, str]:
-    """Treatments whose guests cannot run on what runs guests there -> why. Raises QemuError."""
+    """Treatments whose guests cannot run with this host's QEMU and accelerator -> why. Raises QemuError."""
     if on.platform is None:
         return {}
     treatments, qemu, accelerator = on.plan.treatments()[0], on.platform.qemu, on.platform.accelerator.name
@@ -224,10 +237,10 @@ def guests_not_here(on: Examined) -> dict[str, str]:
 
 
 def not_opened(on: Examined) -> dict[str, str]:
-    """Guest treatments whose disk QEMU does not open as they say in the directory of the disks -> its own reason.
+    """Guest treatments whose disk QEMU does not open as they ask in the disks' directory -> QEMU's own reason.
 
-    An image of TRIED_BYTES of each kind is made there, opened by a paused QEMU and removed, so that this is known
-    before the question. What lies on a file system, volume or device that the run makes is tried when that is there.
+    An image of TRIED_BYTES of each kind is made there, opened by a paused QEMU and removed, so that the answer is known
+    before the user is asked. Disks on a file system, volume or device that the run makes are tried once that exists.
     Raises StorageError, CommandFailed and QemuError.
     """
     if on.platform is None or not on.has_disks:
@@ -248,7 +261,9 @@ def not_opened(on: Examined) -> dict[str, str]:
 
 
 def _open_kernel_pack(on: Examined) -> KernelPack:
-    """On the host, and mounted where the host itself builds: from the same file system as in a guest."""
+    """Place the kernel pack on the host, and mount it if the host itself builds: from the same file system as in a
+    guest.
+    """
     host, session = on.host, on.session
     pack = session.kernel_pack or kernel.PACK.build(session.emit)
     file = place_pack(host, session.local, pack, session.emit)
@@ -263,7 +278,7 @@ def _open_kernel_pack(on: Examined) -> KernelPack:
 
 
 def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
-    """`notes` gets what a reader must know of the disks."""
+    """`notes` gets what a reader must know about the disks."""
     host, plan, size, emit = on.host, on.plan, on.disk_size, on.session.emit
     ours = on.target.directory / on.session.local.fresh_name("disk")
     refuse_unsafe(host, on.target.directory)
@@ -275,7 +290,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
     notes += _working_set(on, treatments)
     guests = needs.guests_at_once(plan)
-    # That of an outer VM which is to lose its power is made anew for each boot.
+    # An outer VM that will lose its power gets a new disk for each boot instead.
     outer = needs.outer_disks(plan, size) if "nested" in plan.layers and on.wants(Disk.name) else []
     if disks.wanted(treatments):
         fresh, (_, spare, _) = needs.fresh_size(on.workloads), needs.disk_sizes(plan)
@@ -300,7 +315,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
 
 
 def refuse_none_left(host: Machine, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
-    """Raises CannotMeasure where nothing of a layer is left."""
+    """Raises CannotMeasure if no treatment of a layer is left."""
     left = {treatment.layer for treatment in treatments if treatment.name not in impossible}
     for treatment in treatments:
         if treatment.layer not in left:
@@ -318,7 +333,7 @@ def _trying(on: Examined, scratch: PurePosixPath) -> disks.Trying:
 
 
 def check_bounds(on: Examined) -> None:
-    """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
+    """Raises CannotMeasure if a bounded page cache could still hold half of the disk."""
     bounded = any(DiskSettings.of(treatment.levels).bounded for treatment in on.plan.treatments()[0])
     if not (bounded and on.has_disks) or page_cache.why_not(on.host) is not None:
         return
@@ -331,8 +346,8 @@ def check_bounds(on: Examined) -> None:
 
 
 def _working_set(on: Examined, treatments: Sequence[Treatment]) -> list[str]:
-    """A note that says whether the host's page cache can hold all of a disk, where some treatment uses it."""
-    # A nested guest's disk is cached by its carrier.
+    """A note that says whether the host's page cache can hold all of a disk, if some treatment uses that cache."""
+    # The disk of a nested guest is cached by its outer VM.
     guests = [DiskSettings.of(treatment.levels) for treatment in treatments if treatment.layer == "vm"]
     cached = [settings for settings in guests if not settings.cache.is_direct]
     available = available_memory(on.host)
@@ -351,6 +366,6 @@ def _working_set(on: Examined, treatments: Sequence[Treatment]) -> list[str]:
 
 
 def _qemu_img(on: Examined, directory: PurePosixPath) -> tuple[str, ...]:
-    """The image's own, for images in `directory`: the host need not have one."""
+    """The image's own qemu-img, for images in `directory`: the host may have none."""
     reach = Reach(write=(str(directory), str(on.host.scratch)))
     return image_program(on.tree, "qemu-img", reach, *alone(root=on.is_root))

@@ -1,4 +1,4 @@
-"""What one run brings to every host that it measures."""
+"""What one run has in common on all of its hosts: options, credentials, images, connections."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ Emit = Callable[[Event], None]
 
 
 class CannotMeasure(CannotDo):
-    """What the plan wants cannot be done here; the text says what would enable it."""
+    """The plan cannot be measured here; the text says what would make it possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Two network cards that the user names, of the host under test and of the peer, and what is between them."""
+    """Two network cards that the user names, one of the host under test and one of the peer, and the link between
+    them.
+    """
 
     card: str
-    peer: str  # where it is: local, ssh://... or a lab
+    peer: str  # where the peer is: local, ssh://... or a lab
     peer_card: str
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A second host, to which guests are migrated, and the cards of both that lie on one network."""
+    """A second host to which guests are migrated, and the cards of both hosts, which are on one network."""
 
     host: str  # where it is: local, ssh://... or a lab
     card: str  # of the host under test
@@ -51,20 +53,20 @@ class Destination:
 class TestbedOptions:
     """What the command line may choose about the hosts under test."""
 
-    __test__ = False  # no test, whatever pytest makes of its name
+    __test__ = False  # not a test class, despite its name
 
-    qemu: str | None = None  # another QEMU than the host's own
-    target: Target = field(default_factory=Target)  # for the disks under test
+    qemu: str | None = None  # a QEMU to use instead of the host's own
+    target: Target = field(default_factory=Target)  # where the disks under test will be
     interleave_with: str | None = None  # a second host, or a second QEMU, in the same rounds
-    emulate: bool = False  # measure also where no guest boots with KVM
-    demonstration: bool = False  # what is measured only shows what a report looks like
-    wire: Wire | None = None  # that the network under test goes over; None: one of its own
+    emulate: bool = False  # measure even if no guest boots with KVM
+    demonstration: bool = False  # results only show what a report looks like
+    wire: Wire | None = None  # the link that carries the network under test; None: a network of our own
     power_cut: PowerCut | None = None  # None: the host under test keeps its power
     destination: Destination | None = None  # of guests that are migrated; None: another QEMU of their host
 
     @property
     def card(self) -> str | None:
-        """The network card of the host under test that the user names."""
+        """The network card of the host under test that the user named."""
         named = self.wire or self.destination
         return named.card if named else None
 
@@ -105,7 +107,7 @@ class TestbedOptions:
 
 @dataclass(frozen=True, slots=True)
 class Wired:
-    """What is at the other end of a wire."""
+    """The other end of a wire."""
 
     peer: Machine
     wire: Wire
@@ -114,7 +116,7 @@ class Wired:
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """The host that guests are migrated to, with the image and what runs guests there."""
+    """The host to which guests are migrated, with its image and QEMU."""
 
     machine: Machine
     wanted: Destination
@@ -122,12 +124,14 @@ class There:
     qemu: Qemu
 
     def refuse_cards(self, host: Machine) -> None:
-        """Raises CardInUse where a card may no longer be taken."""
+        """Raises CardInUse if one of the cards may no longer be taken."""
         refuse_two_cards(host, self.machine, self.wanted)
 
 
 def refuse_two_cards(host: Machine, machine: Machine, wanted: Destination) -> None:
-    """Raises CardInUse unless each has its card, nothing uses them, and packets of one size pass both."""
+    """Raises CardInUse unless each host has its card, nothing uses the cards, and both can carry packets of the same
+    size.
+    """
     here, there = refuse_card(host, wanted.card), refuse_card(machine, wanted.far_card)
     if here != there:
         raise CardInUse(
@@ -138,27 +142,27 @@ def refuse_two_cards(host: Machine, machine: Machine, wanted: Destination) -> No
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Where vmtax runs, and what it brings from there."""
+    """The machine that runs vmtax, and what it provides for the hosts."""
 
     local: LocalMachine
     image: Image
-    credentials: Credentials  # of this run's guests
+    credentials: Credentials  # for this run's guests
     emit: Emit
-    kernel_pack: Pack | None = None  # None: no kernel is built, or it is not there yet
-    postgresql_pack: Pack | None = None  # None: no database is written, or it is not there yet
-    wired: Wired | None = None  # None: the network under test has no wire that the user names
+    kernel_pack: Pack | None = None  # None: no kernel is built, or the pack is not there yet
+    postgresql_pack: Pack | None = None  # None: no database is written, or the pack is not there yet
+    wired: Wired | None = None  # None: the user named no wire for the network under test
     power: Power | None = None  # None: the host under test keeps its power
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Where vmtax runs, and the host under test; often the same."""
+    """The machine that runs vmtax and the host under test, often the same, and any others."""
 
     local: LocalMachine
     host: Machine
     other: Machine | None = None  # a second host under test
-    peer: Machine | None = None  # at the other end of the wire that the user names
-    destination: Machine | None = None  # of guests that are migrated, where that is another host
+    peer: Machine | None = None  # at the other end of the wire that the user named
+    destination: Machine | None = None  # where guests are migrated to, if that is another host
 
 
 @contextlib.contextmanager
@@ -169,11 +173,11 @@ def connected(
     peer: str | None = None,
     destination: str | None = None,
 ) -> Iterator[Hosts]:
-    """Reach the host under test; at exit, what is still set up there is undone, and `warn` gets what could not be.
+    """Connect to the hosts. At exit, undo what is still set up there; `warn` gets what could not be undone.
 
-    `other`: a second host under test, whose path is its name: `host` is the first one's
+    `other`: a second host under test, whose path is its name; the path of the first is `host`
     `peer`: where the peer is; its path is `peer`, or that of this machine
-    `destination`: of guests that are migrated; its path is its name
+    `destination`: where guests are migrated to; its path is its name
     """
     with contextlib.ExitStack() as stack:
         far = {other: other, peer: "peer", destination: destination} if url != "local" else {}

@@ -1,4 +1,4 @@
-"""What a guest that has come up offers to workloads: its disks, its card, the pack that it was given."""
+"""What a booted guest offers to workloads: its disks, its network card, the pack that it was given."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vmtax.testbed.provision import Provisioned
 from vmtax.workload import Site
 
 PACK_MOUNT = "/mnt"
-DISK_SECONDS = 20.0  # until a guest has found all its disks: most are there when it is ready
+DISK_SECONDS = 20.0  # until a guest has found all its disks; most exist when it is ready
 
 
 def guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None) -> Site:
-    """Where workloads run in that guest. `card`: what it is to have on the network under test. Raises BootFailed."""
+    """Where workloads run in that guest. `card`: what it must have on the network under test. Raises BootFailed."""
     if on.database_pack is not None:
         on.database_pack.mount(guest)
     link = cards.link(on, guest, subject.number, card)
@@ -36,19 +36,19 @@ def guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSetting
 
 
 def _kernel_userland(guest: Guest) -> tuple[str, ...]:
-    """What enters the kernel pack in a guest that has it as its first pack, where it is mounted."""
+    """The command that enters the kernel pack in a guest that has it as its first pack, once it is mounted."""
     guest.machine.run("mount", "-t", "erofs", "-o", "ro", guest.spec.pack_devices[0], PACK_MOUNT)
     return enter_tree(PACK_MOUNT, root=True)
 
 
 def disks_of(guest: Guest) -> tuple[str | None, str | None]:
-    """What the guest calls the disk under test and the one that was never written. Raises BootFailed."""
+    """The guest's device names of the disk under test and of the disk that was never written. Raises BootFailed."""
     found = devices(guest)
     return found.get(DATA_ID), found.get(FRESH_ID)
 
 
 def devices(guest: Guest) -> dict[str, str]:
-    """What the guest calls each of its disks, by their names. Raises BootFailed."""
+    """The guest's device names by the names of its disks. Raises BootFailed."""
     names = {disk.name for disk in guest.spec.disks}
     if len(names) < 2:
         return {name: device for name in names if (device := guest.spec.device(name)) is not None}

@@ -1,8 +1,8 @@
-"""A guest's two cards under one name: a virtual function, and a virtio card that takes over where it is gone.
+"""Two cards of a guest under one name: a virtual function, and a virtio card that takes over when the function is gone.
 
-The guest's net_failover makes the third, which has the address: packets go by the function as long as that is there and
-has a link. So it is not enough that the guest has the driver: who carries the packets is counted, in the guest and at
-the tap of the virtio card.
+The guest's net_failover driver makes a third card, which has the address: packets go by the function while it exists
+and has a link. Checking for the driver is therefore not enough: packets are counted, in the guest and at the tap of the
+virtio card, to learn which card carried them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from vmtax.network.segment import NO_MAC
 from vmtax.network.sriov import LOAD_DRIVERS
 from vmtax.testbed.base import Handover
 
-# Run in a guest: the card with this MAC that has others under it, then a line for each of these: its name, its driver,
-# whether it has a link, packets received and sent. Without a link that is up nothing can be read of it. Constant text.
+# Run in a guest: prints the card with this MAC that has other cards under it, then a line for each of these: name,
+# driver, link, packets received and sent. While a card is down, these cannot be read. Constant text.
 LOWER = (
     *("sh", "-c"),
     'for card in /sys/class/net/*; do read -r mac < "$card/address" && test "$mac" = "$1" || continue;'
@@ -34,11 +34,11 @@ LOWER = (
     ' echo "${lower##*/lower_} $(basename "$(readlink -f "$lower/device/driver")") $link $in $out"; done; exit; done',
     "sh",
 )
-# QEMU plugs the function in when the guest's virtio card has its driver; the guest then finds it, and loads the driver.
+# QEMU plugs the function in once the guest's virtio driver is ready; then the guest must find it and load its driver.
 FIND_SECONDS = 60.0
 PINGS = 3
 PING = ("busybox", "ping", "-c", str(PINGS), "-w", "20", PEER_ADDRESS)
-# Of a trial's packets, and in any case: broadcasts come to both cards.
+# Most packets of a trial that may go by the other card, as a share and in any case: broadcasts come to both cards.
 MOST_BESIDE, FEW_BESIDE = 0.01, 20
 
 
@@ -49,13 +49,13 @@ class Lower:
     name: str
     driver: str
     has_link: bool
-    received: int  # packets, since it is there
+    received: int  # packets since the card appeared
     sent: int
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a guest has under one name."""
+    """The cards that a guest has under one name."""
 
     name: str
     primary: Lower | None  # None: it has no function now
@@ -63,7 +63,7 @@ class Pair:
 
 
 def parse(text: str) -> Pair | None:
-    """What LOWER printed; None where the guest has no such card, or it was not understood. Pure."""
+    """Parse the output of LOWER; None if the guest has no such card, or the output was not understood. Pure."""
     name, *rows = text.splitlines() or [""]
     found: dict[bool, Lower] = {}
     try:
@@ -76,7 +76,9 @@ def parse(text: str) -> Pair | None:
 
 
 def find(guest: Guest, mac: str) -> str:
-    """What the guest calls its card, up; its function has a link. Raises BootFailed with what is missing."""
+    """Bring up the guest's card, wait until its function has a link, and return the card's name. Raises BootFailed with
+    what is missing.
+    """
     deadline = time.monotonic() + FIND_SECONDS
     while True:
         guest.machine.run(*LOAD_DRIVERS)
@@ -109,15 +111,15 @@ def _not_obtained(guest: Guest, why: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Packets since the cards are there."""
+    """Packets since the cards appeared."""
 
     received: int  # by the function
     sent: int
-    to_standby: int  # that the bridge gave the tap
+    to_standby: int  # that the bridge sent to the tap
     from_standby: int
 
     def since(self, before: Counts) -> Counts:
-        """What has come since then."""
+        """The packets since `before`."""
         return Counts(
             self.received - before.received,
             self.sent - before.sent,
@@ -135,7 +137,7 @@ class Counts:
 
     @property
     def why_void(self) -> str:
-        """Why what was measured meanwhile is not of the function; "" where it is."""
+        """Why the trial does not measure the function; "" if it does."""
         if self.by_standby <= FEW_BESIDE + MOST_BESIDE * self.by_function:
             return ""
         return (
@@ -155,20 +157,20 @@ class Tapped:
 
     @classmethod
     def of(cls, guest: Guest, host: Machine, segment: Segment) -> Tapped | None:
-        """None where the guest has no card that stands by."""
+        """None if the guest has no stand-by card."""
         for card in guest.spec.cards:
             if isinstance(card, Nic) and card.stands_by and isinstance(card.behind, Tap):
                 return cls(host, segment.switch, card.behind.interface, card.mac)
         return None
 
     def count(self, guest: Reader) -> Counts | None:
-        """None where they cannot be read, or there is no function."""
+        """None if the packets cannot be counted, or there is no function."""
         pair = parse(guest.try_run(*LOWER, self.mac).stdout)
         there = self.host.try_run("ip", "-n", self.switch, "-s", "-j", "link", "show", "dev", self.tap)
         if pair is None or pair.primary is None:
             return None
         try:
-            # The host receives what the guest has sent.
+            # The host's tap receives what the guest sends.
             (link,) = json.loads(there.stdout)
             received, sent = (int(link["stats64"][way]["packets"]) for way in ("rx", "tx"))
         except (ValueError, LookupError, TypeError):
@@ -177,7 +179,7 @@ class Tapped:
 
 
 def prove(guest: Guest, tapped: Tapped) -> None:
-    """That packets to the peer and back go by the function; the guest has its address. Raises BootFailed."""
+    """Verify that packets to the peer and back go by the function; the guest has its address. Raises BootFailed."""
     before, ping = tapped.count(guest.machine), guest.machine.try_run(*PING, timeout=60)
     after = tapped.count(guest.machine)
     if not ping.ok:
@@ -192,17 +194,17 @@ def prove(guest: Guest, tapped: Tapped) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """What a guest's packets take on one host."""
+    """How one host carries a guest's packets."""
 
     host: Machine
     segment: Segment
-    function: str | None  # the PCI address of the function that the guest is given there; None: it is given none
+    function: str | None  # PCI address of the function that the guest gets there; None: it gets none
 
 
 class AddressMove(Handover):
     """Moves a guest's MAC address between virtual functions and taps on bridges, of one host or of two.
 
-    The card of an uplink delivers packets by their address, so each move changes its table. A guest with a function
+    An uplink's card delivers packets by its address table, so each move must change that table. A guest with a function
     gives it up before the migration and gets one afterwards. On one host it is the same function: by then the source's
     QEMU, which held it, has ended.
     """
@@ -218,7 +220,7 @@ class AddressMove(Handover):
             return
         self._has_fallen_back = True
         self._source.segment.set_function(self._number, NO_MAC)
-        if self._destination != self._source:  # there it may still have the address, from the guest that moved before
+        if self._destination != self._source:  # that host may still have the address from the guest that moved before
             self._destination.segment.set_function(self._number, NO_MAC)
         self._source.segment.admit(self._mac, self._tap)
 
@@ -236,13 +238,13 @@ class AddressMove(Handover):
         self._settle(guest, self._destination)
 
     def stayed(self, guest: Guest) -> None:
-        # QEMU itself gives the function back to a guest that did not move.
+        # If a guest did not move, QEMU itself gives the function back to it.
         if self._has_fallen_back:
             self._source.segment.set_function(self._number, self._mac)
             self._settle(guest, self._source)
 
     def _settle(self, guest: Guest, outlet: Outlet) -> None:
-        """Packets come by both cards until the guest drives the function: none is lost for that."""
+        """Until the guest's driver uses the function, both cards deliver its packets, so that none is lost."""
         find(guest, self._mac)
         outlet.segment.dismiss(self._mac)
         outlet.segment.leave_outside(self._mac)
@@ -260,9 +262,9 @@ def _tap(spec: GuestSpec) -> str:
 
 
 class Carriers:
-    """A meter of the guests that it is given: which of its two cards carried a guest's packets during a trial.
+    """A meter of the given guests: which of its two cards carried a guest's packets during a trial.
 
-    A trial whose packets were not carried by the function is void.
+    A trial whose packets the function did not carry is void.
     """
 
     name: ClassVar[str] = "net"
@@ -279,13 +281,13 @@ class Carriers:
             self._before[machine.path] = self._guests[machine.path].count(machine)
 
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
-        """Packets by the function, and by the card that stands by; in both directions together."""
+        """Packets by the function, and by the stand-by card, each in both directions together."""
         if machine.path not in self._guests or not all(work.ok for work in works):
             return Readings()
         try:
             before, after = self._before[machine.path], self._guests[machine.path].count(machine)
         except MachineLost:
-            return Readings()  # its next user gets the error
+            return Readings()  # whoever uses the guest next gets the error
         if before is None or after is None:
             return Readings(void="net.path=sriov-standby was not kept: the guest's virtual function is gone")
         seen = after.since(before)

@@ -1,7 +1,7 @@
-"""Workloads: one module each. `WORKLOADS` is every one that a plan may name.
+"""Workloads, one module each. `WORKLOADS` lists those that a plan may name.
 
-A workload is pure: parameters become a command, its output becomes measurements. Everything about a metric stands in
-its module: what it measures, unit, label and phrase.
+A workload is pure: it turns parameters into a command, and the command's output into measurements. Its module defines
+everything about its metrics: meaning, unit, label and phrase.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every workload offers: parameters, cases, metrics; and what a command does: argv → pure parse."""
+"""The interface of workloads: parameters, cases and metrics; for commands, an argv and a pure parser of the output."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.site import Site
 
-LEAST_OF_RATE = 0.95  # of the rate that is asked for; below it a machine is at its limit
+LEAST_OF_RATE = 0.95  # required share of the requested rate; below it a machine is at its limit
 
 
 class Parameters(BaseModel):
-    """What a plan may set of a workload; each workload has its own subclass. Numbers are numbers, and no text is."""
+    """Parameters of a workload in a plan; each workload has its own subclass. Strict: text is not converted to
+    numbers.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-    reporting: ClassVar[frozenset[str]] = frozenset()  # those that choose figures and leave the work as it is
+    reporting: ClassVar[frozenset[str]] = frozenset()  # parameters that only select figures and do not change the work
 
     @model_validator(mode="before")
     @classmethod
     def _lists_are_tuples(cls, data: Any) -> Any:
-        """YAML and JSON have lists where a frozen record has tuples."""
+        """Convert the lists of YAML and JSON to tuples, which frozen records need."""
         if not isinstance(data, Mapping):
             return data
         return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
@@ -34,69 +36,73 @@ class Parameters(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One kind of number that a workload reports, in words."""
+    """One kind of number that a workload reports, with its names."""
 
     meaning: str  # what the number is
-    label: str  # what tables call it
-    phrase: str = ""  # what is lost or added, in a sentence; "": the metric's name
-    may_be_zero: bool = False  # it counts losses: 0 is a true value, of which there is no ratio
+    label: str  # name in tables
+    phrase: str = ""  # what is lost or added, in a sentence; "": the metric's name is used
+    may_be_zero: bool = False  # whether it counts losses: then 0 is a valid value, and there are no ratios to it
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The end of a command's time, in seconds. What it takes before all of these is its start."""
+    """The last parts of a command's time, in seconds. The time before them is the command's start."""
 
-    seconds: float  # that the figures are about
-    before: float = 0.0  # of the same work before them
-    after: float = 0.0  # of the same work after them
-    rest: float = 0.0  # until the command ends
+    seconds: float  # that the figures cover
+    before: float = 0.0  # of the same work before that
+    after: float = 0.0  # of the same work after that
+    rest: float = 0.0  # after that, until the command ends
 
 
-HOST_SIDE = "host_side_seconds"  # the same, of the part of that time which serves a guest on KVM
-CPU_PER_OPERATION = "host_cpu_seconds"  # last part of the metric for which `Workload.operations` counts
+HOST_SIDE = "host_side_seconds"  # the part of it that serves a guest on KVM
+CPU_PER_OPERATION = "host_cpu_seconds"  # last part of the metric of CPU time per `Workload.operations`
 
 P = TypeVar("P", bound=Parameters)
 
 
 class BadOutput(Exception):
-    """The tool ended well but its output is not what was expected, or fails its correctness check."""
+    """The tool succeeded, but its output is not as expected, or fails a check of its correctness."""
 
 
 class Workload(ABC, Generic[P]):
-    """One benchmark, with fixed parameters: its cases and metrics, where it runs, and how long it takes. Stateless."""
+    """One benchmark with fixed parameters: its cases and metrics, where it runs, and how long it takes. Stateless."""
 
     name: ClassVar[str]
-    describe: ClassVar[str]  # one line for the docs
-    tool: ClassVar[str]  # what measures it
-    title: ClassVar[str]  # what it is about: "CPU"
-    packages: ClassVar[tuple[str, ...]] = ()  # of Debian, in the root image
-    headline: ClassVar[str]  # name of the metric that a report's first sentence is about, unless the plan says another
-    # Whether one configuration's figures are set against another's as ratios. Counts, which may be 0, are not: they are
-    # in no comparison, ranking, score or summary, and no run stops because of them.
+    describe: ClassVar[str]  # one line for the documentation
+    tool: ClassVar[str]  # the program that measures
+    title: ClassVar[str]  # its subject: "CPU"
+    packages: ClassVar[tuple[str, ...]] = ()  # Debian packages in the root image
+    headline: ClassVar[str]  # name of the metric for a report's first sentence, unless the plan names another
+    # Whether figures of configurations are compared as ratios. Counts, which may be 0, are not: they take part in no
+    # comparison, ranking, score or summary, and do not decide when a run stops.
     compared: ClassVar[bool] = True
-    replaced: ClassVar[frozenset[str]] = frozenset()  # measures in whose place people are shown what is derived
-    # The last part of a metric's name -> what it is; or all of the name, where the label says the case as well.
+    # Measures that people do not see, because derived measures replace them
+    replaced: ClassVar[frozenset[str]] = frozenset()
+    # The last part of a metric's name -> its meaning; or the whole name, if the label includes the case.
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
     networked: ClassVar[bool] = False  # whether it needs a network peer
-    not_with: ClassVar[frozenset[str]] = frozenset()  # workloads that take a guest which ends in order: it ends it
+    # Workloads that need a guest which shuts down in order, which this workload prevents
+    not_with: ClassVar[frozenset[str]] = frozenset()
     emulated_start_seconds: ClassVar[float] = (
-        0.0  # beyond a small program's: until it works, on each emulated CPU of a machine
+        0.0  # longer than a small program needs to start, on each emulated CPU of a machine
     )
 
     def __init__(self, parameters: P, *, emulated: bool = False) -> None:
-        """`emulated`: some layer of this run is, so that run lengths must suit a CPU some 25 times slower."""
+        """`emulated`: some layer of this run is emulated, so run lengths must suit a CPU that is about 25 times
+        slower.
+        """
         self.parameters = parameters
         self.emulated = emulated
 
     def settled(self) -> Mapping[str, Any]:
-        """Parameters that a plan may leave to the machine, as this run has them."""
+        """Values of this run for parameters that a plan may leave open."""
         return {}
 
     @abstractmethod
     def cases(self) -> Sequence[str]:
-        """The parts, each one trial; [""] where there is only one, () where each boot is the trial."""
+        """The parts, each one trial; [""] if there is only one, () if each boot is the trial."""
 
     @abstractmethod
     def metrics(self) -> Sequence[Metric]:
@@ -108,7 +114,7 @@ class Workload(ABC, Generic[P]):
 
     @classmethod
     def measure(cls, metric: Metric) -> Measure:
-        """What its number is; of a metric that only another version has, what its name says."""
+        """The meaning of a metric's number; if only another version has the metric, its name."""
         words = metric.measure.replace("_", " ")
         return cls.measures.get(metric.name) or cls.measures.get(metric.measure) or Measure(words, words)
 
@@ -119,69 +125,73 @@ class Workload(ABC, Generic[P]):
 
     @classmethod
     def operations_of(cls, case: str) -> str:
-        """What is done in a case, where tables name it by its parts: "4 KiB random writes (one at a time)"; else ""."""
+        """The work of a case, if tables show its parts: "4 KiB random writes (one at a time)"; else ""."""
         return ""
 
     @classmethod
     def spoken(cls, metric: Metric) -> str:
-        """What pictures and main tables call a metric whose case and label do not read plainly; else ""."""
+        """A metric's name in pictures and main tables, if case and label alone are hard to read; else ""."""
         return ""
 
     @abstractmethod
     def seconds(self, case: str) -> float:
-        """About how long one case takes where nothing is emulated; for estimates and time limits."""
+        """Approximate duration of one case without emulation, for estimates and time limits."""
 
     def shortfall(self, rounds: int) -> str:
-        """One line that says what so few rounds cannot show, and the remedy; "" if they are enough."""
+        """What cannot be shown with so few rounds, and the remedy, in one line; "" if they are enough."""
         return ""
 
     def written_bytes(self, case: str) -> float:
-        """About how much one case writes to the disk under test, at most, on a fast disk; said before a run."""
+        """Approximate bytes that one case writes to the disk under test on a fast disk, at most; shown before a run."""
         return 0.0
 
     @classmethod
     def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-        """What people are shown in the place of some of one trial's measurements, made of these."""
+        """Measurements that people are shown instead of some of a trial's measurements, calculated from them."""
         return ()
 
     @classmethod
     def derived_metrics(cls, reported: Collection[Metric]) -> tuple[Metric, ...]:
-        """The metrics of what is derived, where these are reported."""
+        """The metrics that are derived if these are reported."""
         return ()
 
     def layers_of(self, case: str) -> frozenset[str]:
-        """Where one case can be run."""
+        """The layers on which one case can run."""
         return self.layers
 
     @property
     def takes_bridge(self) -> str:
-        """Which part cannot go through QEMU's user networking, which without root is all there is; "" where it can."""
+        """The part of the work that needs more than QEMU's user networking, the only network without root; "" if none
+        does.
+        """
         return ""
 
     def why_not(self, vcpus: int) -> str | None:
-        """Why its parameters mean nothing on `vcpus` CPUs, in one line; None if they do."""
+        """Why its parameters make no sense on `vcpus` CPUs, in one line; None if they do."""
         return None
 
     def once(self, case: str) -> bool:
-        """Whether one case means something only the first time in a boot."""
+        """Whether one case is valid only the first time in a boot."""
         return False
 
 
 class Command(Workload[P]):
-    """A workload whose cases are one command each, run in the userland of every layer."""
+    """A workload that runs one command for each case, in the userland of every layer."""
 
     @abstractmethod
     def command(self, site: Site, case: str) -> Sequence[str]:
         """The argv, as seen inside the userland of `site`."""
 
     def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
-        """The machine on which the command is run, and what enters the userland there."""
+        """The machine that runs the command, and the prefix that enters the userland there."""
         return site.machine, site.prefix
 
-    server_capabilities: ClassVar[tuple[str, ...]] = ()  # those of root's that its servers need
+    server_capabilities: ClassVar[tuple[str, ...]] = ()  # capabilities of root's that its servers need
 
     def servers(self, address: str, port: int) -> Sequence[Sequence[str]]:
-        """The argv of each server that the peer runs for one machine, inside its userland; `port`: of that `Link`."""
+        """The argv of each server that the peer runs for one machine, inside its userland; `port`: that of the
+        `Link`.
+        """
         return ()
 
     @abstractmethod
@@ -189,14 +199,14 @@ class Command(Workload[P]):
         """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
 
     def operations(self, case: str, output: str) -> float | None:
-        """Pure. How many operations were done, if the host's CPU time is given for each; otherwise None.
+        """Pure. The number of operations, if the host's CPU time is reported per operation; otherwise None.
 
         Called only with an output that `parse` accepted. Such a workload has metrics named `CPU_PER_OPERATION`.
         """
         return None
 
     def signature(self, case: str, output: str) -> str | None:
-        """Pure. What must be the same on every layer, or the work was not the same; None: nothing to compare."""
+        """Pure. A value that is equal on every layer if the work was the same; None: nothing to compare."""
         return None
 
     def own_seconds(self, case: str, output: str) -> float | None:
@@ -207,7 +217,7 @@ class Command(Workload[P]):
         return None
 
     def counted(self, case: str, output: str) -> Counted | None:
-        """Pure. Which part of the command's time its figures are about; None: it is not known.
+        """Pure. The part of the command's time that its figures cover; None: unknown.
 
         Called only with an output that `parse` accepted.
         """
@@ -215,7 +225,7 @@ class Command(Workload[P]):
         return None if own is None else Counted(own)
 
     def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
-        """Pure. (share of operations, seconds that these took at most), rising; () where it is not reported.
+        """Pure. Pairs (share of operations, most seconds that these took), rising; () if not reported.
 
         Called only with an output that `parse` accepted.
         """

@@ -1,4 +1,4 @@
-"""Boot: launch to first answered command, and shutdown. Measured by every guest's boot itself, not by a command."""
+"""Boot: time from launch to the first answered command, and time to shut down. Measured with every boot of a guest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BootParameters(Parameters):
 
 
 class Boot(Workload[BootParameters]):
-    """No command: each start and end of a guest is its trial."""
+    """Has no command: each start and end of a guest is its trial."""
 
     name = "boot"
     describe = "boot: launch to first answered command, the kernel's share of it, and shutdown"
@@ -33,7 +33,7 @@ class Boot(Workload[BootParameters]):
         "shutdown_seconds": Measure("from asking the guest to power off to the end of its QEMU", "shutdown"),
     }
     parameters_type = BootParameters
-    layers = frozenset({"vm", "nested"})  # a host has no boot metric
+    layers = frozenset({"vm", "nested"})  # a host is not booted
 
     def cases(self) -> Sequence[str]:
         return ()
@@ -46,6 +46,6 @@ class Boot(Workload[BootParameters]):
 
 
 def measured(ready: float, kernel: float, shutdown: float | None) -> tuple[Measurement, ...]:
-    """The durations of one guest, in seconds; None: it did not shut down well."""
+    """The durations of one guest, in seconds; None: it did not shut down properly."""
     known = (Measurement(READY, ready), Measurement(KERNEL, kernel))
     return known if shutdown is None else (*known, Measurement(SHUTDOWN, shutdown))

@@ -1,4 +1,4 @@
-"""Kernel build: Debian's Linux source compiled in memory, as in the article whose figures people know."""
+"""Kernel build: compile Debian's Linux source in memory, as in the article whose figures are well known."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from vmtax.workload.site import Site
 
 MIB = 2**20
 Target = Literal["objects", "tinyconfig", "defconfig", "allmodconfig"]
-# What the target `objects` compiles, of the kernel that defconfig describes: one directory, since each further one
-# costs a make of its own. Few, because an emulated CPU takes a minute for them.
+# The parts of defconfig's kernel that the target `objects` compiles. A single directory, because each further one costs
+# another make; and only a few files, because an emulated CPU takes a minute for them.
 OBJECTS = tuple(
     f"lib/{name}.o"
     for name in (
         *("argv_split", "bsearch", "cmdline", "ctype", "glob", "hexdump", "llist", "rbtree", "sort", "timerqueue"),
     )
 )
-# Target -> what it writes to /build, what one compiler takes at most, what is read, and seconds of one CPU. Those of
-# defconfig and allmodconfig are estimates on the safe side.
+# Target -> bytes that it writes to /build, memory of one compiler at most, bytes that are read, and seconds on one CPU.
+# Those of defconfig and allmodconfig are cautious estimates.
 TMPFS = {"objects": 64 * MIB, "tinyconfig": 128 * MIB, "defconfig": 2048 * MIB, "allmodconfig": 24 * 1024 * MIB}
 COMPILER = {"objects": 64 * MIB, "tinyconfig": 64 * MIB, "defconfig": 192 * MIB, "allmodconfig": 384 * MIB}
 SOURCE = {"objects": 32 * MIB, "tinyconfig": 320 * MIB, "defconfig": 1536 * MIB, "allmodconfig": 1536 * MIB}
 CPU_SECONDS = {"objects": 2.5, "tinyconfig": 150.0, "defconfig": 1500.0, "allmodconfig": 20_000.0}
-READING_SECONDS = 10.0  # of sources and tools, before
-SYSTEM = 256 * MIB  # what the kernel and the userland take beside it
-# What no tinyconfig reads, and most of the source.
+READING_SECONDS = 10.0  # to read sources and tools beforehand
+SYSTEM = 256 * MIB  # of memory for the kernel and the userland
+# Most of the source, which tinyconfig never reads.
 UNREAD = {
     "tinyconfig": r"/src/\(net\|sound\|tools/perf\)\|"
     r"/src/drivers/\(accel\|clk\|gpu\|iio\|infiniband\|media\|net\|pinctrl\|scsi\|staging\|usb\|video\)"
 }
 NOTHING = "none"
 JOBS_PER_CPU = 2  # as in the article
-BUILD = "/build"  # the tmpfs of the machine that is measured
-# Constant text. $1 target, $2 jobs, $3 a pattern of what is not read beforehand, then what make is to make. Sources and
-# tools are read before the time is taken, so that no disk is measured. Names, date and paths get into what is compiled:
-# with the same ones it is the same on every layer.
+BUILD = "/build"  # a tmpfs of the machine under test
+# Constant text. $1: target, $2: jobs, $3: pattern of files that are not read beforehand; the rest: arguments of make.
+# Sources and tools are read before the clock starts, so that no disk is measured. Names, date and paths become part of
+# the result: they are fixed, so that it is the same on every layer.
 SCRIPT = f"""
 set -e
 export PATH=/usr/bin LC_ALL=C KBUILD_BUILD_TIMESTAMP=2020-01-01 KBUILD_BUILD_USER=vmtax KBUILD_BUILD_HOST=vmtax
@@ -89,13 +89,13 @@ class BuildParameters(Parameters):
 
 
 class Build(Command[BuildParameters]):
-    """The same compiler and source on every layer, in a tmpfs, with everything that is read in memory before."""
+    """The same compiler and source on every layer, in a tmpfs, with all files read into memory beforehand."""
 
     name = "build"
     describe = "kernel build: Linux compiled by gcc in memory, as the article did, seconds and objects per second"
     tool = "make"
     title = "Kernel build"
-    emulated_start_seconds = 60.0  # make alone starts hundreds of processes before the first object is compiled
+    emulated_start_seconds = 60.0  # make starts hundreds of processes before the first object is compiled
     headline = "build.tinyconfig.seconds"
     measures: ClassVar = {
         "seconds": Measure("from the start of make to its end", "time", "kernel build time"),
@@ -124,7 +124,7 @@ class Build(Command[BuildParameters]):
         return site.machine, (*site.kernel_pack, "--size", str(TMPFS[self.target]), "--tmpfs", BUILD, "--")
 
     def jobs(self, vcpus: int) -> int:
-        """Compilers at once on that number of CPUs."""
+        """The number of compilers to run at once on that number of CPUs."""
         return self.parameters.jobs or JOBS_PER_CPU * vcpus
 
     def command(self, site: Site, case: str) -> Sequence[str]:
@@ -135,7 +135,7 @@ class Build(Command[BuildParameters]):
         return CPU_SECONDS[case] / 2 + READING_SECONDS  # two CPUs are usual
 
     def memory_bytes(self, vcpus: int) -> tuple[int, str]:
-        """What it takes on that number of CPUs, and how that is calculated."""
+        """Bytes of memory that it needs on that number of CPUs, and how they are calculated."""
         tmpfs, each, source = (table[self.target] for table in (TMPFS, COMPILER, SOURCE))
         jobs = self.jobs(vcpus)
         how = (
@@ -150,7 +150,9 @@ class Build(Command[BuildParameters]):
         return tuple(Measurement(metric, value) for metric, value in zip(_metrics(case), values, strict=True))
 
     def signature(self, case: str, output: str) -> str | None:
-        """Of what was compiled; allmodconfig is not reproducible, for it signs modules with a key of its own."""
+        """Digest of the result; None for allmodconfig, which is not reproducible because it signs modules with a new
+        key.
+        """
         found = REPORT.search(output)
         return f"objects with sha256 {found['sha256']}" if found and case != "allmodconfig" else None
 
@@ -166,7 +168,7 @@ def _metrics(target: str) -> tuple[Metric, Metric]:
 
 
 def _figures(case: str, output: str) -> tuple[float, int]:
-    """Seconds that make took, and how many object files it made."""
+    """The seconds that make took, and the number of object files that it made."""
     found = REPORT.search(output)
     if found is None:
         raise BadOutput(f"make did not end well: no lines '{EXPECTED}' in the output")

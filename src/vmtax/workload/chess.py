@@ -13,11 +13,11 @@ from vmtax.workload.base import BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Site
 
 HASH_MIB = 16
-MAX_THREADS = 8  # as in the article: more says little about the layer and much about the memory system
+MAX_THREADS = 8  # as in the article: with more, the memory system matters more than the layer
 NODES_PER_SECOND = Metric("chess.nodes_per_second", "1/s", "higher")
 ONE_THREAD = Metric("chess.one-thread.nodes_per_second", "1/s", "higher")
 ALONE = "one-thread"
-ON = {f"{count}-threads": count for count in range(2, MAX_THREADS + 1)}  # case -> threads, where a plan names them
+ON = {f"{count}-threads": count for count in range(2, MAX_THREADS + 1)}  # case -> threads, for cases that a plan names
 METRICS = {
     ALONE: ONE_THREAD,
     "": NODES_PER_SECOND,
@@ -35,14 +35,14 @@ class ChessParameters(Parameters):
 
 
 class Chess(Command[ChessParameters]):
-    """`one-thread` proves that the work is the same: its node count must be equal on all layers."""
+    """`one-thread` verifies that the work is the same: its node count must be equal on all layers."""
 
     name = "chess"
     describe = "CPU: stockfish bench, nodes per second on min(8, vCPUs) threads and on one"
     tool = "stockfish bench"
     title = "CPU"
     packages = ("stockfish",)
-    emulated_start_seconds = 6.5  # it loads a neural network
+    emulated_start_seconds = 6.5  # stockfish loads a neural network
     headline = NODES_PER_SECOND.name
     measures: ClassVar = {
         NODES_PER_SECOND.name: Measure(
@@ -72,7 +72,7 @@ class Chess(Command[ChessParameters]):
         return (ALONE, "", *(case for case, count in ON.items() if count in self.parameters.threads))
 
     def metrics(self) -> Sequence[Metric]:
-        # The first is what a plan without `primary` is about.
+        # The first one is the subject of a plan without `primary`.
         return (NODES_PER_SECOND, *(METRICS[case] for case in self.cases() if case))
 
     def command(self, site: Site, case: str) -> Sequence[str]:

@@ -1,4 +1,6 @@
-"""VM exits: stress-ng's x86cpuid. A guest cannot run cpuid: each one leaves to its hypervisor, which answers it."""
+"""VM exits: stress-ng's x86cpuid. A guest cannot run cpuid itself: each one exits to its hypervisor, which answers
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from vmtax.workload.base import Measure, Parameters
 from vmtax.workload.stress_ng import NANOSECOND, Stressing, Stressor
 
 INSTRUCTION = Metric("cpuid.instruction_seconds", "s", "lower")
-LEAVES = 66  # that stress-ng 0.19, the image's, asks for in each operation, one instruction for each
+LEAVES = 66  # CPUID instructions in each operation of stress-ng 0.19, the image's version
 
 
 class CpuidParameters(Parameters):
@@ -19,7 +21,7 @@ class CpuidParameters(Parameters):
 
 
 class Cpuid(Stressing[CpuidParameters]):
-    """One instance, so that no exit waits for another's."""
+    """Runs one instance, so that no exit waits for another instance's."""
 
     name = "cpuid"
     describe = "VM exits: the time of a cpuid instruction, which a guest leaves to its hypervisor (stress-ng)"

@@ -24,7 +24,7 @@ class Pattern:
     block: str  # fio's bs=
     depth: int  # fio's iodepth=
     fsync: bool = False  # an fsync after every write
-    fresh: bool = False  # on a disk that was never written: once, all of it, and then once more
+    fresh: bool = False  # on a disk that was never written: write all of it once, and then once more
 
     def __str__(self) -> str:
         """For tables and titles: "4 KiB random writes (one at a time)"."""
@@ -56,18 +56,18 @@ class Pattern:
 
     @property
     def _size(self) -> str:
-        """As people write it: "4 KiB"."""
+        """The block size for people: "4 KiB"."""
         number, unit = (self.block[:-1], self.block[-1]) if self.block[-1] in _SIZES else (self.block, "")
         return f"{number} {_SIZES[unit]}"
 
     @property
     def side(self) -> str:
-        """Where fio's JSON has the figures; reads and writes together where both are asked for."""
+        """The key of the figures in fio's JSON; both together if reads and writes are mixed."""
         return "mixed" if self.rw == "randrw" else "write" if "write" in self.rw else "read"
 
 
 _SIZES = {"": "B", "k": "KiB", "m": "MiB"}
-# fio's options for data that no layer below can compress or knows already: new for every block, and every time.
+# fio's options for data that no lower layer can compress or deduplicate: new for every block, and in every run.
 INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
 FIRST_WRITE = "first-write-64k"
 PATTERNS = {
@@ -76,7 +76,7 @@ PATTERNS = {
     "randwrite-4k-qd1": Pattern("randwrite", "4k", 1),
     "randwrite-4k-qd32": Pattern("randwrite", "4k", 32),
     "randwrite-4k-fsync": Pattern("randwrite", "4k", 1, fsync=True),
-    "write-4k-fsync": Pattern("write", "4k", 1, fsync=True),  # the log of a database
+    "write-4k-fsync": Pattern("write", "4k", 1, fsync=True),  # like a database's log
     "randrw-4k-qd8": Pattern("randrw", "4k", 8),
     "randread-512-qd1": Pattern("randread", "512", 1),
     "randwrite-512-qd1": Pattern("randwrite", "512", 1),
@@ -89,16 +89,17 @@ PATTERNS = {
     FIRST_WRITE: Pattern("randwrite", "64k", 8, fresh=True),
 }
 READ_SHARE = 70  # percent of the operations of randrw
-REWRITE = "rewrite"  # fio's second job on the fresh disk
+REWRITE = "rewrite"  # name of fio's second job on the fresh disk
 PERCENTILES = (  # name, share of the operations, the same in words, fio's key
     ("p50", 0.5, "half of the", "50.000000"),
     ("p99", 0.99, "99 of 100", "99.000000"),
     ("p999", 0.999, "999 of 1,000", "99.900000"),
 )
 NANOSECOND = 1e-9
-# Bytes written per second and I/O in flight by a good NVMe disk, for what is said before a run. Orders of magnitude.
+# Bytes per second that a good NVMe disk writes for each I/O in flight, for the estimate before a run: with fsync, at
+# random, and sequentially, which is also the most that it writes. Orders of magnitude.
 FAST_SYNC, FAST_RANDOM, FAST_SEQUENTIAL = 50e6, 200e6, 3e9
-MINIMUM_TAIL = 10  # samples beyond a percentile, below which it is an anecdote (METHOD.md)
+MINIMUM_TAIL = 10  # samples beyond a percentile; with fewer, it is not reported (METHOD.md)
 
 if TYPE_CHECKING:
     PatternName = str
@@ -138,7 +139,7 @@ class DiskParameters(Parameters):
 
     @property
     def fresh_bytes(self) -> int:
-        """Of the disk that is made anew for each boot; 0 where no pattern asks for it."""
+        """Bytes of the disk that is made anew for each boot; 0 if no pattern needs it."""
         return parse_bytes(self.fresh_size) if any(PATTERNS[name].fresh for name in self.patterns) else 0
 
 
@@ -147,7 +148,7 @@ def _metric(case: str, measure: str, unit: Unit, better: Better) -> Metric:
 
 
 def _tails() -> Iterator[tuple[str, Measure]]:
-    """The percentiles of PERCENTILES, in words."""
+    """The percentiles of PERCENTILES as measures."""
     for prefix, operations, what in (("", "operations", ""), ("fsync_", "fsyncs", "fsync ")):
         for name, share, part, _ in PERCENTILES:
             meaning = f"{part} {operations} took at most this long; given from {MINIMUM_TAIL / (1 - share):,.0f} on"
@@ -208,16 +209,16 @@ class Disk(Command[DiskParameters]):
             *(f"--rw={pattern.rw}", f"--bs={pattern.block}", f"--iodepth={pattern.depth}"),
             *(("--fsync=1",) if pattern.fsync else ()),
             *((f"--rwmixread={READ_SHARE}", "--unified_rw_reporting=1") if pattern.side == "mixed" else ()),
-            # pwrite then fsync, as a database does; with libaio the two overlap and their times cannot be added.
+            # write, then fsync, as a database does; with libaio the two overlap, and their times cannot be added.
             f"--ioengine={'psync' if pattern.fsync else 'libaio'}",
-            # Direct, so that the page cache of the layer itself is not what is measured.
+            # Direct, so that the layer's own page cache is not what is measured.
             *("--direct=1", "--time_based", *INCOMPRESSIBLE, "--norandommap=1", "--lat_percentiles=1"),
         )
         seconds = self.parameters.seconds
         lead: tuple[str, ...] = ()
         if self.parameters.rate is not None:
             job = (*job, f"--rate_iops={_rates(pattern, self.parameters.rate)}")
-        if site.lead:  # a first report, on what came after the ramp, while the same work goes on
+        if site.lead:  # a first report, about the time after the ramp, while the same work continues
             lead = (f"--ramp_time={site.lead}", f"--status-interval={1000 * seconds:.0f}ms")
         timed = (f"--runtime={seconds + site.lead:g}", *lead)
         return ("fio", f"--name={case}", *job, *timed, "--output-format=json")
@@ -227,7 +228,7 @@ class Disk(Command[DiskParameters]):
             raise ValueError(f"{site.machine.path} has no disk that was never written")
         every = (f"--filename={site.fresh_disk}", f"--size={self.parameters.fresh_bytes}", f"--rw={pattern.rw}")
         how = (f"--bs={pattern.block}", f"--iodepth={pattern.depth}", "--ioengine=libaio", "--direct=1")
-        # Every block once in each job: fio keeps a map of where it was.
+        # Each block once in each job: fio keeps a map of the blocks it has written.
         job = (*every, *how, *INCOMPRESSIBLE, "--lat_percentiles=1")
         return (
             *("fio", f"--name={FIRST_WRITE}", *job, f"--name={REWRITE}", "--stonewall", *job),
@@ -259,7 +260,7 @@ class Disk(Command[DiskParameters]):
         count = int(side["total_ios"])
         if count <= 0:
             raise BadOutput(f"fio did no I/O for {case}")
-        # With an fsync after each write, what the application waits for is both; fio counts them apart.
+        # With an fsync after each write, the application waits for both; fio counts them separately.
         wait = sync["lat_ns"] if PATTERNS[case].fsync else None
         asked = None if PATTERNS[case].fresh else self.parameters.rate
         if asked is not None and side["iops"] < LEAST_OF_RATE * asked:
@@ -270,7 +271,7 @@ class Disk(Command[DiskParameters]):
         mean = side["lat_ns"]["mean"] + (wait["mean"] if wait else 0.0)
         figures = {"iops": float(side["iops"]), "bytes_per_second": float(side["bw_bytes"])}
         figures["mean_seconds"] = mean * NANOSECOND
-        # Percentiles of the two cannot be added: those of the operation that waits for the disk are reported.
+        # Percentiles of the two cannot be added, so those of the operation that waits for the disk are reported.
         tail = wait or side["lat_ns"]
         for name, share, key in self._percentiles(case):
             if count >= MINIMUM_TAIL / (1 - share):
@@ -287,7 +288,7 @@ class Disk(Command[DiskParameters]):
 
     def own_seconds(self, case: str, output: str) -> float | None:
         if PATTERNS[case].fresh:
-            return None  # two jobs, and the pause between them
+            return None  # two jobs with a pause between them
         side, _ = _job(case, output)
         return float(side["runtime"]) / 1000 if "runtime" in side else None
 
@@ -298,18 +299,19 @@ class Disk(Command[DiskParameters]):
         last = reports[-1]["jobs"][0]
         worked = float(last[PATTERNS[case].side]["runtime"]) / 1000
         lead = float(last["job options"]["ramp_time"])
-        rest = (reports[-1]["timestamp_ms"] - last["job_start"]) / 1000 - worked  # that start is the ramp's end
+        # The job's start is the end of the ramp
+        rest = (reports[-1]["timestamp_ms"] - last["job_start"]) / 1000 - worked
         return Counted(own, lead, worked - own, max(0.0, rest))
 
     def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
         if PATTERNS[case].fsync:
-            return ()  # write and fsync are timed apart: their percentiles cannot be added
+            return ()  # write and fsync are timed separately: their percentiles cannot be added
         side, _ = _job(case, output)
         enough = 1 - MINIMUM_TAIL / int(side["total_ios"])
         percentiles = sorted(
             (float(share) / 100, ns * NANOSECOND) for share, ns in side["lat_ns"]["percentile"].items()
         )
-        # Rounded, or 0.999 of just enough operations would lie above itself.
+        # Rounded, because floating point may otherwise put 0.999 above a limit that is equal to it.
         rounded = ((round(share, 6), seconds) for share, seconds in percentiles)
         return tuple((share, seconds) for share, seconds in rounded if share <= round(enough, 6))
 
@@ -321,7 +323,7 @@ class Disk(Command[DiskParameters]):
             _metric(case, CPU_PER_OPERATION, "s", "lower"),
         )
         if self.parameters.rate is not None and not PATTERNS[case].fresh:
-            figures = figures[2:]  # the rate is that which is asked for
+            figures = figures[2:]  # without the rate, which the plan sets
         if PATTERNS[case].fresh:
             figures += (_metric(case, "rewrite_iops", "1/s", "higher"), _metric(case, "of_rewrite", "1", "higher"))
         return figures + tuple(_metric(case, name, "s", "lower") for name, _, _ in self._percentiles(case))
@@ -335,15 +337,16 @@ class Disk(Command[DiskParameters]):
 
 
 def _rates(pattern: Pattern, rate: int) -> str:
-    """fio's rate_iops=, of reads and of writes; together they are the rate."""
+    """fio's rate_iops=, for reads and writes; together they make the rate."""
     reads = round(rate * READ_SHARE / 100)
     return f"{reads},{rate - reads}" if pattern.side == "mixed" else str(rate)
 
 
 def _reports(output: str) -> list[dict[str, Any]]:
-    """One, or where there was a lead on what counts first and on all but the ramp last.
+    """fio's reports: one; if there was a lead, the first covers the time that counts, and the last everything but the
+    ramp.
 
-    fio may print notes before them, and reports on the ramp itself, which began earlier.
+    fio may print notes before them, and reports about the ramp itself, which began earlier.
     """
     reports, start = [], output.index("{")
     while start >= 0:
@@ -355,11 +358,11 @@ def _reports(output: str) -> list[dict[str, Any]]:
 
 
 def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The job's read, write or mixed side and its sync side."""
+    """The job's read, write or mixed figures, and its sync figures."""
     try:
         job = _reports(output)[0]["jobs"][number]
         side, error = job[PATTERNS[case].side], job["error"]
-        sync = job["sync"] if PATTERNS[case].fsync else {}  # unified reads and writes come without
+        sync = job["sync"] if PATTERNS[case].fsync else {}  # unified reads and writes have none
         _ = side["lat_ns"]["mean"], side["iops"], side["bw_bytes"], side["total_ios"]
     except (ValueError, LookupError, TypeError) as problem:
         raise BadOutput(f"no JSON with jobs[{number}] in what fio printed") from problem

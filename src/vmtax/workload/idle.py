@@ -1,4 +1,4 @@
-"""Idleness: what a machine that does nothing costs its host, whose timers, devices and hypervisor work all the same."""
+"""Idleness: what an idle machine costs its host, because timers, devices and the hypervisor still work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Command, Measure, 
 from vmtax.workload.site import Site
 
 SLEEP = 'cat /proc/uptime; sleep "$1"; cat /proc/uptime'  # constant text; the seconds are an argument
-STEP_SECONDS = 0.02  # of /proc/uptime, twice
+STEP_SECONDS = 0.02  # resolution of /proc/uptime, for two readings
 CPU = Metric(f"idle.{CPU_PER_OPERATION}", "s", "lower")
 
 
@@ -52,7 +52,7 @@ class Idle(Command[IdleParameters]):
         return self.parameters.seconds
 
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
-        """Nothing but whether it slept: the host's meter measures."""
+        """Only checks that it slept: the host's meter measures."""
         slept = _slept(output)
         if slept is None or slept < self.parameters.seconds - STEP_SECONDS:
             raise BadOutput(
@@ -68,7 +68,7 @@ class Idle(Command[IdleParameters]):
 
 
 def _slept(output: str) -> float | None:
-    """Seconds between two lines of /proc/uptime; None where these are not there."""
+    """Seconds between two lines of /proc/uptime; None if they are missing."""
     times = [re.fullmatch(r"(\d{1,12}\.\d\d) \d{1,12}\.\d\d", line) for line in output.split("\n") if line.strip()]
     match times:
         case [before, after] if before and after:

@@ -1,7 +1,7 @@
 """Network latency: sockperf's ping-pong, round trips of small messages between the layer and its peer.
 
-sockperf reads the CPU's time-stamp counter, whose rate it learns in a tenth of a second. So its own count of the run,
-which a timer of the kernel ends, is held against the time that was asked for.
+sockperf reads the CPU's time-stamp counter, and calibrates its rate within a tenth of a second. So the duration that it
+reports is compared with the requested time, after which a kernel timer ends the run.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from vmtax.workload.base import BadOutput, Command, Counted, Measure, Parameters
 from vmtax.workload.site import Site, link_of
 
 PORTS_APART = 1000  # from iperf3's port of a machine to sockperf's
-START_SECONDS = 2.3  # it sleeps for two of them
-WARM_UP_SECONDS = 0.4  # of the run, at its start, and a twentieth of a second at its end
-MOST_WRONG = 0.05  # share by which its count of the run may differ from the time that was asked for
-MOST_AT_ONCE = 1_000_000  # messages in a second; one client sends fewer, even to itself
+START_SECONDS = 2.3  # it sleeps for two seconds of them
+WARM_UP_SECONDS = 0.4  # not counted at the start of a run; at its end, a twentieth of a second
+MOST_WRONG = 0.05  # share by which its reported duration may differ from the requested time
+MOST_AT_ONCE = 1_000_000  # messages per second; one client sends fewer, even to itself
 MICROSECOND = 1e-6
-MINIMUM_TAIL = 10  # round trips beyond a percentile, below which it is an anecdote (METHOD.md)
+MINIMUM_TAIL = 10  # round trips beyond a percentile; with fewer, it is not reported (METHOD.md)
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 SOME = {"p50": "half of the", "p99": "99 of 100", "p999": "999 of 1,000"}
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What is sent, and how much of it before an answer is waited for."""
+    """The messages, and how many are sent before an answer is awaited."""
 
     protocol: Literal["TCP", "UDP"]
     at_once: int = 1
@@ -147,7 +147,7 @@ class Latency(Command[LatencyParameters]):
         return tuple(Measurement(metrics[name], value) for name, value in figures.items())
 
     def operations(self, case: str, output: str) -> float | None:
-        """Of the whole run: the host's CPU worked for those of the warm-up as well."""
+        """Those of the whole run: the host's CPU also worked for those of the warm-up."""
         return _Run.of(output).answered
 
     def own_seconds(self, case: str, output: str) -> float | None:
@@ -161,7 +161,7 @@ class Latency(Command[LatencyParameters]):
         return tuple(sorted(_supported(output, _Run.of(output).round_trips)))
 
     def _metrics(self, case: str) -> dict[str, Metric]:
-        """By measure; what the case is about comes first."""
+        """Metrics by measure; the case's main measure comes first."""
         names = [*(f"{name}_seconds" for name in PERCENTILES if name in self.parameters.percentiles), "mean_seconds"]
         rate = {"per_second": Metric(f"latency.{case}.per_second", "1/s", "higher")}
         times = {name: Metric(f"latency.{case}.{name}", "s", "lower") for name in names}
@@ -170,18 +170,18 @@ class Latency(Command[LatencyParameters]):
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What sockperf prints of a run."""
+    """sockperf's report of a run."""
 
-    whole_seconds: float  # with its warm-up
-    answered: int  # messages in all of it
-    seconds: float  # that its figures are about
-    round_trips: int  # in these
+    whole_seconds: float  # including its warm-up
+    answered: int  # messages during all of it
+    seconds: float  # the time that its figures cover
+    round_trips: int  # during that time
     mean_seconds: float
     dropped: int
 
     @staticmethod
     def of(output: str) -> _Run:
-        """Raises BadOutput, with sockperf's own complaint where it has one."""
+        """Raises BadOutput, with sockperf's own complaint if it has one."""
         found = [re.search(pattern, output, re.ASCII) for pattern in _LINES]
         match found:
             case [whole, valid, mean, dropped] if whole and valid and mean and dropped:
@@ -206,7 +206,9 @@ _LINES = (
 
 
 def _most(exchange: Exchange) -> tuple[str, ...]:
-    """What sockperf has room for: without a limit 0.2 GB for each second of 16 at once, which a small guest lacks."""
+    """Option for the number of messages that sockperf stores: by default it takes 0.2 GB per second for 16 at once,
+    which a small guest does not have.
+    """
     return ("--mps", str(MOST_AT_ONCE)) if exchange.at_once > 1 else ()
 
 

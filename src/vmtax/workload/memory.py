@@ -13,8 +13,8 @@ from vmtax.workload.site import Site
 from vmtax.workload.stress_ng import Stressing, Stressor
 
 MIB = 2**20  # stress-ng's "MB" is 2^20 bytes (core-lib: #define MB)
-STREAM_MINIMUM_SECONDS = 5.0  # stress-ng reports no rate from less than 4.5 s inside its loops
-STREAM_FILL_SECONDS = 3.0 / 16  # to fill the arrays for each MiB of cache, on a busy machine that is emulated
+STREAM_MINIMUM_SECONDS = 5.0  # stress-ng reports no rate if its loops run for less than 4.5 s
+STREAM_FILL_SECONDS = 3.0 / 16  # to fill the arrays, per MiB of cache, on a busy emulated machine
 Case = Literal["stream", "faults", "switches", "forks"]
 
 
@@ -50,8 +50,9 @@ class Memory(Stressing[MemoryParameters]):
             ("minor page faults per sec", "major page faults per sec"),
             on_all=True,
         ),
-        "switches": Stressor("switch", _metric("switches"), on_all=True),  # an operation: a message between processes
-        "forks": Stressor("fork", _metric("forks"), on_all=True),  # an operation: a process
+        # One operation is one message between processes
+        "switches": Stressor("switch", _metric("switches"), on_all=True),
+        "forks": Stressor("fork", _metric("forks"), on_all=True),  # one operation is one process
     }
     headline = stressors["stream"].metric.name
     measures: ClassVar = {
@@ -86,6 +87,6 @@ class Memory(Stressing[MemoryParameters]):
     def seconds(self, case: str) -> float:
         if case != "stream":
             return self.parameters.seconds
-        # What the arrays take to be filled comes off the time in the loops.
+        # The time to fill the arrays is subtracted from the time in the loops.
         mib = int(self.parameters.stream_cache.removesuffix("m"))
         return max(STREAM_MINIMUM_SECONDS + self.emulated * STREAM_FILL_SECONDS * mib, self.parameters.seconds)

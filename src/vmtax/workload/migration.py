@@ -1,7 +1,7 @@
 """Live migration: a guest moves while its peer exchanges numbered packets with it, at a fixed rate.
 
-The packets are ICMP echoes. The guest's kernel itself answers them, so that no program of the guest, which may wait for
-a CPU, is measured with it. All times are those of one clock, the peer's.
+The packets are ICMP echoes. The guest's kernel answers them itself, so that the delay of a guest program that waits for
+a CPU is not included. All times are from one clock, the peer's.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pydantic import Field, model_validator
 from vmtax.core.records import Measurement, Metric, Moved
 from vmtax.workload.base import LEAST_OF_RATE, BadOutput, Measure, Parameters, Workload
 
-MINIMUM_TAIL = 10  # round trips beyond a percentile, below which it is an anecdote (METHOD.md)
-GRACE_SECONDS = 1.0  # for the last answers
-MOST_PACKETS = 2_000_000  # of which the peer prints less than a pipe may bring
+MINIMUM_TAIL = 10  # round trips beyond a percentile; with fewer, it is not reported (METHOD.md)
+GRACE_SECONDS = 1.0  # to wait for the last answers
+MOST_PACKETS = 2_000_000  # for these the peer prints less than the limit of a pipe's output
 MICROSECOND = 1e-6
 PYTHON = "/usr/bin/python3"  # the image's
-BEGIN, STOP = "begin", "stop"  # what the peer is sent: the migration begins; print all
-# Run at the peer, with the image's Python. $1: the guest's address, $2: packets in a second, $3: seconds for the last
-# answers. Prints the time of each mark that it is given, and for each packet its number, when it was sent, and how long
-# its answer took; microseconds. Constant text.
+BEGIN, STOP = "begin", "stop"  # lines that the peer gets: the migration begins; print everything
+# Run at the peer, with the image's Python. $1: the guest's address, $2: packets per second, $3: seconds to wait for the
+# last answers. Prints the time of each line that it gets, and for each packet its number, when it was sent, and how
+# long its answer took; in microseconds. Constant text.
 WATCH = """
 import os, select, socket, struct, sys, time
 address, rate, grace = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
@@ -77,8 +77,8 @@ for number, at in enumerate(sent):
     out.append("%d %d %s" % (number, (at - began) * 1e6, took))
 print("\\n".join(out))
 """
-# Run in a guest with its Python. $1: MiB in a second, $2: a file that gets how many it has reached, once a second. It
-# writes to one byte of each page of a quarter of the guest's memory, one MiB after the other. Constant text.
+# Run in a guest, with its Python. $1: MiB per second, $2: a file that gets the rate that it reached, once a second. It
+# writes one byte of each page of a quarter of the guest's memory, one MiB after the other. Constant text.
 LOAD = """
 import mmap, os, sys, time
 rate, report = float(sys.argv[1]), sys.argv[2]
@@ -109,7 +109,7 @@ while True:
 """
 LOAD_REPORT = "/run/vmtax-load"
 WINDOWS = {name: f"{name} the migration" for name in ("before", "during", "after")}
-RATE, EMULATED_RATE = 1000, 100  # packets in a second, where a plan says nothing
+RATE, EMULATED_RATE = 1000, 100  # packets per second, if the plan does not set the rate
 SHARES = {"p50": 0.5, "p99": 0.99}
 SOME = {"p50": "half of the", "p99": "99 of 100"}
 
@@ -157,7 +157,7 @@ class MigrationParameters(Parameters):
 
 
 class Migration(Workload[MigrationParameters]):
-    """No command: each guest's move is its trial."""
+    """Has no command: each guest's migration is its trial."""
 
     name = "migration"
     describe = "live migration: how long a guest is away, and what its packets take, by echoes that its peer counts"
@@ -221,12 +221,12 @@ class Migration(Workload[MigrationParameters]):
         return (PYTHON, "-I", "-S", "-c", WATCH, address, str(self._rate), f"{GRACE_SECONDS:g}")
 
     def loading(self) -> tuple[str, ...] | None:
-        """The argv of what writes to the guest's memory; None: it is idle."""
+        """The argv of the program that writes to the guest's memory; None: the guest is idle."""
         load = self.parameters.load
         return (PYTHON, "-I", "-S", "-c", LOAD, str(load), LOAD_REPORT) if load else None
 
     def check_load(self, report: str) -> None:
-        """Raises BadOutput where the guest does not write as much as it is to. `report`: of LOAD."""
+        """Raises BadOutput if the guest writes less than it should. `report`: from LOAD."""
         reached = float(report) if re.fullmatch(r"\d{1,9}\.\d{3}", report) else 0.0
         if reached < LEAST_OF_RATE * self.parameters.load:
             raise BadOutput(
@@ -235,7 +235,7 @@ class Migration(Workload[MigrationParameters]):
             )
 
     def measured(self, moved: Moved, output: str) -> tuple[Measurement, ...]:
-        """Pure. `output`: what WATCH printed. Raises BadOutput."""
+        """Pure. `output`: from WATCH. Raises BadOutput."""
         seen = Seen.of(output, moved.total_seconds)
         if seen.rate < LEAST_OF_RATE * self._rate:
             raise BadOutput(
@@ -262,15 +262,16 @@ METRICS = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the peer saw; seconds since it began."""
+    """What the peer observed; times in seconds since it began."""
 
-    begin: float  # of the migration
+    begin: float  # begin of the migration
     end: float
-    packets: tuple[tuple[float, float | None], ...]  # sent, and how long the answer took; None: there was none
+    # When it was sent, and how long the answer took; None: there was no answer
+    packets: tuple[tuple[float, float | None], ...]
 
     @staticmethod
     def of(output: str, seconds: float) -> Seen:
-        """`seconds`: that the migration took. Raises BadOutput."""
+        """`seconds`: duration of the migration. Raises BadOutput."""
         marks = {
             name: int(at) * MICROSECOND
             for name, at in re.findall(rf"^mark ({BEGIN}|{STOP}) (\d{{1,15}})$", output, re.ASCII | re.M)
@@ -289,24 +290,24 @@ class Seen:
 
     @property
     def rate(self) -> float:
-        """Packets in a second."""
+        """Packets per second."""
         return (len(self.packets) - 1) / max(self.packets[-1][0] - self.packets[0][0], MICROSECOND)
 
     @property
     def lost(self) -> int:
-        """Packets without an answer, from the beginning of the move on."""
+        """Packets without an answer, from the beginning of the migration on."""
         return sum(took is None for at, took in self.packets if at >= self.begin)
 
     @property
     def longest_gap(self) -> float:
-        """Seconds between two answers, from the last one before the move on."""
+        """The longest time between two answers in seconds, starting with the last answer before the migration."""
         times = sorted(at + took for at, took in self.packets if took is not None)
         before = max((at for at in times if at < self.begin), default=times[0])
         counted = [at for at in times if at >= before]
         return round(max(second - first for first, second in itertools.pairwise(counted)), 6)
 
     def answered(self, window: str) -> list[float]:
-        """Round trips in one of WINDOWS, by when the packet was sent; sorted, in seconds."""
+        """Round trips of packets that were sent during one of WINDOWS; sorted, in seconds."""
         low, high = {"before": (0.0, self.begin), "during": (self.begin, self.end), "after": (self.end, math.inf)}[
             window
         ]

@@ -1,4 +1,4 @@
-"""Network: iperf3 over TCP and UDP, in and out, with the CPU of both ends."""
+"""Network: iperf3 over TCP and UDP, inward and outward, with the CPU time of both ends."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from vmtax.workload.base import (
 from vmtax.workload.site import Site, link_of
 
 PORT = 5201  # iperf3's own
-BLOCK_BITS = 8 * 128 * 2**10  # that iperf3 writes at once over TCP, its default
-UDP_BYTES = 1448  # of each datagram, on every layer; iperf3's own choice is 32 KiB on a loopback
+BLOCK_BITS = 8 * 128 * 2**10  # bits that iperf3 writes at once over TCP by default
+UDP_BYTES = 1448  # of each datagram, on every layer; iperf3 would use 32 KiB on a loopback
 Case = Literal["tcp-in", "tcp-out", "udp-in", "udp-out"]
 INWARD = frozenset({"tcp-in", "udp-in"})
 ENDS = {"local_cpu": "local_seconds_per_byte", "peer_cpu": "peer_seconds_per_byte"}
@@ -131,7 +131,7 @@ class Net(Command[NetParameters]):
 
     @classmethod
     def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
-        """CPU time for each byte: busy CPUs alone fall where fewer bits flow, which is no gain."""
+        """CPU time per byte: the number of busy CPUs falls with the throughput, which would look like a gain."""
         rate = next((m.value / 8 for m in measurements if m.metric.measure == "bits_per_second"), 0.0)
         return tuple(
             Measurement(_for_each_byte(m.metric), m.value / rate)
@@ -185,7 +185,7 @@ class Net(Command[NetParameters]):
                 raise BadOutput(f"iperf3: {report['error']}")
             arrived = sent = float(_total(report)["bits_per_second"])
             cpu = report["end"]["cpu_utilization_percent"]
-            ends = [cpu["host_total"] / 100, cpu["remote_total"] / 100]  # of the client, of the server
+            ends = [cpu["host_total"] / 100, cpu["remote_total"] / 100]  # of the client and of the server
             if bool(report["start"]["test_start"]["reverse"]) != (case in INWARD):
                 ends.reverse()  # the client was the peer
             if _is_udp(case):
@@ -195,14 +195,14 @@ class Net(Command[NetParameters]):
         if arrived <= 0:
             raise BadOutput(f"iperf3 carried nothing for {case}")
         asked = self.parameters.rate
-        # Of each connection a block may still be on its way when the time is over.
+        # One block of each connection may still be in transit at the end.
         late = 0.0 if _is_udp(case) else self.parameters.streams * BLOCK_BITS / self.parameters.seconds
         if asked is not None and sent < LEAST_OF_RATE * asked * 1e6 - late:
             raise BadOutput(
                 f"{case}: {sent / 1e6:.3g} Mbit/s were reached of the {asked} that were asked for, so this is full"
                 " load; lower workloads.net.rate"
             )
-        # At a rate that is asked for the rate is no figure, and CPU time for each byte is what was measured.
+        # At a fixed rate, the rate is no result; CPU time per byte is.
         figures = [arrived, *ends] if asked is None else [8 * end / arrived for end in ends]
         if _is_udp(case):
             figures = [arrived, *datagrams, *figures]
@@ -217,12 +217,12 @@ class Net(Command[NetParameters]):
         return (rate, *ends) if self.parameters.rate is None else held
 
     def operations(self, case: str, output: str) -> float | None:
-        """Bytes of payload that arrived in the time that counts."""
+        """Bytes of payload that arrived during the time that counts."""
         total = _total(_report(output))
         return float(total["bits_per_second"]) / 8 * float(total["seconds"]) if "seconds" in total else None
 
     def own_seconds(self, case: str, output: str) -> float | None:
-        """What `parse` takes the rate from: the receiver's time, which may be a few ms beyond the sender's."""
+        """The receiver's time, from which `parse` calculates the rate; it may be a few ms longer than the sender's."""
         seconds = _total(_report(output)).get("seconds")
         return None if seconds is None else float(seconds)
 
@@ -237,7 +237,7 @@ def _is_udp(case: str) -> bool:
 
 
 def _datagrams(report: dict[str, Any]) -> tuple[float, float]:
-    """(share that was lost, jitter in seconds); ZeroDivisionError where none was sent."""
+    """(share that was lost, jitter in seconds). ZeroDivisionError if none was sent."""
     end = report["end"]["sum"]
     return end["lost_packets"] / end["packets"], end["jitter_ms"] / 1000
 
@@ -248,8 +248,10 @@ def _report(output: str) -> dict[str, Any]:
 
 
 def _total(report: dict[str, Any]) -> dict[str, Any]:
-    """What the receiver had in all; where there was a lead, what the client had in the intervals between that and an
-    equal time at the end, which are about a second long. Of UDP all after the lead: that is what the loss is of."""
+    """The receiver's totals. If there was a lead: for TCP, the client's totals without the lead and an equal time at
+    the end, from its intervals of about one second; for UDP, everything after the lead, which is also what the loss
+    refers to.
+    """
     start = report["start"]["test_start"]
     lead = start.get("omit", 0)
     if not lead or start["protocol"] == "UDP":

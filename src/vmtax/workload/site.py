@@ -9,13 +9,13 @@ from vmtax.core.machines import Machine
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a client reaches its server: it is on the layer, or, where the layer cannot call out, at the peer."""
+    """How a client reaches its server. The client is on the layer or, if the layer cannot call out, at the peer."""
 
     machine: Machine  # where the client runs
     prefix: tuple[str, ...]  # enters the userland there
-    address: str  # the server's
+    address: str  # of the server
     port: int
-    at_peer: bool = False  # True: the server is on the layer and the client is the peer (user networking)
+    at_peer: bool = False  # True: the server is on the layer and the client is at the peer (user networking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,17 @@ class Site:
     vcpus: int
     prefix: tuple[str, ...]  # enters the image: bubblewrap on a host, nothing in a guest
     disk: str | None = None  # file or block device under test, as named inside the userland
-    fresh_disk: str | None = None  # one more that was never written, made for this boot
-    kernel_pack: tuple[str, ...] | None = None  # enters its userland, less the "--"; None: no kernel is built here
+    fresh_disk: str | None = None  # another disk, never written and made for this boot
+    # Prefix that enters its userland, without the "--"; None: no kernel is built here
+    kernel_pack: tuple[str, ...] | None = None
     link: Link | None = None  # to the network peer; None: the network is not measured here
-    lead: int = 0  # seconds of the same work before and after what counts: machines at once do not start as one
+    # Seconds of the same work before and after the time that counts, because machines do not start at exactly the same
+    # time
+    lead: int = 0
 
 
 def link_of(site: Site) -> Link:
-    """Its way to the peer; raises ValueError where it has none."""
+    """The link to the peer. Raises ValueError if there is none."""
     if site.link is None:
         raise ValueError(f"{site.machine.path} has no network peer")
     return site.link

@@ -1,4 +1,4 @@
-"""SMB: a file copied from and to a private smbd at the peer, through the guest kernel's cifs, its digest checked."""
+"""SMB: copy a file from and to a private smbd at the peer, through the guest kernel's cifs, and check its digest."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from vmtax.core.units import parse_bytes
 from vmtax.workload.base import BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Site, link_of
 
-PORTS_APART = 2000  # from iperf3's port of a machine to smbd's
-SLOW = 100e6  # bytes in a second, for estimates
-# Constant text; $1: address, $2: port, $3: bytes of the file. All of it is in memory, and nobody else reaches the port.
+PORTS_APART = 2000  # added to iperf3's port of a machine, for smbd's
+SLOW = 100e6  # bytes per second, for estimates
+# Constant text. $1: address, $2: port, $3: bytes of the file. The file is in memory, and nobody else can reach the
+# port.
 SERVER = """
 mkdir -p /tmp/smb/share /tmp/smb/state || exit
 cat > /tmp/smb/smb.conf <<END
@@ -47,8 +48,8 @@ END
 head -c "$3" /dev/urandom > /tmp/smb/share/in && sha256sum < /tmp/smb/share/in > /tmp/smb/share/digest || exit
 exec smbd --foreground --no-process-group --debug-stdout --configfile=/tmp/smb/smb.conf
 """
-# Constant text; $1: address, $2: port, $3: bytes, $4: case. Reading leaves what came in the page cache, of which the
-# digest is then taken. What was written is read back from the server by another mount, which has no cache of it.
+# Constant text. $1: address, $2: port, $3: bytes, $4: case. A read file stays in the page cache, from which its digest
+# is calculated. A written file is read back from the server over another mount, which has none of it cached.
 CLIENT = """
 set -e
 export LC_ALL=C
@@ -91,7 +92,7 @@ class SmbParameters(Parameters):
 
 
 class Smb(Command[SmbParameters]):
-    """Not on the host: its kernel may lack cifs, and it would mount the share among its own files."""
+    """Not run on the host: its kernel may lack cifs, and the share would be mounted among the host's own files."""
 
     name = "smb"
     describe = "SMB: a file copied from and to an smbd at the peer, bytes per second, its digest checked (cifs, dd)"
@@ -102,7 +103,7 @@ class Smb(Command[SmbParameters]):
     layers = frozenset({"vm", "nested"})
     networked = True
     takes_bridge = "smb"
-    server_capabilities = ("CAP_SETGID", "CAP_SETUID")  # smbd takes on the rights of who is logged in
+    server_capabilities = ("CAP_SETGID", "CAP_SETUID")  # smbd switches to the user who logs in
     measures: ClassVar = {
         "bytes_per_second": Measure(
             "bytes copied in a second; out of the guest, until smbd has all of them", "bandwidth"

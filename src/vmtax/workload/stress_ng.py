@@ -1,4 +1,4 @@
-"""stress-ng: its command, what it prints with --metrics, and workloads whose cases are its stressors."""
+"""stress-ng: its command, its output with --metrics, and workloads whose cases are its stressors."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ P = TypeVar("P", bound=Parameters)
 
 @dataclass(frozen=True, slots=True)
 class Stressor:
-    """What stress-ng runs for a case, and which of its figures is the case's."""
+    """The stressor that stress-ng runs for a case, and which of its figures is the result."""
 
-    name: str  # stress-ng's
+    name: str  # as stress-ng names it
     metric: Metric
-    labels: tuple[str, ...] = ()  # of the stressor's own figures, which are added up; (): its operations per second
+    labels: tuple[str, ...] = ()  # the stressor's own figures, which are added up; (): its operations per second
     scale: float = 1.0  # from the figure's unit to the metric's
-    on_all: bool = False  # an instance for each CPU, whose rates are added up; else one, which waits for no other
+    # One instance for each CPU, whose rates are added up; otherwise a single one, so that none waits for another
+    on_all: bool = False
     options: tuple[str, ...] = ()
-    each: int = 1  # of what a time is the time of, in one of stress-ng's operations
+    each: int = 1  # actions per operation of stress-ng, if the result is the time of one action
 
     def value(self, output: str) -> float:
         """In the metric's unit. Pure; raises BadOutput."""
         instances = passed(self.name, output)
         if self.labels:
-            # A figure of its own is the mean over the instances.
+            # The stressor's own figure is the mean over the instances.
             value = instances * self.scale * sum(figure(self.name, label, output) for label in self.labels)
         else:
             value = operations_per_second(self.name, output)
@@ -48,7 +49,7 @@ class Stressing(Command[P]):
 
     tool = "stress-ng"
     packages = (PACKAGE,)
-    stressors: ClassVar[Mapping[str, Stressor]]  # case -> what is run for it
+    stressors: ClassVar[Mapping[str, Stressor]]  # case -> its stressor
 
     @abstractmethod
     def seconds(self, case: str) -> float:
@@ -69,7 +70,7 @@ class Stressing(Command[P]):
         return (Measurement(stressor.metric, stressor.value(output)),)
 
     def operations(self, case: str, output: str) -> float | None:
-        """How often that was done which the figure counts or times; None where it counts bytes."""
+        """The number of actions that the figure counts or times; None if it counts bytes."""
         stressor, seconds = self.stressors[case], self.own_seconds(case, output)
         if stressor.metric.unit == "1/s" and stressor.labels:
             return None if seconds is None else seconds * stressor.value(output)
@@ -87,7 +88,7 @@ def command(stressor: str, instances: int, seconds: float, *more: str) -> tuple[
 
 
 def passed(stressor: str, output: str) -> int:
-    """How many instances ran, none of which may have failed."""
+    """The number of instances that ran. Raises BadOutput if one failed."""
     match = re.search(rf"passed: (\d+): {stressor} ", output)
     if match is None or not re.search(r"failed: 0$", output, re.MULTILINE):
         raise BadOutput(f"stress-ng does not say 'passed: N: {stressor}' and 'failed: 0'")
@@ -103,7 +104,7 @@ def figure(stressor: str, label: str, output: str) -> float:
 
 
 def operations(stressor: str, output: str) -> int | None:
-    """The column "bogo ops", of all instances together; None where it is not there."""
+    """The column "bogo ops", of all instances together; None if it is not there."""
     match = re.search(rf"metrc: \[\d+\] {stressor} +(\d+) +[0-9.]+ ", output)
     return int(match[1]) if match else None
 
@@ -117,6 +118,6 @@ def operations_per_second(stressor: str, output: str) -> float:
 
 
 def own_seconds(stressor: str, output: str) -> float | None:
-    """The column "real time (secs)"; None where it is not there."""
+    """The column "real time (secs)"; None if it is not there."""
     match = re.search(rf"metrc: \[\d+\] {stressor} +\d+ +([0-9.]+) ", output)
     return float(match[1]) if match else None

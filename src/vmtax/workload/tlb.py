@@ -1,7 +1,7 @@
-"""The reach of the TLB: stress-ng follows pointers over memory of growing size, and makes other CPUs forget theirs.
+"""The reach of the TLB: stress-ng follows pointers through memory of growing size, and makes other CPUs flush theirs.
 
-Behind a guest's page table stands the host's: an address that is in no TLB costs up to 24 reads instead of 4, and fewer
-where pages are larger on either side.
+A guest's page table is translated by the host's: an address that is in no TLB costs up to 24 reads instead of 4, and
+fewer if either side uses larger pages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class TlbParameters(Parameters):
 
 
 class Tlb(Stressing[TlbParameters]):
-    """One instance follows pointers, so that only its own memory is in the way; shootdowns take one on each CPU."""
+    """Pointers are followed by one instance, so that only its own memory competes for the TLB; shootdowns need one on
+    each CPU.
+    """
 
     name = "tlb"
     describe = "TLB: the time of a read at random in 1 to 256 MiB, and TLB shootdowns between CPUs (stress-ng)"

@@ -1,7 +1,7 @@
-"""Wake-up latency: stress-ng's cyclic sleeps under SCHED_FIFO and notes how much later than asked it runs again.
+"""Wake-up latency: stress-ng's cyclic sleeps under SCHED_FIFO, and measures how late it wakes up.
 
-As `cyclictest --default-system` it leaves /dev/cpu_dma_latency alone: idle states stay allowed, and waking from them
-counts. Forbidding them would change the host, and could not change it from inside a guest.
+Like `cyclictest --default-system`, it leaves /dev/cpu_dma_latency alone: idle states stay allowed, and waking from them
+counts. Forbidding them would change the host, and is impossible from inside a guest.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from vmtax.workload.site import Site
 
 STRESSOR = "cyclic"
 NANOSECONDS = 10**9
-MINIMUM_TAIL = 10  # samples beyond a percentile, below which it is an anecdote (METHOD.md)
+MINIMUM_TAIL = 10  # samples beyond a percentile; with fewer, it is not reported (METHOD.md)
 MEAN = Metric("wakeup.mean_seconds", "s", "lower")
-PERCENTILES = {"p50": "50.00", "p99": "99.00", "p999": "99.90"}  # as stress-ng prints the share
+PERCENTILES = {"p50": "50.00", "p99": "99.00", "p999": "99.90"}  # the share as stress-ng prints it
 METRICS = {name: Metric(f"wakeup.{name}_seconds", "s", "lower") for name in PERCENTILES}
 
 
@@ -38,7 +38,7 @@ class WakeupParameters(Parameters):
 
 
 class Wakeup(Command[WakeupParameters]):
-    """One instance: what two do to each other is the scheduler's."""
+    """Runs one instance: two would also measure how the scheduler lets them interfere."""
 
     name = "wakeup"
     describe = "wake-up latency: how late a sleeper of high priority runs again, mean and percentiles (stress-ng)"

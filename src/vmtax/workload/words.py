@@ -1,4 +1,4 @@
-"""What people call workloads and metrics, also those that only another version of vmtax has. Pure."""
+"""Names of workloads and metrics for people, including those that only another version of vmtax has. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from vmtax.workload.base import CPU_PER_OPERATION, Workload
 
 
 def title(workload: str) -> str:
-    """What a workload is about: "CPU"."""
+    """The subject of a workload: "CPU"."""
     return WORKLOADS[workload].title if workload in WORKLOADS else workload.capitalize()
 
 
 def within(text: str) -> str:
-    """A title or name in a sentence: "kernel build", "VM exits"."""
+    """A title or name as written within a sentence: "kernel build", "VM exits"."""
     return " ".join(word if word[1:] != word[1:].lower() else word.lower() for word in text.split(" "))
 
 
@@ -30,7 +30,7 @@ def phrase(metric: Metric) -> str:
 
 
 def spoken(metric: Metric) -> str:
-    """ "4 KiB random writes (one at a time)"; of a case that has no such words, what the tables call it."""
+    """Such as "4 KiB random writes (one at a time)"; if a case has no such name, what tables call it."""
     if words := _kind(metric).spoken(metric):
         return words
     operations = _kind(metric).operations_of(metric.case)
@@ -45,27 +45,27 @@ def name(metric: Metric) -> str:
 
 
 def case(metric: Metric) -> str:
-    """The case; "" where there is none, or the label says it."""
+    """The case; "" if there is none, or if the label includes it."""
     return "" if metric.name in _kind(metric).measures else metric.case
 
 
 def is_cpu_time(metric: Metric) -> bool:
-    """Whether it says how much CPU time something takes, not how fast it is."""
+    """Whether it measures how much CPU time something takes, not how fast it is."""
     return metric.measure == CPU_PER_OPERATION or metric.unit == "s/B"
 
 
 def replaced(metric: Metric) -> bool:
-    """Whether people are shown something else in its place, which is derived from it."""
+    """Whether people are shown a derived metric instead."""
     return metric.measure in _kind(metric).replaced
 
 
 def may_be_zero(metric: Metric) -> bool:
-    """Whether 0 is a true value of it, as of a loss."""
+    """Whether 0 is a valid value, as for a loss."""
     return _kind(metric).measure(metric).may_be_zero
 
 
 def compared(workload: str) -> bool:
-    """Whether its figures are set against each other as ratios; those of a workload of another version are."""
+    """Whether its figures are compared as ratios; True for workloads of another version."""
     return WORKLOADS.get(workload, Workload).compared
 
 

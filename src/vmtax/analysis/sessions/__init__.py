@@ -1,4 +1,4 @@
-"""Runs as sessions: one or several before a change against one or several after it. Pure; reads records only."""
+"""Compare runs as sessions: those before a change with those after it. Pure; reads only records."""
 
 from vmtax.analysis.sessions.calibration import CALIBRATE, fits
 from vmtax.analysis.sessions.change import Change, Gate, Line, Outcome, compared

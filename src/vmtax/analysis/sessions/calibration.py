@@ -25,7 +25,7 @@ class Session:
 
     @property
     def boot(self) -> Hashable:
-        """The boot of the host that it ran in; where that is not known, a boot of its own."""
+        """The boot of the host in which it ran; if unknown, a unique value."""
         host = self.experiment.facts.get("host") or {}
         return host.get("boot_id") or ("unknown", self.experiment.id)
 
@@ -35,7 +35,7 @@ class Session:
 
 
 def replicates(sessions: Sequence[Session], subject: Subject, *, by_boot: bool) -> list[stats.Level]:
-    """One level for each session that has one; `by_boot`: for each boot of the host, its sessions' mean."""
+    """One level for each session that has one; `by_boot`: one for each boot of the host, the mean of its sessions."""
     found: dict[Hashable, list[stats.Level]] = defaultdict(list)
     for session in sessions:
         if subject in session.levels:
@@ -44,7 +44,7 @@ def replicates(sessions: Sequence[Session], subject: Subject, *, by_boot: bool) 
 
 
 def fits(calibration: Experiment, experiment: Experiment) -> bool:
-    """Whether it is a calibration of the machine and the work of `experiment`."""
+    """Whether it calibrates the machine and the work of `experiment`."""
     complete = calibration.name == CALIBRATE and calibration.state == "complete"
     if not complete or machine(calibration) != machine(experiment):
         return False
@@ -52,9 +52,9 @@ def fits(calibration: Experiment, experiment: Experiment) -> bool:
         return False
     try:
         unlike = list(differences(calibration, experiment))
-    except PlanError:  # of an older vmtax
+    except PlanError:  # a plan of an older vmtax
         return False
-    # Another image is one more thing by which `stored` keeps groups of calibrations apart.
+    # Another image is allowed: `stored` groups calibrations by it, among other facts.
     return not [text for text in unlike if not text.startswith("image.")]
 
 

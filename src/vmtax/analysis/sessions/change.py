@@ -1,4 +1,4 @@
-"""Before against after: what differs about the machines, then a line for each metric of each treatment."""
+"""Compare before and after: what differs between the machines, then a line for each metric of each treatment."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ class Line:
     """One metric of one treatment, or of one contrast between two, after against before."""
 
     metric: Metric
-    treatment: str  # "vm"; "vm against host": the overhead itself, whose machine-wide part has cancelled out
-    primary: bool  # the verdict is about these; the others are exploratory, and some differ by chance
-    ratio: float  # after / before; NaN where one side has no result
+    treatment: str  # "vm"; "vm against host": the overhead itself, in which changes of the whole machine cancel out
+    primary: bool  # included in the verdict; the others are exploratory, and some differ by chance
+    ratio: float  # after / before; NaN if one side has no result
     low: float | None  # its interval at 95 %; None: cannot be given
     high: float | None
-    sessions: tuple[int, int]  # before and after: boots of the host where it was rebooted between the sides, else runs
-    method: SessionMethod  # where the variance between sessions is from
+    # Before and after: boots of the host if it was rebooted between the sides, otherwise runs
+    sessions: tuple[int, int]
+    method: SessionMethod  # source of the variance between sessions
     verdict: Outcome  # worse, better: the interval excludes 1; same: it lies within same_within
-    gate: Gate | None  # failed: wholly worse than the limit; passed: wholly not; None: no limit, or not primary
-    emulated: bool  # either side is
-    why: str | None  # it is undecided, and what would decide it
+    gate: Gate | None  # failed: completely above the limit; passed: completely below; None: no limit, or not primary
+    emulated: bool  # either side is emulated
+    why: str | None  # why it is undecided, and what would decide it
 
     @property
     def cost(self) -> tuple[float, float | None, float | None]:
@@ -56,17 +57,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A comparison of sessions before with sessions after a change."""
+    """A comparison of sessions before a change with sessions after it."""
 
     before: tuple[str, ...]  # ids of runs
     after: tuple[str, ...]
     hosts: tuple[str, str]  # where measured, before and after, as given
-    host_names: tuple[str, str]  # what a reader calls them
-    facts: tuple[FactChange, ...]  # what is different about the machines
+    host_names: tuple[str, str]  # names for a reader
+    facts: tuple[FactChange, ...]  # differences between the machines
     lines: tuple[Line, ...]  # the primary ones first
     emulated: tuple[str, ...]  # treatments that ran on an emulated CPU
     same_within: float  # fraction within which two are the same
-    limit: float | None  # fraction by which after may be worse; None: nothing was asked
+    limit: float | None  # fraction by which after may be worse; None: no limit
     notices: tuple[Notice, ...]
 
     @property
@@ -76,7 +77,7 @@ class Change:
 
     @property
     def gate(self) -> Gate | None:
-        """Failed when any primary line is, else undecided when any is; None without a limit."""
+        """Failed if any primary line is, else undecided if any is; None without a limit."""
         gates = {line.gate for line in self.lines if line.primary}
         return next((gate for gate in ("failed", "undecided", "passed") if gate in gates), None)
 
@@ -89,7 +90,7 @@ def compared(
     same_within: float = 0.03,
     limit: float | None = None,
 ) -> Change:
-    """Raises Unlike where these must not be compared, have nothing in common, or no primary metric for the limit."""
+    """Raises Unlike if these must not be compared, have nothing in common, or no primary metric for the limit."""
     doubts = refusal.check(before, after)
     sides = [[Session.of(experiment) for experiment in side] for side in (before, after)]
     boots = [{session.boot for session in side} for side in sides]
@@ -129,7 +130,7 @@ class _Lines:
         every = [session.experiment for side in sides for session in side]
         ids = {experiment.id for experiment in every}
         others = [Session.of(one) for one in calibrations if one.id not in ids and any(fits(one, e) for e in every)]
-        # Each side's own machine; the same list twice where it is one machine.
+        # Calibrations of each side's machine; the same list twice for a single machine.
         self.calibrations = [[c for c in others if fits(c.experiment, side[0].experiment)] for side in sides]
         self.primary = set.intersection(*({*experiment.plan.get("primary", ())} for experiment in every))
         self.named = [
@@ -137,10 +138,12 @@ class _Lines:
         ]
         self.common = self.named[0] & self.named[1]
         self.emulated = {name for experiment in every for name in emulated_treatments(experiment)}
-        self.borrowed: dict[str, str] = {}  # treatment -> the one whose variance between sessions it was given
+        self.borrowed: dict[str, str] = {}  # treatment -> the one whose variance between sessions it uses
 
     def all(self) -> Iterator[Line]:
-        """What both sides have; and what is primary and only one has, for that must not look as if it had passed."""
+        """Everything that both sides have, and primary metrics that only one has, because these must not seem to have
+        passed.
+        """
         known = [{subject: None for session in side for subject in session.levels} for side in self.sides]
         for subject in known[0] | known[1]:
             if all(subject in names for names in known) or (
@@ -209,10 +212,10 @@ class _Lines:
         return replace(result, why_undecided=f"{result.why_undecided}: {CURE}")
 
     def _stored(self, subject: Subject) -> stats.BetweenSessions | None:
-        """Of the machine that is known less well, where the sides are two machines; None unless both are known.
+        """For two machines, the variance of the one with fewer calibrations; None unless both are calibrated.
 
-        A treatment that was not calibrated gets the variance of another, with a notice: most of what changes from
-        session to session is the machine's. A contrast is not: there that part has cancelled out.
+        A treatment without calibration gets the variance of another one, with a notice: most of the change from session
+        to session affects the whole machine. A contrast does not: in it, that part cancels out.
         """
         found = [stored(calibrations, subject, by_boot=self.by_boot) for calibrations in self.calibrations]
         if subject.baseline is None and not all(found):

@@ -1,4 +1,4 @@
-"""What is different about the machines of two sides: the first thing to know about a comparison of sessions."""
+"""Differences between the machines of two sides: the first thing to know about a comparison of sessions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from vmtax.core.records import Experiment, Json
 
-# Dotted names of what differs from run to run by itself, or says again what another fact says.
+# Dotted names of facts that differ from run to run anyway, or that repeat another fact.
 VOLATILE = (
     "hostname",
     "boot_id",
@@ -18,9 +18,9 @@ VOLATILE = (
     "image.manifest",
     "accelerator.reason",
 )
-# First what upgrades are about, then the rest in the order of the facts.
+# The subjects of upgrades come first, then the rest in the order of the facts.
 FIRST = ("cpu_model", "microcode", "kernel_release", "kernel_version", "qemu", "mitigations", "accelerator", "image")
-FEATURES = "disk.features"  # what a run measured of its disks
+FEATURES = "disk.features"  # what a run found out about its disks
 ABSENT = "none"
 
 
@@ -35,7 +35,7 @@ class FactChange:
 
 
 def changes(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[FactChange, ...]:
-    """Facts that differ between the sides, machine by machine, those that upgrades are about first."""
+    """Facts that differ between the sides, machine by machine; the subjects of upgrades come first."""
     sides = [[_flat_of_paths(experiment.facts) for experiment in side] for side in (before, after)]
     names = dict.fromkeys(name for side in sides for known in side for name in known)
     found = []
@@ -48,19 +48,19 @@ def changes(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[
 
 
 def mixed(side: Sequence[Experiment]) -> tuple[str, ...]:
-    """Names of host facts in which the sessions of one side differ among each other."""
+    """Names of host facts that differ among the sessions of one side."""
     known = [dict(flat(experiment.facts.get("host") or {})) for experiment in side]
     names = dict.fromkeys(name for facts in known for name in facts)
     return tuple(name for name in names if len({facts.get(name, ABSENT) for facts in known}) > 1)
 
 
 def software(experiment: Experiment) -> tuple[tuple[str, str], ...]:
-    """The host's facts that upgrades are about: sessions with equal ones are repetitions of each other."""
+    """The host's facts that upgrades change: sessions with equal ones are repetitions of each other."""
     return tuple((n, text) for n, text in flat(experiment.facts.get("host") or {}) if _rank(n) < len(FIRST))
 
 
 def flat(facts: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted name, text) of every fact that lasts."""
+    """(dotted name, text) of every lasting fact."""
     for key, value in facts.items():
         name = f"{prefix}{key}"
         if name in VOLATILE:
@@ -74,14 +74,14 @@ def flat(facts: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _answers(features: Sequence[Json]) -> str:
-    """What a disk can do; the words of who refused are no property of the machine."""
+    """A disk's features; the text of a refusal is no property of the machine."""
     return ", ".join(f"{feature['name']} {feature['state']}" for feature in features)
 
 
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_text(entry) for entry in value) or ABSENT
-    if isinstance(value, dict):  # of a list: what is free just now is no property of the pool
+    if isinstance(value, dict):  # entries of a list, whose present free space is no property of the pool
         return " ".join(f"{key}={_text(entry)}" for key, entry in value.items() if key != "free")
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -19,19 +19,19 @@ class Subject:
 
     metric: Metric
     treatment: str
-    baseline: str | None = None  # with one, the level is that of treatment / baseline within rounds: the tax
+    baseline: str | None = None  # if given, the level is that of treatment / baseline within rounds: the tax
 
     @property
     def name(self) -> str:
-        """ "vm", or "vm against host"."""
+        """Such as "vm", or "vm against host"."""
         return self.treatment if self.baseline is None else f"{self.treatment} against {self.baseline}"
 
 
 def levels(experiment: Experiment) -> dict[Subject, stats.Level]:
     """The levels of a session, metrics in order of appearance, treatments in the plan's order, then contrasts.
 
-    Left out: what is there once more in each round for the A/A, trials that are not ok, values without a logarithm, and
-    what has fewer than FEWEST_ROUNDS rounds.
+    Left out are repeats for the A/A, trials that are not ok, values without a logarithm, and what has fewer than
+    FEWEST_ROUNDS rounds.
     """
     logs = {
         side: {number: math.log(value) for number, value in rounds.items()}
@@ -52,5 +52,5 @@ def levels(experiment: Experiment) -> dict[Subject, stats.Level]:
 
 
 def rounds_of(experiment: Experiment) -> int:
-    """Rounds in which anything worked."""
+    """The number of rounds in which anything succeeded."""
     return len({trial.round for trial in experiment.trials if trial.status == "ok"})

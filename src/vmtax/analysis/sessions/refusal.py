@@ -1,4 +1,4 @@
-"""Unlike things are not compared: what must be equal between sessions, and the line that names what is not."""
+"""Refuse to compare sessions that differ in what must be equal; the error names the difference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vmtax.core.notices import Notice
 from vmtax.core.records import Experiment
 from vmtax.plan.schema import from_data
 
-ENOUGH_ROUNDS = stats.minimum_rounds(stats.ALPHA)  # of a run that was stopped before it was complete
+ENOUGH_ROUNDS = stats.minimum_rounds(stats.ALPHA)  # for a run that was stopped before it was complete
 
 
 PACKS = {"kernel_pack": "kernel pack", "postgresql_pack": "PostgreSQL pack"}  # facts of a host
@@ -24,7 +24,7 @@ class Unlike(BadInput):
 
 
 def check(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[Notice, ...]:
-    """Raises Unlike where these are not sessions of the same work; else what casts doubt on them."""
+    """Raises Unlike if these are not sessions of the same work; returns notices that cast doubt on them."""
     every = [*before, *after]
     ids = [one.id for one in every]
     twice = next((id for id in ids if ids.count(id) > 1), None)
@@ -47,7 +47,7 @@ def check(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[No
 
 
 def differences(one: Experiment, other: Experiment) -> Iterator[str]:
-    """What makes a comparison of these meaningless, a line each, with both values."""
+    """Differences that make a comparison meaningless, one line each, with both values."""
     plans = [from_data(experiment.plan, source=experiment.id) for experiment in (one, other)]
     yield from _unequal("guest", *(plan.guest.model_dump() for plan in plans))
     yield from _parameters(one, other)
@@ -73,7 +73,7 @@ def machine(experiment: Experiment) -> tuple[str, str]:
 
 
 def parameters(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """Workload -> the parameters of its work, defaults filled in."""
+    """Workload -> parameters of its work, including defaults."""
     plan = from_data(experiment.plan, source=experiment.id)
     return {
         workload.name: workload.parameters.model_dump(exclude=set(workload.parameters.reporting))
@@ -82,14 +82,14 @@ def parameters(experiment: Experiment) -> dict[str, dict[str, Any]]:
 
 
 def _parameters(one: Experiment, other: Experiment) -> Iterator[str]:
-    """Of the workloads that both have. What only one has gives no line of the comparison."""
+    """For the workloads that both have. Others appear in no line of the comparison."""
     mine, theirs = parameters(one), parameters(other)
     for name in mine.keys() & theirs.keys():
         yield from _unequal(name, mine[name], theirs[name])
 
 
 def _unfinished(experiment: Experiment) -> Iterator[Notice]:
-    """Raises Unlike for a run that is not there yet; a notice for one that was stopped and yet is enough."""
+    """Raises Unlike for a run that is not finished; yields a notice for one that was stopped and has enough rounds."""
     rounds = rounds_of(experiment)
     if experiment.state == "running":
         raise Unlike(f"{experiment.id} is running: wait until it has ended, vmtax watch {experiment.id}")
@@ -107,7 +107,7 @@ def _unfinished(experiment: Experiment) -> Iterator[Notice]:
 
 
 def _unequal(what: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
-    """Keys that both have, with unequal values: a newer version may know more keys."""
+    """Keys that both have, with unequal values; a newer version may know more keys."""
     for key in one:
         if key in other and one[key] != other[key]:
             yield f"{what}{what and '.'}{key} is {_shown(one[key])} in the first, {_shown(other[key])} in the second"
@@ -129,16 +129,18 @@ def _identity(experiment: Experiment) -> str:
 
 
 def _pack(experiment: Experiment, name: str) -> dict[str, Any]:
-    """What it is, version and digest; {} where none was used."""
+    """Version and digest of the pack; {} if none was used."""
     return (experiment.facts.get("host") or {}).get(name) or {}
 
 
 def _guests(experiment: Experiment, treatment: str) -> int:
-    """Guests that were up at once."""
+    """The number of guests that were up at once."""
     return len({boot.path for boot in experiment.boots if boot.treatment == treatment})
 
 
 def _accelerators(experiment: Experiment, treatment: str) -> tuple[str, ...]:
-    """Of its guests, from the outside in: on an emulated host, KVM and TCG are emulated alike and very different."""
+    """Accelerators of its guests, from the outside in: on an emulated host, KVM and TCG are both emulated, and very
+    different.
+    """
     found = {boot.path: boot.accelerator for boot in experiment.boots if boot.treatment == treatment}
     return tuple(found[path] for path in sorted(found))

@@ -1,1 +1,1 @@
-"""QEMU: what there is of it on a machine, its command line, the boot of a guest, and what can be asked of it (QMP)."""
+"""QEMU: find it on a machine, build its command line, boot guests, and query it over QMP."""

@@ -1,4 +1,4 @@
-"""KVM or TCG: /dev/kvm is used only after a guest really booted on it."""
+"""Choose KVM or TCG: /dev/kvm is used only after a guest really booted with it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vmtax.machine import Machine, MachineLost, Reader
 from vmtax.machine.local import LocalMachine
 from vmtax.system.paths import cache_home, make_private
 
-# Most boot in a few seconds, on an emulated host in ten, and quickest with a silent kernel. A genuine KVM three levels
-# deep needed 22 s in all but kept talking; one that hangs says nothing any more.
+# Most guests boot in a few seconds, on an emulated host in ten; a silent kernel is fastest. A working KVM three levels
+# deep needed 22 s but kept printing; a guest that hangs prints nothing.
 SOON = Patience(ready=30.0)
 PATIENCE = Patience(ready=120.0, silence=20.0)
-REMEMBERED = 50  # probes, each of one boot of the host, QEMU and kernel
+REMEMBERED = 50  # probe results, each for one boot of the host, QEMU and kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Accelerator:
     """What guests on one host run on, and why."""
 
     name: Literal["kvm", "tcg"]
-    reason: str  # one line; why TCG, or how KVM was proved
-    tried: bool = True  # with a guest; another kernel may boot where one did not
+    reason: str  # one line: why TCG was chosen, or how KVM was verified
+    tried: bool = True  # with a guest; another kernel may boot even if this one did not
 
 
 def choose(
@@ -42,9 +42,9 @@ def choose(
     *,
     again: bool = False,
 ) -> Accelerator:
-    """KVM where `spec` boots with it on `machine`, remembered per (host boot, QEMU, guest kernel); TCG otherwise.
+    """KVM if `spec` boots with it on `machine`, remembered per (host boot, QEMU, guest kernel); TCG otherwise.
 
-    `again`: try even if the answer is remembered, for a KVM that was repaired since.
+    `again`: try even if the result is remembered, because KVM may have been repaired since.
     """
     if (closed := _closed(machine)) is not None:
         return closed
@@ -58,7 +58,7 @@ def choose(
 
 
 def known(machine: Reader, hypervisor: Hypervisor) -> Accelerator | None:
-    """What guests of `hypervisor` run on there, as far as it can be said without a boot; None: it was not tried yet."""
+    """What guests of `hypervisor` run on there, as far as known without a boot; None: it was not tried yet."""
     if (closed := _closed(machine)) is not None:
         return closed
     failure = remembered(_boot_id(machine), hypervisor)
@@ -66,7 +66,7 @@ def known(machine: Reader, hypervisor: Hypervisor) -> Accelerator | None:
 
 
 def _closed(machine: Reader) -> Accelerator | None:
-    """TCG where /dev/kvm cannot even be opened; None where it can."""
+    """TCG if /dev/kvm cannot even be opened; None if it can."""
     if machine.try_run("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm").ok:
         return None
     there = machine.try_run("test", "-e", "/dev/kvm").ok
@@ -79,7 +79,7 @@ def _boot_id(machine: Reader) -> str:
 
 
 def _judged(failure: str) -> Accelerator:
-    """From why no guest boots on KVM; empty where one does."""
+    """The choice for a failure of guests on KVM; "" means that one boots."""
     if not failure:
         return Accelerator("kvm", "a guest booted on /dev/kvm")
     again = "remembered until the host is rebooted; `vmtax doctor --try` tries again"
@@ -87,7 +87,7 @@ def _judged(failure: str) -> Accelerator:
 
 
 def probe_spec(hypervisor: Hypervisor, placed: Placed) -> GuestSpec:
-    """The small guest that shows whether guests boot at all."""
+    """A small guest that shows whether guests boot at all."""
     return GuestSpec(
         name="probe",
         vcpus=1,
@@ -101,7 +101,7 @@ def probe_spec(hypervisor: Hypervisor, placed: Placed) -> GuestSpec:
 
 
 def remembered(boot_id: str, hypervisor: Hypervisor) -> str | None:
-    """Why no guest boots on KVM in this boot of a host; empty: one does; None: it was not tried yet."""
+    """Why no guest boots on KVM in this boot of a host; "": one does; None: it was not tried yet."""
     reasons = [reason for key, reason in _remembered().items() if key.startswith(f"{_key(boot_id, hypervisor)} ")]
     return reasons[-1] if reasons else None
 
@@ -111,19 +111,19 @@ def _key(boot_id: str, hypervisor: Hypervisor) -> str:
 
 
 def _probe(machine: Machine, spec: GuestSpec, credentials: Credentials, local: LocalMachine) -> str:
-    """Why no guest boots on KVM, in one line; empty when one does. Tried twice: the answer is kept."""
+    """Why no guest boots on KVM, in one line; "" if one does. Tried twice, because the result is stored."""
     reason = ""
     for patience, talkative in ((SOON, False), (PATIENCE, True)):
         try:
             with boot(machine, replace(spec, talkative=talkative), credentials, local, patience=patience):
                 return ""
         except BootFailed as failure:
-            # Not final either: where the host is itself emulated, a guest is lost so now and then.
+            # Silence is retried as well: on an emulated host, a guest is sometimes lost this way.
             silent = f"its console fell silent for {PATIENCE.silence:.0f} s"
             reason = silent if failure.silent else _short(str(failure))
         except MachineLost as failure:
             if not machine.succeeds("true"):
-                raise  # the host itself
+                raise  # the host itself is lost
             reason = _short(str(failure))
     return reason
 
@@ -148,7 +148,7 @@ def _remembered() -> dict[str, str]:
 
 
 def _remember(local: LocalMachine, known: dict[str, str]) -> None:
-    """Best effort: a cache that cannot be written costs another probe, not the run."""
+    """Best effort: if the cache cannot be written, a later run probes again."""
     path = _file()
     temporary = path.with_suffix(f".{local.token}")
     unfinished = local.remove_later(PurePosixPath(temporary))

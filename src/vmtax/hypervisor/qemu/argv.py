@@ -23,7 +23,7 @@ ROOT_ID = "root"
 
 
 def why_not(spec: GuestSpec) -> str | None:
-    """Why no QEMU can have such a guest, in one line; None where it can."""
+    """Why no QEMU can run such a guest, in one line; None if it can."""
     names = [disk.name for disk in spec.disks], [card.name for card in spec.cards if not isinstance(card, Passed)]
     for what, counted in zip(("disks", "network cards"), map(Counter, names), strict=True):
         if twice := [name for name, count in counted.items() if count > 1]:
@@ -49,30 +49,30 @@ def why_not(spec: GuestSpec) -> str | None:
 
 
 def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> tuple[str, ...]:
-    """All of the argv but what starts QEMU.
+    """The whole argv without the command that starts QEMU.
 
-    `initrd` holds this run's credentials in front of the image's. QMP is on standard input and output, and of a guest
-    that outlives us on a socket.
+    `initrd` holds this run's credentials followed by the image's initramfs. QMP is on standard input and output or, for
+    a guest that outlives us, on a socket.
     """
-    # The IOMMU remaps interrupts, for which they must not all be KVM's own.
+    # The IOMMU remaps interrupts, which requires that KVM does not handle all of them itself.
     split = ",kernel-irqchip=split" if spec.iommu else ""
     machine = machine_type(spec.disks) + split + timer_options(spec) + memory_options(spec)
     return (
-        # Nothing that was not asked for: no default devices, no configuration file of the user's.
+        # Only what is requested: no default devices, no configuration file of the user's.
         *("-name", f"{spec.name},debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none"),
-        # A panicking guest asks for a reboot (panic=-1): then QEMU ends, which is how we learn of it.
+        # A panicking guest reboots (panic=-1): QEMU then ends, which tells us.
         "-no-reboot",
         *("-machine", machine, "-accel", accelerator_words(spec.accelerator)),
         *("-cpu", cpu_model(spec.settings.model, spec.accelerator)),
         *(("-device", "intel-iommu,intremap=on") if spec.iommu else ()),
         *("-smp", cpu_count(spec), *memory_arguments(spec)),
         *("-kernel", spec.kernel, "-initrd", str(initrd), "-append", kernel_arguments(spec)),
-        # Neither this nor -incoming is split at commas.
+        # Commas in the values of -serial and -incoming are not special.
         *("-serial", f"file:{console}"),
         *_monitor(spec),
         *_image(ROOT_ID, spec.root),
         *disk_arguments(spec.disks),
-        # Last, so that a disk keeps its name whether or not there are layers.
+        # Last, so that disks have the same names with and without layers.
         *(word for number, path in enumerate(spec.layers) for word in _image(f"layer{number}", path)),
         *(word for number, path in enumerate(spec.packs) for word in _image(f"pack{number}", path)),
         *_network(spec),
@@ -81,7 +81,7 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
 
 
 def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Reach:
-    """What QEMU takes of the parent's files."""
+    """The parent's files that QEMU needs."""
     images = (spec.root, *spec.layers, *spec.packs)
     taps = [card.behind for card in spec.cards if not isinstance(card, Passed) and isinstance(card.behind, Tap)]
     wanted = (
@@ -106,7 +106,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
 
 
 def is_device(path: str) -> bool:
-    """Of a root image or a layer over it: elsewhere than in /dev they are files."""
+    """Whether a root image or layer is a device: files are never below /dev."""
     return path.startswith("/dev/")
 
 
@@ -144,7 +144,7 @@ def _incoming(incoming: str) -> str:
 
 
 def _network(spec: GuestSpec) -> tuple[str, ...]:
-    # restrict=on: the guest reaches nothing, and only its parent's loopback reaches it. No ROM: never booted from.
+    # restrict=on: the guest reaches nothing, and only its parent's loopback reaches it. No ROM: it never boots from it.
     management = f"user,id=management,restrict=on{forward(22)}"
     words = ["-netdev", management, "-device", "virtio-net-pci,netdev=management,romfile="]
     return (*words, *card_arguments(spec.cards))

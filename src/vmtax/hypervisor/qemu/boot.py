@@ -1,4 +1,4 @@
-"""The boot of a guest by QEMU on any machine, hence to any depth."""
+"""Boot a guest with QEMU on any machine, and so at any depth."""
 
 from __future__ import annotations
 
@@ -34,30 +34,31 @@ from vmtax.machine.answer import number_of
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 
-KERNEL_SECONDS = "/run/vmtax/kernel_seconds"  # in a guest, by its init
-KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell reports it
+KERNEL_SECONDS = "/run/vmtax/kernel_seconds"  # written by the guest's init
+KILLED = (-9, 137)  # SIGKILL, as reported to a parent and by a shell
 QMP_SECONDS = 30.0
-LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the guest's memory
+LOAD_SECONDS = 300.0  # for a saved state, which may be as large as the guest's memory
 SHUTDOWN_SECONDS = 30.0
 KILL_SECONDS = 10.0
-# $1: an argument that only this QEMU has, and what starts it; our own shell has it too. Constant text.
+# Kills one QEMU and the program that starts it. $1: an argument that only they and our own shell have. Constant text.
 KILL = (
     *("sh", "-c"),
     'for file in $(grep -lsF -e "$1" /proc/[0-9]*/cmdline); do pid=${file#/proc/}; pid=${pid%/cmdline}; '
     'test "$pid" = $$ || kill -KILL "$pid" 2> /dev/null; done; true',
     "sh",
 )
-CONNECT_SECONDS = 20.0  # to a guest that has just moved; ssh to the one that stands still bears 30
+CONNECT_SECONDS = 20.0  # to a guest that just migrated; ssh to a guest that stands still waits for up to 30 s
 QUIT_SECONDS = 5.0
-PLUG_SECONDS = 60.0  # of a device of the host's: all of the guest's memory is given to it
+PLUG_SECONDS = 60.0  # to pass a device of the host: all of the guest's memory is mapped for it
 LOST = "the guest is lost: during a postcopy its newest memory is at the destination"
 LAST_WORDS_SECONDS = 1.0  # a QEMU whose connection just broke may still be ending
-# cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
+# cat joins the run's credentials (standard input) and the image's initramfs. Constant text, paths stay arguments.
 JOIN = 'umask 077; mkdir "$1" && cat - "$2" > "$1/initrd" && shift 2 && for file; do : > "$file" || exit 1; done'
-# QEMU's last words outlive it. Constant text, the arguments stay arguments.
+# QEMU's last messages survive it. Constant text, the arguments stay arguments.
 KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>>"$log"', "sh")
 
-CommandLine = Callable[[GuestSpec, PurePosixPath, PurePosixPath], tuple[str, ...]]  # of a guest, its initrd and console
+# For a guest, its initrd and its console
+CommandLine = Callable[[GuestSpec, PurePosixPath, PurePosixPath], tuple[str, ...]]
 
 _numbers = itertools.count(1)
 
@@ -74,7 +75,7 @@ class QemuGuest:
     console: Console
     ports: dict[int, int]
     machine: SshMachine
-    ends: contextlib.ExitStack  # what is done at its end, unless it is left
+    ends: contextlib.ExitStack  # callbacks for its end, unless it is left running
     ready_seconds: float = 0.0
     kernel_seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
@@ -84,7 +85,7 @@ class QemuGuest:
     cycles: Cycles | None = None  # None: its cycles are not counted
 
     def cause_of_death(self) -> str | None:
-        """QEMU's last word where it is gone, or why it has paused the guest; None while that runs."""
+        """QEMU's last message if it is gone, or why it has paused the guest; None while the guest runs."""
         code = self.process.poll()
         if self.console.is_flooded.is_set():
             return f"{self.path}: {FLOODED}"
@@ -96,7 +97,9 @@ class QemuGuest:
         return f"QEMU of {self.path} ended with {code}: {last}"
 
     def is_paused(self) -> bool:
-        """A write that failed pauses a guest (werror=enospc, where its bus has it) until somebody lets it go on."""
+        """Whether it is paused: by a failed write (werror=enospc, if its bus supports that), until somebody resumes
+        it.
+        """
         return bool(self.qmp.execute("query-status").get("status") == "io-error")
 
     def go_on(self) -> None:
@@ -133,7 +136,7 @@ class QemuGuest:
             destination.log_in()
         except (QmpError, MachineError) as error:
             words = "" if isinstance(error, Late) else destination.first_words()
-            destination.process.stop()  # first: never are there two of one guest
+            destination.process.stop()  # first, so that there are never two instances of one guest
             where = LOST if isinstance(error, Split) else self._where_it_is(how.mode)
             raise MoveFailed(f"{self.path} was not migrated: {first_line(str(error))}{words}; {where}") from error
         self.machine.close()
@@ -147,27 +150,31 @@ class QemuGuest:
         self.qmp.execute("device_add", PLUG_SECONDS, primary_options(card, device))
 
     def log_in(self) -> None:
-        """After its arrival; raises MachineError. The first attempt may be reset by a guest that has only just come."""
+        """Log in after its arrival. Raises MachineError. The first attempt may be reset by a guest that just
+        arrived.
+        """
         deadline = time.monotonic() + CONNECT_SECONDS
         while True:
             try:
                 return self.machine.connect(max(1.0, deadline - time.monotonic()))
             except MachineLost:
-                if self.process.poll() is not None:  # a panic ends it, too
+                if self.process.poll() is not None:  # a panic ends it as well
                     raise MachineLost(f"at its destination {self.cause_of_death()}") from None
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.5)
 
     def first_words(self) -> str:
-        """What its QEMU says is wrong, for a sentence; "" where it says nothing. Its later lines are consequences."""
+        """The first error of its QEMU, as part of a sentence; "" if there is none. Later lines are consequences."""
         with contextlib.suppress(TimeoutError):
             self.process.wait(LAST_WORDS_SECONDS)
         words = [line for line in self.process.stderr_tail().splitlines() if line.strip() and "warning:" not in line]
         return f"; its destination says: {words[0]}" if words else ""
 
     def _where_it_is(self, mode: Mode) -> str:
-        """After a failure, once the destination has ended: it goes on here, unless a part of it was there."""
+        """Where the guest is after a failed migration, once the destination has ended: here, unless a part of it was
+        there.
+        """
         try:
             status = str(self.qmp.execute("query-migrate").get("status"))
             if status.startswith("postcopy") or (mode is Mode.POSTCOPY and status == "completed"):
@@ -180,7 +187,7 @@ class QemuGuest:
             return f"the guest is lost: {error}"
 
     def _end(self) -> None:
-        """Its QEMU, from which the guest has gone."""
+        """End its QEMU, which the guest has left."""
         with contextlib.suppress(QmpError, TimeoutError):
             self.qmp.execute("quit")
             self.process.wait(QUIT_SECONDS)
@@ -207,9 +214,9 @@ class QemuGuest:
             raise MachineError(f"QEMU of {self.path} could not be killed: {error}") from error
 
     def shut_down(self) -> float | None:
-        """Orderly end; the seconds until QEMU was gone, None where it did not end by itself and well.
+        """Shut it down; returns the seconds until QEMU was gone, None if QEMU did not end properly by itself.
 
-        Power-off by QMP, then kill, are the last resorts; a warning says so.
+        Power-off by QMP, then kill, are the last resorts; a warning reports them.
         """
         started = time.monotonic()
         with contextlib.suppress(MachineError):
@@ -238,7 +245,7 @@ def boot(
     patience: Patience,
     attach: Callable[[], None] | None,
 ) -> Iterator[QemuGuest]:
-    """As `vmtax.hypervisor.boot`."""
+    """Implements `vmtax.hypervisor.boot`."""
     with contextlib.ExitStack() as stack:
         ends = stack.enter_context(contextlib.ExitStack())
         directory = spec.lasting.runtime if spec.lasting else parent.scratch / f"{spec.name}-{next(_numbers)}"
@@ -287,7 +294,7 @@ def boot(
 
 
 def _traced(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> ExitTrace | None:
-    """The histogram of its exits, where its settings ask for one. Raises BootFailed where there can be none."""
+    """The histogram of its exits, if its settings ask for one. Raises BootFailed if that is impossible."""
     if not guest.spec.settings.exit_trace:
         return None
     level = "guest.exit_trace=on was not obtained"
@@ -325,7 +332,7 @@ def _followed(parent: Machine, path: PurePosixPath, stack: contextlib.ExitStack)
 
 
 def _connected(lasting: Lasting | None, process: Process, stack: contextlib.ExitStack) -> Qmp:
-    """Over the pipes of QEMU, or over its socket; if QEMU ends before it makes that, the wait ends too."""
+    """QMP over QEMU's pipes, or over its socket; if QEMU ends before it creates the socket, the wait ends too."""
     if lasting is None:
         return Qmp(process, QMP_SECONDS)
     deadline = time.monotonic() + QMP_SECONDS
@@ -342,7 +349,7 @@ def _connected(lasting: Lasting | None, process: Process, stack: contextlib.Exit
 
 
 def _load(qmp: Qmp) -> None:
-    """Wait for the state that comes in, and go on with it."""
+    """Wait until the incoming state is loaded, and resume."""
     deadline = time.monotonic() + LOAD_SECONDS
     while qmp.execute("query-status")["status"] == "inmigrate":
         if time.monotonic() > deadline:
@@ -352,7 +359,9 @@ def _load(qmp: Qmp) -> None:
 
 
 def wait_until_ready(path: str, process: Process, console: Console, patience: Patience, launched: float) -> None:
-    """Until the guest's init says so on its console; raises BootFailed. `launched`: monotonic clock, in seconds."""
+    """Wait until the guest's init prints that it is ready. Raises BootFailed. `launched`: monotonic clock, in
+    seconds.
+    """
     spoke = time.monotonic()
     while True:
         line = console.next_line(0.2)
@@ -371,15 +380,15 @@ def wait_until_ready(path: str, process: Process, console: Console, patience: Pa
 
 
 def _not_ready(path: str, why: str, console: Console) -> str:
-    """The first line says everything, since lists and trials have only that one."""
+    """An error whose first line is complete, because lists and trials show only that line."""
     return f"{path}: {why}; {console.end()}\nconsole:\n{console.last_lines()}"
 
 
 def died(path: str, process: Process, console: Console, what: str) -> BootFailed:
-    """QEMU is gone: a panic when the guest had already spoken, else something QEMU says itself."""
+    """QEMU is gone: after a panic if the guest had printed something, else with an error of QEMU's own."""
     with contextlib.suppress(TimeoutError):
         process.wait(2.0)
-    time.sleep(0.3)  # what it last wrote to the console is still on its way
+    time.sleep(0.3)  # its last console output may still be arriving
     code = process.poll()
     words = process.stderr_tail().strip()
     panicked = PANIC in console.text()
@@ -390,7 +399,7 @@ def died(path: str, process: Process, console: Console, what: str) -> BootFailed
     if words:
         lines.append(words)
     lines.append(f"console:\n{console.last_lines()}")
-    # Behind ssh a death by signal is 128 + the signal.
+    # Over ssh, the exit code of a death by signal is 128 + the signal.
     return BootFailed(
         "\n".join(lines), qemu_died=not panicked and not is_flooded and code is not None and (code < 0 or code > 128)
     )

@@ -1,4 +1,4 @@
-"""Asking QEMU, without a guest, whether it can give one some CPU. Pure."""
+"""Ask QEMU, without booting a guest, whether it can provide some CPU model. Pure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from vmtax.hypervisor.qemu.parts import accelerator_words, cpu_model
 
 UNKNOWN = "unable to find CPU model"
 QUIT = "".join(json.dumps({"execute": command}) for command in ("qmp_capabilities", "quit"))
-NEAREST = 5  # names that are offered
+NEAREST = 5  # similar names that are suggested
 _FEATURE = re.compile(r"doesn't support requested feature: \S*?\.?([\w-]+) \[bit \d+\]")
 _NAME = re.compile(r"^\s*(?:x86 )?\s*([A-Za-z0-9][\w.-]*)(?:\s|$)", re.MULTILINE)
 
 
 def asking(model: str, accelerator: str, machine: str = "q35") -> tuple[str, ...]:
-    """Arguments: a machine with such a CPU is made, never runs, and takes QUIT on standard input."""
+    """Arguments for a machine with that CPU, which is created but never runs; QUIT on standard input ends it."""
     made = ("-nodefaults", "-no-user-config", "-display", "none", "-S", "-machine", machine, "-m", "64M")
     return (*made, "-accel", accelerator_words(accelerator), "-cpu", cpu_model(model, accelerator), "-qmp", "stdio")
 
 
 def missing_features(words: str) -> list[str]:
-    """Of QEMU's warnings about a CPU that it was to give with all its features."""
+    """Missing features, from QEMU's warnings about a CPU that should have all of them."""
     return list(dict.fromkeys(_FEATURE.findall(words)))
 
 
 def nearest_models(model: str, program: str, listed: str) -> str:
-    """What to say of a model that a QEMU has not. `listed`: what `program -cpu help` printed."""
+    """Suggestions for a model that a QEMU does not have. `listed`: output of `program -cpu help`."""
     known = _NAME.findall(listed.partition("Recognized CPUID")[0])
     spelt = {name.lower(): name for name in known}
     close = [spelt[name] for name in difflib.get_close_matches(model.lower(), spelt, n=NEAREST, cutoff=0.5)]

@@ -1,4 +1,4 @@
-"""QEMU as a machine has it: which it is, what starts it, and the guests that it boots."""
+"""Find QEMU on a machine: which one it is, how it is started, and which guests it can run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from vmtax.hypervisor.spec import passes_device
 from vmtax.machine import Machine, Reader
 from vmtax.machine.local import LocalMachine
 
-NOT_FOUND = 127  # exit code for a program that is not there
+NOT_FOUND = 127  # exit code for a missing program
 MINIMUM = (7, 2)
-# Emulated guests of QEMU 7.2 with two vCPUs panic or reset in more than one of three runs that carry a nested guest,
-# while the kernel patches its own code; those of 10.0 in about one of fifteen. What lies between was not tried.
+# With QEMU 7.2, emulated guests with two vCPUs that carry a nested guest panic or reset in more than a third of runs,
+# while the kernel patches its own code; with 10.0 in about one of fifteen. Versions in between were not tried.
 STEADY_EMULATION = (10, 0)
 DEFAULT = "qemu-system-x86_64"
-# Who we are there, what we may do, and whether the kernel has seccomp.
+# Shows our user and capabilities there, and whether the kernel supports seccomp.
 RIGHTS = ("cat", "/proc/self/status", "/proc/self/uid_map", "/proc/self/gid_map")
-# Capabilities, by their number, that QEMU takes to become another user, and we take to find and end it then.
+# Capabilities, by number, that QEMU needs to switch users, and that we need to find and end it afterwards.
 NEEDED = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7, "CAP_SYS_PTRACE": 19}
 ROOT = re.compile(r"^Uid:\s+0\s", re.MULTILINE)
 ALL_USERS = re.compile(r"^\s*0\s+0\s+4294967295$", re.MULTILINE)
@@ -44,50 +44,50 @@ class QemuError(CannotDo):
 
 @dataclass(frozen=True, slots=True)
 class Qemu:
-    """A QEMU that is there and new enough."""
+    """A QEMU that exists and is new enough."""
 
-    command: tuple[str, ...]  # what starts it on its machine, or in its tree
+    command: tuple[str, ...]  # command that starts it on its machine, or in its tree
     version: str  # "7.2.22"
-    described: str  # its whole version line
-    tree: str | None = None  # the unpacked image that it is a part of; None: it is the machine's own
-    has_sandbox: bool = False  # it, and its machine's kernel, can filter system calls
-    user: int | None = None  # whom it becomes before its guest runs; None: it stays who started it
+    described: str  # its complete version line
+    tree: str | None = None  # the unpacked image that contains it; None: it is the machine's own
+    has_sandbox: bool = False  # QEMU and its machine's kernel can filter system calls
+    user: int | None = None  # user that it switches to before its guest runs; None: it keeps its user
     doubt: str = ""  # why it is less confined than it could be, as sentences
 
     @classmethod
     def probe(cls, machine: Reader, program: str | None = None) -> Qemu:
-        """The machine's own QEMU, or `program`; raises QemuError."""
+        """The machine's own QEMU, or `program`. Raises QemuError."""
         return _examined(machine, (program or DEFAULT,), None, machine.try_run(*RIGHTS).stdout)
 
     @classmethod
     def of_image(cls, machine: Reader, tree: str) -> Qemu:
-        """The QEMU of an unpacked image; raises QemuError."""
+        """The QEMU of an unpacked image. Raises QemuError."""
         rights = machine.try_run(*RIGHTS).stdout
         program = image_program(tree, DEFAULT, Reach(), *alone(root=bool(ROOT.search(rights))))
         return _examined(machine, program, None if tree == "/" else tree, rights)
 
     def can(self, spec: GuestSpec) -> str | None:
-        """Why no QEMU can have such a guest; None where it can."""
+        """Why no QEMU can run such a guest; None if it can."""
         return why_not(spec)
 
     def command_line(self, spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> tuple[str, ...]:
         """The argv; see `arguments`."""
-        # What pins memory for a device may pin more of it later, which only root may do without a limit.
+        # A process that pins memory for a device may have to pin more later, which only root may do without a limit.
         keeps_user = passes_device(spec.cards)
         started = self.for_guest(reach(spec, initrd, console), outlives=spec.lasting is not None, keeps_user=keeps_user)
-        # QEMU that became another user reaches that directory by no name, so it begins there.
+        # After switching users, QEMU cannot reach that directory by any path, so it starts there.
         there = ("env", "-C", spec.meeting) if spec.meeting else ()
         before = (*spec.within, *without_huge_pages(spec), *handed_over(spec.cards), *there)
         return (*before, *started, *arguments(spec, initrd, console))
 
     def describe(self, spec: GuestSpec) -> str:
-        """The command line, as a shell takes it; that of a boot names the run's own initrd and console."""
+        """The command line in shell syntax; the one for a boot contains the run's own initrd and console."""
         return shlex.join(self.command_line(spec, PurePosixPath(spec.initrd), PurePosixPath("console")))
 
     def why_no_cpu(self, machine: Machine, model: str, accelerator: str) -> str | None:
-        """Why it cannot give a guest there the CPU `model`, one of `cpu.model`'s levels; None where it can.
+        """Why it cannot provide the CPU `model`, one of `cpu.model`'s levels, to a guest there; None if it can.
 
-        Raises QemuError where it has no such model.
+        Raises QemuError if it does not have that model.
         """
         start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
         asked = machine.try_run(*start, *asking(model, accelerator), input=QUIT, timeout=60)
@@ -105,7 +105,7 @@ class Qemu:
         return f"{what} lacks {', '.join(lacking)}"
 
     def why_no_hpet(self, machine: Machine, accelerator: str) -> str | None:
-        """Why it cannot give a guest there an HPET; None where it can."""
+        """Why it cannot provide an HPET to a guest there; None if it can."""
         start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
         asked = machine.try_run(*start, *asking("qemu64", accelerator, "q35,hpet=on"), input=QUIT, timeout=60)
         return None if asked.ok else f"QEMU {self.version} refuses it: {first_line(asked.stderr)}"
@@ -127,20 +127,20 @@ class Qemu:
 
     @property
     def is_default(self) -> bool:
-        """Whether it is the one that is used where none is named."""
+        """Whether it is used if none is named."""
         return self.tree is None and self.command == (DEFAULT,)
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Tells it from every other QEMU of its machine: one word, the command, where it is the machine's own."""
+        """Distinguishes it from every other QEMU of its machine: one word, its command, if it is the machine's own."""
         return self.command if self.tree is None else (self.tree, *self.command)
 
     def for_guest(self, reach: Reach, *, outlives: bool = False, keeps_user: bool = False) -> tuple[str, ...]:
-        """What starts it with a guest.
+        """Command prefix that starts it with a guest.
 
-        `reach`: what an image's QEMU has of the machine's files
-        `outlives`: it is to run on when its parent has ended
-        `keeps_user`: it stays who started it, for what its guest takes
+        `reach`: the machine's files that an image's QEMU can reach
+        `outlives`: it continues when its parent has ended
+        `keeps_user`: it keeps its user, because of its guest's devices
         """
         user = None if keeps_user else self.user
         return (
@@ -150,25 +150,25 @@ class Qemu:
         )
 
     def without_guest(self, reach: Reach) -> tuple[str, ...]:
-        """What starts it to be asked something, without a guest: it opens files by name, as who started it."""
-        # Whether a guest can be migrated is tried with a migration into a program.
+        """Command prefix that starts it for queries, without a guest: it opens files by name and keeps its user."""
+        # A check migrates into a program to find out whether a guest can be migrated.
         return (*self._entered(reach), *(sandbox(spawn=True) if self.has_sandbox else ()))
 
     def _entered(self, reach: Reach, *, outlives: bool = False) -> tuple[str, ...]:
         if self.tree is None:
             return self.command
-        # When a process changes its user, the kernel forgets that it was to die with its parent: the first process of
-        # its PID namespace does not change, and takes all others with it.
+        # When a process changes its user, the kernel cancels its death signal: the first process of its PID namespace
+        # does not change, and takes all others with it.
         bound = () if outlives else ("--die-with-parent", *(("--unshare-pid",) if self.user is not None else ()))
         changes = ("CAP_SETUID", "CAP_SETGID") if self.user is not None else ()
-        # A device that a guest has pins all of the guest's memory, beyond what a process may lock by default.
+        # A passed-through device pins all of the guest's memory, which is more than a process may lock by default.
         of_devices = {TUN: "CAP_NET_ADMIN", VFIO: "CAP_IPC_LOCK"}
         kept = (*changes, *(name for device, name in of_devices.items() if device in reach.devices))
         return (*PATIENT, *image_program(self.tree, DEFAULT, reach, "--unshare-ipc", *bound, capabilities=kept))
 
 
 def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, rights: str) -> Qemu:
-    """`rights`: what RIGHTS printed there."""
+    """`rights`: output of RIGHTS on that machine."""
     outcome = machine.try_run(*program, "--version", timeout=20)
     name = program[-1]
     if not outcome.ok:
@@ -195,7 +195,7 @@ def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, right
 
 
 def _user(rights: str) -> tuple[int | None, str]:
-    """Whom QEMU becomes there, and why it must stay root."""
+    """The user that QEMU switches to there, and why it must stay root if it must."""
     if not ROOT.search(rights):
         return None, ""
     held = re.search(r"^CapEff:\s+([0-9a-f]+)$", rights, re.MULTILINE)

@@ -1,7 +1,7 @@
-"""Why a guest leaves to KVM: the kernel's own histogram of the tracepoint kvm_exit, over the threads of one QEMU.
+"""Count why a guest exits to KVM: the kernel's histogram of the tracepoint kvm_exit, for the threads of one QEMU.
 
-It is made in a tracefs instance of its own, which no other tracing shares, and which is removed with all that is in it.
-tracefs is mounted in a mount namespace, where it is not mounted yet: the machine keeps its mounts.
+It uses a tracefs instance of its own, which no other tracing shares, and which is removed with everything in it. If
+tracefs is not mounted yet, it is mounted in a mount namespace, so the machine's mounts do not change.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vmtax.machine import Machine, MachineLost
 INSTANCES = PurePosixPath("/sys/kernel/tracing/instances")
 EVENT = "events/kvm/kvm_exit"
 _MOUNTED = "test -d /sys/kernel/tracing/instances || mount -t tracefs tracefs /sys/kernel/tracing || exit"
-# Each takes $1, the instance. Constant text.
+# Commands whose $1 is the instance. Constant text.
 SHELL = ("unshare", "--mount", "sh", "-c")
-# $2: a filter of the threads whose exits count.
+# $2: a filter for the threads whose exits count.
 START = (
     *SHELL,
     f'{_MOUNTED}; mkdir "$1" && echo "hist:keys=isa,exit_reason if $2" > "$1/{EVENT}/trigger"',
@@ -30,16 +30,16 @@ REASONS = (*SHELL, f'{_MOUNTED}; cat "$1/{EVENT}/format"', "sh")
 COUNTS = (*SHELL, f'{_MOUNTED}; cat "$1/{EVENT}/hist"', "sh")
 END = (*SHELL, f'{_MOUNTED}; test ! -d "$1" || rmdir "$1"', "sh")
 
-Reasons = Mapping[tuple[int, int], str]  # (isa, number) -> name; isa: 1 is Intel's, 2 AMD's
+Reasons = Mapping[tuple[int, int], str]  # (isa, number) -> name; isa: 1 is Intel, 2 is AMD
 
 
 class ExitTrace:
     """One guest's histogram."""
 
     def __init__(self, parent: Machine, name: str, vcpus: Sequence[int]) -> None:
-        """Begin to count on the machine that the guest runs on; raises CannotDo, which says what is missing there.
+        """Start counting on the machine that the guest runs on. Raises CannotDo, with what is missing there.
 
-        name: of the instance; vcpus: the threads that run the guest's CPUs, as that machine counts them
+        name: of the instance; vcpus: thread ids, on that machine, of the threads that run the guest's CPUs
         """
         self._parent = parent
         self._instance = str(INSTANCES / name)
@@ -53,16 +53,16 @@ class ExitTrace:
         self._reasons = parse_reasons(parent.try_run(*REASONS, self._instance).stdout)
 
     def read(self) -> dict[str, float]:
-        """Reason -> exits since the beginning; {} where the histogram cannot be read."""
+        """Reason -> exits since the start; {} if the histogram cannot be read."""
         return parse_counts(self._parent.try_run(*COUNTS, self._instance).stdout, self._reasons)
 
     def end(self) -> None:
-        with contextlib.suppress(MachineLost):  # then it is gone as well
+        with contextlib.suppress(MachineLost):  # then the instance is gone as well
             self._undoing.undo()
 
 
 def parse_reasons(text: str) -> Reasons:
-    """The kernel's names of reasons, out of the tracepoint's format: a table for each isa, in the order Intel, AMD."""
+    """The kernel's names of exit reasons, from the tracepoint's format: one table per isa, in the order Intel, AMD."""
     tables = [part.partition("__print_flags(")[0] for part in text.split("__print_symbolic(REC->exit_reason")[1:]]
     return {
         (isa, int(number, 0) + int(more or 0)): name.lower().replace(" ", "_")
@@ -72,7 +72,7 @@ def parse_reasons(text: str) -> Reasons:
 
 
 def parse_counts(text: str, reasons: Reasons) -> dict[str, float]:
-    """Lines "{ isa: 2, exit_reason: 114 } hitcount: 1234" -> reason -> count; a reason without a name is its number."""
+    """Reason -> count, from lines "{ isa: 2, exit_reason: 114 } hitcount: 1234"; an unknown reason keeps its number."""
     lines = re.findall(r"\{ isa: +(\d+), exit_reason: +(\d+) \} hitcount: +(\d+)", text, re.ASCII)
     found: dict[str, float] = {}
     for isa, number, count in lines:

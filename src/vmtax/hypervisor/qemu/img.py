@@ -1,4 +1,4 @@
-"""How qemu-img makes an image file as a disk's settings say. Pure."""
+"""qemu-img's command line for an image file with a disk's settings. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What KVM counts for a guest, by QMP's query-stats: names, units and exponents are those of its schema."""
+"""KVM's counters for a guest, read with QMP's query-stats; names, units and exponents come from its schema."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Scales = Mapping[tuple[str, str], tuple[str, float]]  # (target, KVM's name) -> 
 
 
 class KvmCounters:
-    """Counters of one guest; the schema is asked for once."""
+    """Counters of one guest; the schema is requested once."""
 
     def __init__(self, qmp: Qmp) -> None:
         self._qmp = qmp
         self._scales: Scales | None = None
 
     def read(self) -> dict[str, float]:
-        """Counted since the guest's start, all vCPUs together, in base units; {} where QEMU has no such counters.
+        """Counts since the guest's start, summed over vCPUs, in base units; {} if QEMU has no such counters.
 
-        Raises nothing: a guest that is gone has no counters either.
+        Never raises: a guest that is gone has no counters either.
         """
         try:
             if self._scales is None:
@@ -33,7 +33,7 @@ class KvmCounters:
 
 
 def scales(schemas: object) -> Scales:
-    """What of query-stats-schemas is counted up: gauges, peaks and histograms are left out. Pure."""
+    """The counters in query-stats-schemas; gauges, peaks and histograms are left out. Pure."""
     found = {}
     for schema in _dicts(schemas):
         for each in _dicts(schema.get("stats")):
@@ -51,7 +51,7 @@ def scales(schemas: object) -> Scales:
 
 
 def totals(answers: Mapping[str, object], scales: Scales) -> dict[str, float]:
-    """Sums over vCPUs of what query-stats answered for each target. Pure; what is not understood is left out."""
+    """Sums over vCPUs of the answers of query-stats for each target. Pure; values in unknown formats are left out."""
     found: dict[str, float] = {}
     for target, answer in answers.items():
         for result in _dicts(answer):

@@ -1,4 +1,4 @@
-"""What a guest's memory really lies in: QEMU's mapping of it in /proc, and the pages that KVM maps for the guest."""
+"""How a guest's memory is really backed: QEMU's mapping of it in /proc, and the pages that KVM maps for the guest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 from vmtax.machine import Machine
 
-# $1: an argument that only this QEMU has. Of its mappings, the lines that are read here.
+# Prints the relevant lines of the mappings of one QEMU. $1: an argument that only this QEMU has.
 MAPPINGS = (
     *("sh", "-c"),
     'grep -hsE "^[0-9a-f]+-|^(Size|KernelPageSize|Rss|Pss|AnonHugePages|ShmemPmdMapped|FilePmdMapped|Shared_Hugetlb|'
@@ -22,7 +22,7 @@ HUGETLB = ("Shared_Hugetlb", "Private_Hugetlb")
 
 
 def memory_readings(parent: Machine, qmp: Qmp, unique: str, memory_bytes: int) -> dict[str, float]:
-    """How the guest's memory is mapped now, in bytes; what cannot be read is not in it.
+    """How the guest's memory is mapped now, in bytes; unreadable values are left out.
 
     unique: an argument that only this QEMU has
     """
@@ -30,20 +30,20 @@ def memory_readings(parent: Machine, qmp: Qmp, unique: str, memory_bytes: int) -
 
 
 def parse_smaps(text: str, memory_bytes: int) -> dict[str, float]:
-    """Of the mapping that holds the guest's memory:
+    """Readings of the mapping that holds the guest's memory:
 
     resident_bytes, huge_bytes: touched, and of that in transparent huge pages
     hugetlb_bytes: in huge pages of a pool
     page_bytes: the size of the pages that the kernel takes for it
-    shared, mergeable: 1 where it is a file that others could map too; where ksmd may merge its pages
+    shared, mergeable: 1 if it is a file that others could map too; if ksmd may merge its pages
 
-    And beyond_bytes: of the process, what it has besides that; of what it shares with others, its part (Pss).
+    And beyond_bytes: the other memory of the process; of memory that it shares with others, its part (Pss).
     """
     mappings = list(_mappings(text))
     fitting = [
         (sizes["Size"], permissions, sizes, flags)
         for permissions, sizes, flags in mappings
-        # Code that QEMU translates may be as large; that is executable.
+        # Code translated by QEMU may be as large, but is executable.
         if permissions.startswith("rw-") and sizes.get("Size", 0) >= memory_bytes
     ]
     if not fitting:
@@ -61,7 +61,7 @@ def parse_smaps(text: str, memory_bytes: int) -> dict[str, float]:
 
 
 def _mappings(text: str) -> Iterator[tuple[str, dict[str, int], list[str]]]:
-    """Permissions, sizes in bytes, and flags of each."""
+    """Permissions, sizes in bytes, and flags of each mapping."""
     for block in re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", text):
         first, _, rest = block.partition("\n")
         words = first.split()
@@ -72,7 +72,7 @@ def _mappings(text: str) -> Iterator[tuple[str, dict[str, int], list[str]]]:
 
 
 def _kvm_pages(qmp: Qmp) -> dict[str, float]:
-    """How many pages of each size KVM maps for the guest; {} where it is emulated, or QEMU does not report it."""
+    """How many pages of each size KVM maps for the guest; {} if it is emulated, or if QEMU does not report it."""
     found: dict[str, float] = {}
     with contextlib.suppress(QmpError, AttributeError, KeyError, TypeError):
         for provider in qmp.execute("query-stats", target="vm"):

@@ -1,4 +1,4 @@
-"""A live migration between two QEMUs that meet in one directory, by QMP."""
+"""Live migration between two QEMUs that connect in one directory, controlled over QMP."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from vmtax.hypervisor.base import GuestSpec
 from vmtax.hypervisor.move import Move
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 
-SOCKET = "unix:migration"  # in the directory that both QEMUs work in
+SOCKET = "unix:migration"  # in the working directory of both QEMUs
 CAPABILITIES = {Mode.MULTIFD: "multifd", Mode.POSTCOPY: "postcopy-ram"}
-# Bytes in a second, QEMU's own limits: of a migration, and of a postcopy once the guest runs at its destination.
+# Bytes per second, QEMU's own limits: of a migration, and of a post-copy once the guest runs at its destination.
 BANDWIDTH, UNLIMITED = 128 * 2**20, 0
 LOOK_SECONDS = 0.02
-CANCEL_SECONDS = 10.0  # until QEMU has given up
-START_SECONDS = 30.0  # until the guest runs at its destination, once all of it is there
-FAILED = {  # status -> why, where QEMU does not say
+CANCEL_SECONDS = 10.0  # for QEMU to cancel a migration
+START_SECONDS = 30.0  # for the guest to run at its destination, once all of it has arrived
+FAILED = {  # status -> reason, if QEMU gives none
     "failed": "QEMU gives no reason",
     "cancelled": "it was cancelled",
     "postcopy-paused": "the connection to its destination broke",
 }
-# Before it sends anything, QEMU waits until the guest has given up what its card stands by for.
+# QEMU sends nothing before the guest has given up the device for which its card stands by.
 WAITS = "wait-unplug"
 BEFORE = (None, "none", "setup", WAITS)
 PAGE_BYTES = 4096
 
 
 def differs(source: GuestSpec, destination: GuestSpec) -> str:
-    """In what a destination differs that QEMU does not notice, and the guest would not survive; "" in nothing. Pure."""
+    """In what a destination differs that QEMU does not check and that the guest would not survive; "" if in nothing.
+    Pure.
+    """
     pairs = {
         "accelerator": (source.accelerator, destination.accelerator),
         "number of CPUs": (source.vcpus, destination.vcpus),
@@ -43,17 +45,17 @@ def differs(source: GuestSpec, destination: GuestSpec) -> str:
 
 
 class Late(QmpError):
-    """QEMU was to give up a migration that took too long."""
+    """A migration took too long, and QEMU was told to cancel it."""
 
 
 class Split(QmpError):
-    """It failed when the guest's newest memory was at its destination already."""
+    """It failed after the guest's newest memory was already at its destination."""
 
 
 def migrate(source: Qmp, destination: Qmp, how: Move) -> Moved:
-    """Returns once the guest runs at the destination. Raises QmpError with QEMU's own reason."""
+    """Migrate; returns once the guest runs at the destination. Raises QmpError with QEMU's own reason."""
     for qmp in (destination, source):
-        # QEMU keeps the capabilities of a migration that failed.
+        # QEMU keeps capabilities that an earlier, failed migration has set.
         wanted = [{"capability": each, "state": mode is how.mode} for mode, each in CAPABILITIES.items()]
         qmp.execute("migrate-set-capabilities", capabilities=wanted)
     destination.execute("migrate-incoming", uri=SOCKET)
@@ -66,7 +68,7 @@ def migrate(source: Qmp, destination: Qmp, how: Move) -> Moved:
 
 
 def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
-    """The state of a migration that has come to its end."""
+    """The final state of a migration."""
     deadline = time.monotonic() + how.seconds
     waits_for_pass, split = how.mode is Mode.POSTCOPY, False
     has_fallen_back = False
@@ -86,7 +88,7 @@ def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
             source.execute("migrate-start-postcopy")
             waits_for_pass, split = False, True
         if time.monotonic() > deadline:
-            if split:  # cancelled, it would leave half a guest on either side
+            if split:  # cancelling it would leave half a guest on either side
                 raise Split(late(state, how.seconds))
             if given_up:
                 raise Late(f"{given_up}, and QEMU did not give it up")
@@ -97,7 +99,7 @@ def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
 
 
 def late(state: Mapping[str, Any], seconds: float) -> str:
-    """Why a migration has no end, as far as its state says. Pure."""
+    """Why a migration does not finish, as far as its state shows. Pure."""
     if state.get("status") == WAITS:
         return f"the guest did not give up its virtual function within {seconds:.0f} s"
     ram = state.get("ram", {})
@@ -117,7 +119,7 @@ def _wait_until_it_runs(destination: Qmp) -> None:
 
 
 def parse(state: Mapping[str, Any]) -> Moved:
-    """Of query-migrate's answer after the end; raises QmpError where a figure is missing. Pure."""
+    """Parse the final answer of query-migrate. Raises QmpError if a figure is missing. Pure."""
     try:
         total, downtime, sent = state["total-time"], state["downtime"], state["ram"]["transferred"]
         return Moved(float(total) / 1000, float(downtime) / 1000, float(sent))

@@ -1,4 +1,4 @@
-"""The options of QEMU for a guest's CPU and memory. Pure."""
+"""QEMU's options for a guest's CPU and memory. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from vmtax.hypervisor.base import GuestSpec
 from vmtax.machine.local import ISOLATED, PYTHON
 
 MEMORY_ID = "ram"
-# QEMU has no model of the psABI's levels: these are their features, as QEMU calls them, over its oldest 64-bit CPU.
+# QEMU has no models for the psABI's levels: these are their features in QEMU's names, added to its oldest 64-bit CPU.
 _V2 = ("cx16", "lahf-lm", "popcnt", "pni", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 OLDEST = "qemu64"
-# 41 is PR_SET_THP_DISABLE: QEMU inherits it over fork and exec, and no setting of the host changes. Where the kernel
+# 41 is PR_SET_THP_DISABLE: QEMU inherits it over fork and exec, and no setting of the host changes. If the kernel
 # refuses, QEMU does not start. Constant text, the arguments stay arguments.
 _NO_HUGE_PAGES = (
     "import ctypes, os, sys; libc = ctypes.CDLL(None, use_errno=True); "
@@ -24,7 +24,7 @@ _NO_HUGE_PAGES = (
 
 
 def without_huge_pages(spec: GuestSpec) -> tuple[str, ...]:
-    """What starts QEMU where its memory may have no transparent huge pages; (): it may."""
+    """Command prefix that starts QEMU without transparent huge pages, if the spec asks for that; () otherwise."""
     return (PYTHON, *ISOLATED, _NO_HUGE_PAGES) if spec.settings.backing is Backing.SMALL else ()
 
 
@@ -34,9 +34,9 @@ def accelerator_words(accelerator: str) -> str:
 
 
 def cpu_model(model: str, accelerator: str) -> str:
-    """The value of -cpu. `enforce`: QEMU ends where it cannot give a feature, instead of leaving it out."""
+    """The value of -cpu. `enforce`: QEMU ends if it cannot provide a feature, instead of omitting it."""
     if model == "host":
-        # max includes SVM with nested paging, which TCG emulates: so an emulated guest can carry a nested one.
+        # max includes SVM with nested paging, which TCG emulates; so an emulated guest can carry a nested one.
         return "host" if accelerator == "kvm" else "max"
     if model in LEVELS:
         return ",".join([OLDEST, *(f"+{feature}" for feature in LEVELS[model]), "enforce"])
@@ -44,7 +44,7 @@ def cpu_model(model: str, accelerator: str) -> str:
 
 
 def cpu_count(spec: GuestSpec) -> str:
-    """The value of -smp. Cores are what QEMU makes of a bare number."""
+    """The value of -smp. QEMU makes cores of a bare number."""
     count = spec.vcpus
     shapes = {
         "cores": "",
@@ -55,18 +55,18 @@ def cpu_count(spec: GuestSpec) -> str:
 
 
 def memory_options(spec: GuestSpec) -> str:
-    """What is added to -machine."""
+    """Memory options to add to -machine."""
     own = f",memory-backend={MEMORY_ID}" if spec.settings.backing.is_shared else ""
     return f",mem-merge={'on' if spec.settings.merge else 'off'}{own}"
 
 
 def timer_options(spec: GuestSpec) -> str:
-    """What is added to -machine: the HPET is there by default, but not in every QEMU that a distribution builds."""
+    """Timer options to add to -machine: the HPET is present by default, but not in every distribution's QEMU."""
     return ",hpet=on" if spec.settings.timer == "hpet" else ""
 
 
 def memory_arguments(spec: GuestSpec) -> tuple[str, ...]:
-    """The guest's memory. Huge pages are all taken at its start: where one is missing it does not start at all."""
+    """The guest's memory. Huge pages are all allocated at its start: if one is missing, it does not start."""
     backing, size = spec.settings.backing, spec.memory_bytes // MIB
     words = ("-m", f"{size}M")
     if not backing.is_shared:

@@ -1,7 +1,7 @@
-"""A short QMP client over QEMU's standard input and output, or over a socket where QEMU outlives us.
+"""A short QMP client over QEMU's standard input and output, or over a socket if QEMU outlives us.
 
-`qemu.qmp` is asyncio and wants a socket. Over the pipes of the process itself there is no socket to protect, and a
-QEMU behind one or two ssh connections is reached the same way as a local one.
+`qemu.qmp` is asyncio and requires a socket. With the pipes of the process itself there is no socket to protect, and a
+QEMU behind one or two ssh connections is reached in the same way as a local one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import IO, Any, Protocol
 
 from vmtax.core.errors import CannotDo
 
-LONGEST_LINE = 16 * 2**20  # bytes of an answer
+LONGEST_LINE = 16 * 2**20  # of an answer, in bytes
 
 
 class QmpError(CannotDo):
-    """QEMU refused a command, answered nonsense, or is gone."""
+    """QEMU refused a command, gave an invalid answer, or is gone."""
 
 
 class Pipes(Protocol):
-    """What carries QMP: the pipes of a QEMU, or a socket."""
+    """The transport of QMP: the pipes of a QEMU, or a socket."""
 
     @property
     def stdin(self) -> IO[bytes]: ...
@@ -38,7 +38,7 @@ class Socket:
     """A connection to the QMP socket of a QEMU on this host."""
 
     def __init__(self, path: str, timeout: float) -> None:
-        """Raises QmpError where no QEMU listens there within `timeout` seconds."""
+        """Raises QmpError if no QEMU listens there within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         self._socket = socket.socket(socket.AF_UNIX)
         while True:
@@ -54,11 +54,11 @@ class Socket:
         self.stdout: IO[bytes] = self._socket.makefile("rb")
 
     def send_descriptor(self, descriptor: int) -> None:
-        """An open file of ours, which the next command that takes one gets; the blank it goes with means nothing."""
+        """Pass an open file of ours to the next command that takes one; the blank it is sent with means nothing."""
         socket.send_fds(self._socket, [b" "], [descriptor])
 
     def close(self) -> None:
-        # Ends the reader, too, which a close alone would not.
+        # This also ends the reader, which closing alone would not.
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
@@ -70,7 +70,7 @@ class Qmp:
         """Wait for the greeting; raises QmpError when QEMU ends or says nothing within `timeout` seconds."""
         self._process = process
         self._id = 0
-        self.events: deque[dict[str, Any]] = deque(maxlen=100)  # those that came before the newest answer
+        self.events: deque[dict[str, Any]] = deque(maxlen=100)  # received before the newest answer
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._read, name="qmp", daemon=True).start()
         self._next("QMP", timeout)
@@ -81,7 +81,7 @@ class Qmp:
             while line := self._process.stdout.readline(LONGEST_LINE):
                 self._messages.put(json.loads(line))
         except (OSError, ValueError, RecursionError):
-            pass  # closed under us, or not QMP: either way this connection is over
+            pass  # closed by us, or not QMP: either way this connection is over
         self._messages.put(None)
 
     def _next(self, key: str, timeout: float) -> dict[str, Any]:
@@ -94,14 +94,14 @@ class Qmp:
                 raise QmpError("QEMU ended")
             if key in message or "error" in message:
                 return message
-            self.events.append(message)  # no caller waits for one
+            self.events.append(message)  # no caller waits for an event
 
     def execute(
         self, command: str, timeout: float = 10.0, properties: Mapping[str, str] | None = None, **arguments: object
     ) -> Any:
-        """Run one command and return what it returned; raises QmpError.
+        """Run one command and return its result. Raises QmpError.
 
-        `properties`: of a device, whose names may have underscores; those of arguments have hyphens
+        `properties`: properties of a device, whose names may contain underscores; argument names have hyphens instead
         """
         self._id += 1
         words = {k.replace("_", "-"): v for k, v in arguments.items()} | dict(properties or {})
@@ -112,14 +112,14 @@ class Qmp:
         except (OSError, ValueError) as error:
             raise QmpError(f"QEMU is gone: {error}") from error
         message = self._next("return", timeout)
-        while message.get("id", self._id) != self._id:  # of a command that was given up
+        while message.get("id", self._id) != self._id:  # answers to a command that was given up
             message = self._next("return", timeout)
         if "error" in message:
             raise QmpError(f"QEMU refused {command}: {message['error'].get('desc')}")
         return message["return"]
 
     def hand_over(self, descriptor: int) -> str:
-        """What QEMU calls an open file of ours from now on. Only over a socket."""
+        """Pass an open file of ours to QEMU; returns QEMU's name of it. Only over a socket."""
         assert isinstance(self._process, Socket)
         self._process.send_descriptor(descriptor)
         return f"/dev/fdset/{self.execute('add-fd')['fdset-id']}"

@@ -10,7 +10,7 @@ from vmtax.hypervisor.base import Thread
 from vmtax.hypervisor.qemu.qmp import Qmp
 from vmtax.machine import Machine
 
-# $1: an argument that only this QEMU has, and what starts it. A line for each thread of each of these processes.
+# Prints a line for each thread of each process that has the argument $1: only this QEMU and its starter have it.
 THREADS = (
     *("sh", "-c"),
     'for file in $(grep -lsF -e "$1" /proc/[0-9]*/cmdline); do '
@@ -21,15 +21,15 @@ _LINE = re.compile(r"^/proc/(\d+)/task/(\d+)/status:(NSpid|Cpus_allowed_list):\s
 
 
 def threads(parent: Machine, qmp: Qmp, unique: str) -> tuple[Thread, ...]:
-    """Of the QEMU whose arguments hold `unique`; () where they cannot be read. Raises QmpError."""
+    """Threads of the QEMU that has the argument `unique`; () if they cannot be read. Raises QmpError."""
     vcpus = {cpu["thread-id"]: cpu["cpu-index"] for cpu in qmp.execute("query-cpus-fast")}
     return parse_threads(parent.try_run(*THREADS, unique).stdout, vcpus)
 
 
 def parse_threads(text: str, vcpus: Mapping[int, int]) -> tuple[Thread, ...]:
-    """`text`: what THREADS printed; `vcpus`: thread, as QEMU itself counts them -> number of the guest's CPU.
+    """`text`: output of THREADS; `vcpus`: thread id as QEMU reports it -> number of the guest's CPU.
 
-    QEMU that has a PID namespace of its own counts from 1: NSpid has a thread's number in each of its namespaces.
+    A QEMU in a PID namespace of its own counts from 1: NSpid has a thread's id in each of its namespaces.
     """
     processes: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for process, thread, name, value in _LINE.findall(text):

@@ -1,4 +1,4 @@
-"""The pictures: SVG, or figures for plotly where the reader chooses what to see; one module for each family."""
+"""The pictures: SVG, or plotly data if the reader chooses what to see; one module for each family."""
 
 from vmtax.report.figures.base import Choice
 from vmtax.report.figures.drift import order_picture

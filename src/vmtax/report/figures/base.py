@@ -1,8 +1,8 @@
-"""What the pictures share in which the reader chooses what is shown; plotly draws them.
+"""Common parts of the pictures in which the reader chooses what is shown; plotly draws them.
 
-A string "var(--name)" stands for a colour of style.css: page.js puts in the theme's own.
+A string "var(--name)" stands for a colour in style.css: page.js inserts the theme's own.
 
-Plotly reads a subset of HTML in every label: whatever was measured or named by somebody goes through `escape`.
+Plotly reads a subset of HTML in every label: all measured or user-given text goes through `escape`.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from vmtax.core.records import Better, Json
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Figures of which one is drawn; the reader chooses which."""
+    """Figures of which one is drawn; the reader chooses which one."""
 
     id: str
     title: str
     caption: str
     alternative: str
-    selects: tuple[tuple[str, tuple[str, ...]], ...]  # (what is chosen, its options)
-    figures: Mapping[tuple[int, ...], Json]  # number of the option in each select -> figure; the first of all is shown
+    selects: tuple[tuple[str, tuple[str, ...]], ...]  # (label, options) of each select
+    figures: Mapping[tuple[int, ...], Json]  # index of the option in each select -> figure; all zeros is shown first
 
     @property
     def figure(self) -> Json:
-        """The one that is shown at first."""
+        """The figure that is shown first."""
         return next(iter(self.figures.values()))
 
     @property
     def drawing(self) -> Json:
-        """What page.js draws."""
+        """The data for page.js."""
         return {"choices": {"|".join(map(str, key)): figure for key, figure in self.figures.items()}}
 
 
-# Colours and markers of a factor's levels, so that neither alone has to distinguish them.
+# Colours and markers of a factor's levels, so that they can be distinguished by either.
 LEVEL_STYLES = (
     ("var(--level-1)", "circle"),
     ("var(--level-2)", "diamond"),
@@ -50,12 +50,12 @@ AXIS: Json = {"gridcolor": "var(--rule)", "linecolor": "var(--rule)", "zeroline"
 
 
 def escape(text: str) -> str:
-    """`text` as plotly is to show it. It knows no entity for a quotation mark, and needs none."""
+    """Escape `text` for plotly, which does not know the entity for a quotation mark, and does not need it."""
     return html_escape(text, quote=False)
 
 
 def frame(height: int) -> Json:
-    """The part of the layout that is the same everywhere."""
+    """The part of the layout that all figures share."""
     return {
         "height": height,
         "margin": {"l": 8, "r": 16, "t": 8, "b": 48},
@@ -75,5 +75,5 @@ def times_dearer(better: Better, overhead: float) -> float:
 
 
 def round_off(value: float) -> float:
-    """To six digits: more are not seen, and a page of pictures holds tens of thousands of them."""
+    """Round to six digits: more would be invisible, and a page contains tens of thousands of numbers."""
     return float(f"{value:.6g}")

@@ -1,4 +1,4 @@
-"""Pictures of rows: dots with their intervals beside or, on a telephone, below what they are about."""
+"""Pictures of rows: dots with their intervals beside their labels or, on a telephone, below them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from markupsafe import Markup
 from vmtax.core.units import MINUS, TIMES
 from vmtax.report.figures.svg import Axis, across, drawing, element, mark, rule, spaced, text
 
-LINE, MARK, ROOM = 15, 11, 13  # pixels: of a line of a label, between the dots of a row, around a row
-BASELINE = 11.5  # of a line, below its top
-PIXELS, MONOSPACE_PIXELS = 6.8, 7.3  # of a character, about
+LINE, MARK, ROOM = 15, 11, 13  # pixels: height of a label's line, distance of a row's dots, space around a row
+BASELINE = 11.5  # of a line, below its top edge
+PIXELS, MONOSPACE_PIXELS = 6.8, 7.3  # approximate width of a character
 TICKS = 6
-TALL = 8  # rows from which on the scale stands above the drawing too
-FACTORS = (  # ratios of times that make a readable tick; those that people think in come first
+TALL = 8  # with this many rows or more, the scale is also drawn at the top
+FACTORS = (  # ratios of times that are readable ticks; the most familiar first
     *(1, 2, 10, 100, 1000, 5, 1.5, 1.2, 1.1, 20, 50, 200, 500, 0.5, 0.1, 0.01, 0.8, 0.9),
     *(1.05, 1.02, 1.01, 0.95, 0.98, 0.99, 0.75, 1.25, 3, 1.005, 0.995, 1.002, 0.998, 1.001, 0.999),
 )
@@ -24,33 +24,33 @@ FACTORS = (  # ratios of times that make a readable tick; those that people thin
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """An estimate, as a ratio of times, 1 where nothing is lost."""
+    """An estimate as a ratio of times; 1 means no cost."""
 
     ratio: float
-    low: float | None  # both None: it has no interval, and is drawn hollow
+    low: float | None  # both None: no interval, so the dot is drawn hollow
     high: float | None
     mark: str
     style: str
-    tip: str  # shown where it is pointed at
+    tip: str  # tooltip
 
     @property
     def drawn(self) -> str:
-        """Hollow without an interval."""
+        """The shape of the mark: hollow without an interval."""
         return self.mark if self.low is not None else f"{self.mark}-open"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a picture; without dots a heading."""
+    """One line of a picture; a heading if it has no dots."""
 
-    label: tuple[str, ...]  # its lines
+    label: tuple[str, ...]  # lines
     dots: tuple[Dot, ...] = ()
-    value: str = ""  # shown at its right end
+    value: str = ""  # shown at the right end
     style: str = ""
-    small: tuple[str, ...] = ()  # its lines on a telephone, where they differ
+    small: tuple[str, ...] = ()  # lines of the label on a telephone, if they differ
 
     def pixels(self, narrow: bool) -> int:
-        """The room that it takes; on a telephone its label stands above its dots."""
+        """Its height; on a telephone the label is above the dots."""
         words = LINE * len(self.small if narrow and self.small else self.label)
         marks = MARK * len(self.dots)
         if not self.dots:
@@ -59,7 +59,7 @@ class Row:
 
 
 def cost_axis(dots: Iterable[Dot], *, also: Sequence[float] = ()) -> Axis:
-    """A logarithmic axis of ratios of times that holds 1, every interval and `also`."""
+    """A logarithmic axis of ratios of times that includes 1, every interval and `also`."""
     ends = [0.0, *map(math.log10, also)]
     for dot in dots:
         ends += [math.log10(end) for end in (dot.ratio, dot.low, dot.high) if end]
@@ -78,7 +78,7 @@ def tick(factor: float) -> str:
 def picture_of_rows(
     id: str, named: tuple[str, str], rows: Sequence[Row], axis: Axis, *, line: float | None = None
 ) -> Markup:
-    """The drawing; `named`: its title and its alternative, `line`: a further ratio at which a dotted line stands."""
+    """The drawing; `named`: its title and its alternative text, `line`: another ratio, marked by a dotted line."""
     ranked = any(row.value for row in rows)
     character = MONOSPACE_PIXELS if ranked else PIXELS
     words = (line for row in rows if row.dots for line in row.label)
@@ -103,7 +103,7 @@ def picture_of_rows(
 
 
 def _pixels(words: Iterable[str], character: float) -> int:
-    """The width of the longest, and a gap."""
+    """The width of the longest word, plus a gap."""
     return math.ceil(character * max(map(len, words), default=0)) + 16
 
 
@@ -112,9 +112,9 @@ def _upright(style: str, share: float) -> Markup:
 
 
 def _row(row: Row, axis: Axis, tops: Sequence[int], room: tuple[int, int]) -> Markup:
-    """It and its label stand where the width of the page says: `tops` for a wide and a narrow one, all in pixels.
+    """The row and its label, placed according to the page's width: `tops` for a wide and a narrow one, in pixels.
 
-    room: of the labels, to the left of the drawing, and of the values, to its right
+    room: for the labels, to the left of the drawing, and for the values, to its right
     """
     height, small = row.pixels(False), row.small or row.label
     middle = height / 2
@@ -123,7 +123,7 @@ def _row(row: Row, axis: Axis, tops: Sequence[int], room: tuple[int, int]) -> Ma
         labels.append(_label(row, small, middle, room, "label small"))
     places = [middle + (number - (len(row.dots) - 1) / 2) * MARK for number in range(len(row.dots))]
     dots = Markup("").join(_dot(dot, axis, y) for dot, y in zip(row.dots, places, strict=True))
-    down = LINE * len(small) + MARK * len(row.dots) / 2 + 6 - middle  # nearer to its own label than to the next
+    down = LINE * len(small) + MARK * len(row.dots) / 2 + 6 - middle  # closer to its own label than to the next row
     points = element("g", dots, class_="points", style=f"--down: {down:g}px")
     style = f"row {row.style}" if row.dots else f"row heading {row.style}"
     behind = element("rect", class_="behind", width="100%", height=LINE * len(small) + 4)
@@ -132,7 +132,7 @@ def _row(row: Row, axis: Axis, tops: Sequence[int], room: tuple[int, int]) -> Ma
 
 
 def _label(row: Row, lines: Sequence[str], middle: float, room: tuple[int, int], style: str) -> Markup:
-    """Its lines around the middle of the row; on a telephone they are moved up to its top."""
+    """The label's lines, centred on the row; on a telephone they are moved to its top."""
     first = middle - LINE * len(lines) / 2 + BASELINE
     parts = [text(line, f"-{room[0]}", f"{first + LINE * number:g}") for number, line in enumerate(lines)]
     if row.value:

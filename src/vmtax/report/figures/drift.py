@@ -1,4 +1,4 @@
-"""The run in its own order: small multiples, one above the other, so that what moves together is seen."""
+"""Pictures of the run over time: small multiples, one above the other, which show what changes together."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from vmtax.report.figures.svg import (
 )
 from vmtax.report.sections.drift import Course, Point, thin
 
-PANEL, TITLE = 110, 30  # pixels: of a panel, of its title above it
-MOST_POINTS = 250  # of a panel
-MOST_BANDS = 60  # rounds that are marked one by one
+PANEL, TITLE = 110, 30  # pixels: height of a panel, and of its title
+MOST_POINTS = 250  # points of a panel
+MOST_BANDS = 60  # rounds that are marked individually
 MOST_TICKS = 10
 ROUND_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**6)
 LAYERS = {"host": ("square", "host"), "vm": ("circle", "vm"), "nested": ("diamond", "nesting")}
-# Deviations that make a readable tick, those that people think in first; the axis is logarithmic in value / median.
+# Deviations that are readable ticks, the most familiar first; the axis is logarithmic in value / median.
 TICKS = (0.0, 1.0, -0.5, 9.0, -0.9, 0.5, 0.2, -0.2, 0.1, -0.1, 0.05, -0.05, 0.02, -0.02, 0.01, -0.01, 0.005, -0.005)
 
 
 def order_picture(courses: Sequence[Course]) -> Picture | None:
-    """All courses on one axis of rounds; None without a course."""
+    """All courses over one axis of rounds; None if there is no course."""
     if not courses:
         return None
     shown = [thin(course, MOST_POINTS) for course in courses]
@@ -96,7 +96,7 @@ def _panels(courses: Sequence[Course], rounds: Axis, span: tuple[int, int]) -> I
 
 
 def _course(course: Course, rounds: Axis) -> Iterator[Markup]:
-    """Its axis, the rounds' medians and the points; what failed has no value and stands at the foot."""
+    """Its axis, the rounds' medians and the points; failures have no value and are drawn at the bottom."""
     values = _axis(course)
     yield upright(values, 0, PANEL)
     medians = [(rounds.at(number + 0.5), 1 - values.at(math.log10(relative))) for number, relative in course.rounds]
@@ -128,7 +128,7 @@ def _axis(course: Course) -> Axis:
 
 
 def _bands(rounds: Axis, span: tuple[int, int]) -> Iterator[Markup]:
-    """Every other round shaded; with many rounds every other few."""
+    """Shade every other round; if there are many rounds, every other group of rounds."""
     first, last = span
     width = -(-(last - first + 1) // MOST_BANDS)
     for start in range(first + width, last + 1, 2 * width):

@@ -1,4 +1,4 @@
-"""Forest plots: a row for each case, a dot with its interval for each contrast; one quantity for each picture."""
+"""Forest plots: a row for each case, and a dot with its interval for each contrast; one picture per quantity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vmtax.report.view import Effect, View, effect, special_cost
 from vmtax.workload.words import is_cpu_time, label, spoken, title
 
 LABEL_CHARACTERS = 34
-MOST_SETTINGS = 12  # of a case; more than that are shown by the rankings
+MOST_SETTINGS = 12  # of a case; with more, the rankings show them
 CONTRASTS = {  # (layer of the baseline, layer of the treatment): mark, colour, what the legend says
     ("host", "vm"): ("circle", "vm", "the VM against the host"),
     ("vm", "nested"): ("diamond", "nesting", "what nesting adds: the nested VM against the VM"),
@@ -26,11 +26,11 @@ CONTRASTS = {  # (layer of the baseline, layer of the treatment): mark, colour, 
 OTHERS = {"host": ("square", "host"), "vm": ("circle", "vm"), "nested": ("diamond", "nesting")}
 NO_INTERVAL = "hollow: no interval, so this may be chance"
 SCALE = "The scale is logarithmic; the grey line is no cost, and what lies left of it is a gain."
-Drawn = tuple[str, str, str]  # mark, colour, what the legend says
+Drawn = tuple[str, str, str]  # mark, colour, text in the legend
 
 
 class _Forest:
-    """Rows from the top down, and what the legend explains."""
+    """Rows from the top down, and the legend's entries."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -44,7 +44,7 @@ class _Forest:
         self.rows.append(Row((text,)))
 
     def row(self, name: str, found: Sequence[tuple[Drawn, Effect | None]]) -> None:
-        """A row with the effects that have a value; none without any."""
+        """Add a row with the effects that have a value; no row if none has."""
         dots = []
         for kind, one in found:
             if one is not None and _drawable(one):
@@ -56,7 +56,7 @@ class _Forest:
 
 
 def forests(view: View) -> tuple[Picture, ...]:
-    """The sides, the layers by each quantity, and the settings; only those that have a dot to show."""
+    """Forest plots of the sides, of the layers by quantity, and of the settings; without those that have no dot."""
     sides, cpu = view.analysis.sides, _layers(view, is_cpu_time)
     beside = " CPU time has a picture of its own below." if cpu.effects else ""
     found = (
@@ -83,7 +83,7 @@ def forests(view: View) -> tuple[Picture, ...]:
 
 
 def _work(view: View) -> _Forest:
-    """A row for each figure of the summary whose cost is time, under its workload."""
+    """A row for each figure of the summary whose cost is time, below its workload."""
     forest, found = _Forest(), summary(view.analysis)
     kinds = [_kind(*pair) for pair in found.contrasts]
     shown = [place for place, kind in enumerate(kinds) if kind[1] != "host"] or [*range(len(kinds))]
@@ -102,13 +102,13 @@ def _work(view: View) -> _Forest:
 
 
 def _layers(view: View, choose: Callable[[Metric], bool]) -> _Forest:
-    """A row for each case that has such a metric, under its workload."""
+    """A row for each case that has such a metric, below its workload."""
     forest = _Forest()
     for workload in view.workloads:
         every = (next((row for row in case.rows if choose(row.metric)), None) for case in workload.cases)
         chosen = [row for row in every if row and any(map(_drawable, row.effects))]
         kinds = [_kind(*pair) for pair in workload.contrasts]
-        shown = [kind for kind in kinds if kind[1] != "host"] or kinds  # the third follows from the two others
+        shown = [kind for kind in kinds if kind[1] != "host"] or kinds  # the third contrast follows from the other two
         for number, row in enumerate(chosen):
             if not number:
                 forest.heading(workload.title)
@@ -126,7 +126,7 @@ def _is_tail(metric: Metric) -> bool:
 
 
 def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
-    """A row for each configuration with other levels, under the metric that stands for the workload."""
+    """A row for each configuration with other levels, below the metric that represents the workload."""
     forest = _Forest()
     for workload in view.workloads:
         metric = headline_metrics.get(workload.name)
@@ -146,13 +146,13 @@ def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
 
 
 def _named(workload: str, metric: Metric) -> str:
-    """A heading that says once what it is about."""
+    """A heading with the part that all rows share."""
     words = spoken(metric)
     return words if words.startswith(workload) else f"{workload}: {words}"
 
 
 def _between(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
-    """A row for each configuration that both sides have, under the metric that stands for the workload."""
+    """A row for each configuration that both sides have, below the metric that represents the workload."""
     forest = _Forest()
     for workload in view.workloads:
         metric = headline_metrics.get(workload.name)
@@ -166,7 +166,7 @@ def _between(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
 
 
 def _kind(low: str, high: str) -> Drawn:
-    """Of a contrast of two configurations, by their layers, with which their names begin."""
+    """The mark of a contrast of two configurations, by their layers, which begin their names."""
     mark, style, words = CONTRASTS.get((low.partition(" ")[0], high.partition(" ")[0]), ("square", "host", ""))
     plain = {low, high} <= {"host", "vm", "nested"}
     return mark, style, words if plain and words else f"{high} against {low}"

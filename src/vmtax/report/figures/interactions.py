@@ -1,4 +1,4 @@
-"""Heat maps, factor against factor; the reader chooses metric and factors."""
+"""Heat maps of one factor against another; the reader chooses metric and factors."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from vmtax.report.view import cost, cost_of
 ROW_PIXELS = 46
 FOOT_PIXELS, HEAD_PIXELS = 12, 64
 NOT_MEASURED = "not<br>measured"
-LEAST_SCALE = 0.02  # decades, 5 %: what costs less than that is pale
+LEAST_SCALE = 0.02  # decades, 5 %: smaller costs are drawn pale
 SCALE = [[0, "var(--heat-low)"], [1, "var(--heat-high)"]]
 
 
 def crossed_picture(found: Sequence[Grid], rankings: Sequence[Ranked], shares: Mapping[str, float]) -> Choice | None:
-    """All of them in one place; None without any.
+    """All grids in one picture with selects; None if there are none.
 
-    rankings: the rankings in words, those of the grids among them; shares: of a factor, what it explains: the strongest
-    pair is shown at first
+    rankings: the rankings in words, including those of the grids; shares: what each factor explains, so that the
+    strongest pair is shown first
     """
     if not found:
         return None
     headings = {(ranked.metric, ranked.layer, ranked.side): ranked.heading for ranked in rankings}
     metrics = list(dict.fromkeys(headings[_key(grid.ranking)] for grid in found))
     pairs = list(dict.fromkeys(_pair(grid) for grid in sorted(found, key=lambda grid: -_strength(grid, shares))))
-    scales: dict[Ranking, float] = {}  # decades of the dearest cell: one colour is one cost in all pairs of a metric
+    # Decades of the most expensive cell, so that a colour means the same cost in all pairs of a metric
+    scales: dict[Ranking, float] = {}
     for grid in found:
         scales[grid.ranking] = max([scales.get(grid.ranking, LEAST_SCALE), *map(abs, _decades(grid))])
     drawn: dict[tuple[int, ...], Json] = {}

@@ -1,4 +1,4 @@
-"""Latency distributions, one picture for each case: percentiles on an axis that stretches the tail."""
+"""Latency distributions, one picture per case: percentiles on an axis that stretches the tail."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from vmtax.report.figures.svg import Axis, Key, Picture, across, curve, drawing,
 from vmtax.report.sections.latency import Curve, Distribution, percentile
 
 HEIGHT = 220
-# Shares with a tick. The axis is log10 of 1 / (1 - share): each nine gets as much room as the one before.
+# Shares with a tick. The axis is log10 of 1 / (1 - share), so each additional nine takes the same space.
 TICKS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 LAYERS = {"host": ("host", "2 4"), "vm": ("vm", ""), "nested": ("nesting", "8 4")}  # colour and dash
-ROLES = {"best": ("level-3", "14 4"), "worst": ("level-4", "10 4 2 4")}  # of the best and the worst of many
-SECOND_DASH = "10 3 2 3 2 3"  # of the other side
+# Colour and dash of the best and the worst of many
+ROLES = {"best": ("level-3", "14 4"), "worst": ("level-4", "10 4 2 4")}
+SECOND_DASH = "10 3 2 3 2 3"  # for the other side
 
 
 def latency_pictures(found: Iterable[Distribution]) -> tuple[Picture, ...]:
@@ -52,7 +53,7 @@ def _key(curve: Curve) -> Key:
 
 
 def _style(curve: Curve) -> tuple[str, str]:
-    """Colour and dash, so that neither alone has to distinguish it."""
+    """Colour and dash, so that a curve can be distinguished by either."""
     colour, dash = ROLES.get(curve.role) or LAYERS[curve.layer]
     return colour, SECOND_DASH if curve.second else dash
 
@@ -72,7 +73,7 @@ def _shares(curves: Sequence[Curve]) -> Axis:
 
 
 def _seconds(curves: Iterable[Curve]) -> Axis:
-    """Logarithmic, with round numbers."""
+    """A logarithmic axis with round numbers."""
     decades = [math.log10(seconds) for curve in curves for _, seconds in curve.points]
     room = 0.05 * (max(decades) - min(decades)) or 0.1
     low, high = min(decades) - room, max(decades) + room

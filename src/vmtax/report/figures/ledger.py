@@ -1,4 +1,4 @@
-"""Who used the host's CPU, as stacked bars: one for each configuration of a case, in cores."""
+"""Who used the host's CPU, as stacked bars in cores, one for each configuration of a case."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from vmtax.report.sections.ledger import KERNEL, in_words
 from vmtax.workload import words
 
 TITLE = "Whose work the host's CPUs did"
-LINE, BAR, GAP = 17, 16, 13  # pixels: of a line of a label, of a bar, between two rows
-CHARACTERS = 44  # of a line of a label, on a telephone
+LINE, BAR, GAP = 17, 16, 13  # pixels: height of a label's line, of a bar, and of the gap between rows
+CHARACTERS = 44  # of a label's line on a telephone
 ABOVE = 20  # pixels, for the names of the axis
-MOST = 40  # bars; a page with more is scrolled past
+MOST = 40  # bars; more would make the page too long
 TICKS = 5
-# What is drawn as one part, in this order from the left: what it is called, its colour, its entries.
+# The parts of a bar from the left: name, colour, entries of the ledger.
 PARTS = (
     ("guest code, or its emulator", "vm", ("guest", "emulator")),
     ("vCPUs in the host's kernel and in QEMU", "nesting", ("vcpu_kernel", "vcpu_user")),
@@ -34,12 +34,12 @@ PARTS = (
 
 
 def ledger_picture(found: Sequence[Ledger], emulated: Collection[str]) -> Picture | None:
-    """None of a run without a ledger."""
+    """None for a run without a ledger."""
     hosts = [one for one in found if "/" not in one.machine]
     if not hosts:
         return None
     cases = list(dict.fromkeys((one.workload, one.case) for one in hosts))
-    hosts.sort(key=lambda one: cases.index((one.workload, one.case)))  # what is to be compared stands together
+    hosts.sort(key=lambda one: cases.index((one.workload, one.case)))  # what is to be compared is adjacent
     shown = hosts[:MOST]
     marked = emulation([one.treatment.name in emulated for one in shown])
     most = max(max(one.cores, sum(_parts(one))) for one in shown) or 1.0
@@ -64,7 +64,7 @@ def ledger_picture(found: Sequence[Ledger], emulated: Collection[str]) -> Pictur
 
 
 def _parts(one: Ledger) -> tuple[float, ...]:
-    """Cores of each of PARTS."""
+    """Cores for each of PARTS."""
     return tuple(
         sum(value for name, value in one.entries.items() if name != REMAINDER and _belongs(name, entries)) / one.seconds
         for _, _, entries in PARTS

@@ -1,4 +1,4 @@
-"""Ranked dot plots: one row for each configuration, the best at the top, each with its interval against the best."""
+"""Ranked dot plots: one row per configuration, the best at the top, each with its interval against the best."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from vmtax.report.sections.rankings import Ranked
 from vmtax.report.wording.treatment_labels import Short, shortened
 from vmtax.workload.words import label
 
-SMALL_CHARACTERS = 36  # of a line of a label on a telephone
-FURTHEST = 1.0  # decades that the host may widen the scale by; beyond that it is given in words alone
+SMALL_CHARACTERS = 36  # of a label's line on a telephone
+FURTHEST = 1.0  # decades by which the host may extend the scale; beyond that it is only mentioned in words
 BEST, TIE, TOP, BEATEN = range(4)
-KINDS = (  # mark, colour, what the legend says
+KINDS = (  # mark, colour, text in the legend
     ("diamond", "vm", "the best, hollow: the others are set against it"),
     ("diamond", "vm", "as good as the best, within ±{}"),
     ("circle", "vm", "not shown to be beaten"),
@@ -33,14 +33,14 @@ HOLLOW = Key("circle-open", "muted", "hollow: too few rounds for an interval")
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """The bare baseline against the best, as a ratio of times."""
+    """The host against the best, as a ratio of times."""
 
     ratio: float
     cost: Cost
 
 
 def rank_pictures(analysis: Analysis, in_words: Sequence[Ranked]) -> tuple[Picture, ...]:
-    """One for each primary ranking, in their order; `in_words`: the same in words."""
+    """One picture for each primary ranking, in their order; `in_words`: the same rankings in words."""
     return tuple(
         _picture(place, analysis, ranking, ranked)
         for place, (ranking, ranked) in enumerate(zip(analysis.primary_rankings, in_words, strict=True), start=1)
@@ -99,7 +99,7 @@ def _kind_of(ranking: Ranking, standing: Standing) -> int:
 
 
 def _dots(analysis: Analysis, ranking: Ranking, standing: Standing, kind: int) -> Iterator[Dot]:
-    """Its dot; none without a round with the best."""
+    """Its dot; none if no round has both it and the best."""
     if standing.overhead is None:
         return
     parts = (standing.overhead, standing.low, standing.high)
@@ -121,7 +121,7 @@ def _median(analysis: Analysis, ranking: Ranking, standing: Standing) -> str:
 
 
 def _host(analysis: Analysis, ranking: Ranking) -> _Host | None:
-    """None where the host has no such metric, or no round has both."""
+    """None if the host has no such metric, or no round has both."""
     first = analysis.first_treatments(ranking.side).get("host")
     if first is None or ranking.layer == "host":
         return None
@@ -139,7 +139,7 @@ def _host(analysis: Analysis, ranking: Ranking) -> _Host | None:
 
 
 def _is_near(ratio: float, dots: Sequence[Dot]) -> bool:
-    """Whether the host can be drawn without squeezing the rest into a corner."""
+    """Whether the host can be drawn without squeezing the others into a corner."""
     places = [math.log10(end) for dot in dots for end in (dot.ratio, dot.low, dot.high) if end]
     low, high = min(places, default=0.0), max(places, default=0.0)
     reach = max(FURTHEST * (high - low), 0.02)

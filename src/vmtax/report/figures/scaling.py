@@ -1,4 +1,4 @@
-"""What several machines reach together, over their number: a picture for each figure, with the ideal as a line."""
+"""The total rate of several machines over their number: one picture per figure, with the ideal as a line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST = 8  # steps of the vertical axis
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One layer: how many machines -> how many times the rate of one they reach together."""
+    """One layer: number of machines -> their total rate as a multiple of one machine's."""
 
     layer: str
     times: Mapping[int, float]
@@ -40,14 +40,14 @@ class _Line:
 
 
 def scaling_pictures(rates: Sequence[AtOnce], emulated: Collection[str]) -> tuple[Picture, ...]:
-    """One for each figure of which the rate of one machine is measured too."""
+    """One picture for each figure for which the rate of a single machine is known, too."""
     metrics = dict.fromkeys(rate.metric for rate in rates if rate.metric.better == "higher")
     found = ((metric, _lines([rate for rate in rates if rate.metric == metric], emulated)) for metric in metrics)
     return tuple(_picture(number, metric, lines) for number, (metric, lines) in enumerate(found, 1) if lines)
 
 
 def _lines(rates: Sequence[AtOnce], emulated: Collection[str]) -> list[_Line]:
-    """Of each layer its first configurations, which differ in nothing but the number of machines."""
+    """For each layer, the first configurations that differ only in the number of machines."""
     lines = []
     for layer in LAYERS:
         here = [rate for rate in rates if rate.treatment.layer == layer and rate.alone]

@@ -1,4 +1,4 @@
-"""Pareto pictures: operations per second against the host CPU time of each, marked by a factor that can be chosen."""
+"""Pareto pictures: operations per second against host CPU time per operation, marked by a selectable factor."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from vmtax.report.wording.treatment_labels import varying
 HEIGHT = 440
 FEWEST_TICKS = 3
 HOST = "host, without a guest"
-LEAST_REACH = 0.15  # decades by which the host may widen an axis
+LEAST_REACH = 0.15  # decades by which the host may extend an axis
 NO_INTERVAL = "hollow: no interval, so this may be chance"
-OTHERS = "other levels"  # of a factor with more levels than there are styles
+OTHERS = "other levels"  # for a factor with more levels than there are styles
 
 
 def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> Choice | None:
-    """All cases in one place, those of each layer and side apart; None without any.
+    """All cases in one picture with selects, by layer and side; None if there are none.
 
-    `shares`: of a factor, what it explains; the marks show the strongest first.
+    `shares`: what each factor explains; the marks first show the strongest one.
     """
     if not found:
         return None
@@ -110,7 +110,7 @@ def _near(host: Point, points: Sequence[Point]) -> bool:
 
 
 def _beyond(host: Point, points: Sequence[Point]) -> Json:
-    """Where a host that is far away would be, in words."""
+    """Text about where a distant host would be."""
     cheaper = host.price.value < min(point.price.value for point in points)
     dearer = host.price.value > max(point.price.value for point in points)
     text = f"{HOST}: {format_value(host.speed.value, '1/s')}, {format_value(host.price.value, 's')} each"
@@ -127,7 +127,7 @@ def _named(factor: str, level: str) -> str:
 
 
 def _front(points: Sequence[Point]) -> Json:
-    """The line through the best of both: a step, for between two of them there is nothing to choose."""
+    """The line through the Pareto set: stepped, because there is no choice between two of its points."""
     ordered = sorted(points, key=lambda point: point.price.value)
     return {
         "type": "scatter",
@@ -141,7 +141,7 @@ def _front(points: Sequence[Point]) -> Json:
 
 
 def _points(name: str, found: Sequence[Point], colour: str, symbol: str) -> Json:
-    points = sorted(found, key=lambda point: not point.sure)  # the legend shows the first one's marker
+    points = sorted(found, key=lambda point: not point.sure)  # the legend shows the marker of the first one
     return {
         "type": "scatter",
         "mode": "markers",
@@ -189,7 +189,7 @@ def _told(found: Figure, unit: str) -> str:
 
 
 def _axis(found: Sequence[Figure], unit: str, above: float = 0.0) -> Json:
-    """Logarithmic, over all values and intervals, with round numbers for ticks; `above`: more room, a share of it."""
+    """Logarithmic, with round ticks, covering all values and intervals; `above`: additional space, as a share."""
     decades = [math.log10(end) for one in found for end in (one.value, one.low, one.high) if end]
     room = 0.06 * (max(decades) - min(decades)) or 0.05
     low, high = min(decades) - room, max(decades) + room

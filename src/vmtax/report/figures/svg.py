@@ -1,7 +1,7 @@
-"""What every picture is drawn with: SVG, made when the report is written.
+"""Drawing primitives of all pictures: SVG, made when the report is written.
 
-Places across are percentages and places down are pixels, so one drawing fits every width, and its text keeps its size.
-Colours and the layout of a telephone are those of style.css. What was measured is only ever escaped text.
+Horizontal positions are percentages and vertical ones are pixels, so a drawing fits every width, and its text keeps its
+size. Colours, and the layout on a telephone, are in style.css. Measured text is always escaped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-LEFT = 64  # pixels to the left of a drawing with a vertical axis, for its names
+LEFT = 64  # pixels to the left of a drawing, for the names of a vertical axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,38 +19,40 @@ class Key:
     """One entry of a legend."""
 
     mark: str  # in MARKS, or "line"
-    style: str  # class of its colour
+    style: str  # class of the colour
     text: str
     dash: str = ""  # of a line
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One drawing and what is said about it."""
+    """A drawing and its texts."""
 
     id: str
     title: str
     caption: str
-    alternative: str  # for a reader who does not see it
+    alternative: str  # text for readers who cannot see it
     legend: tuple[Key, ...]
     drawing: Markup
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Where the values of an axis lie; a logarithmic one is given logarithms."""
+    """The mapping of values to positions; a logarithmic axis gets logarithms."""
 
     low: float
     high: float
-    ticks: tuple[tuple[float, str], ...]  # (value, what it is called), rising
+    ticks: tuple[tuple[float, str], ...]  # (value, name), rising
 
     def at(self, value: float) -> float:
-        """The place of a value, as a share of the axis."""
+        """The position of a value, as a share of the axis."""
         return (value - self.low) / (self.high - self.low)
 
 
 def element(name: str, *children: Markup | str, **attributes: object) -> Markup:
-    """An element; `class_` is the attribute class, `text_anchor` text-anchor; an attribute that is None is left out."""
+    """An SVG element; `class_` stands for class, `text_anchor` for text-anchor; an attribute that is None is
+    omitted.
+    """
     written = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
         for key, value in attributes.items()
@@ -60,34 +62,34 @@ def element(name: str, *children: Markup | str, **attributes: object) -> Markup:
 
 
 def percent(share: float) -> str:
-    """A place across."""
+    """A horizontal position."""
     return f"{100 * share:.2f}%"
 
 
 def drawing(id: str, title: str, alternative: str, inside: Iterable[Markup], **attributes: object) -> Markup:
-    """A whole drawing, with its text for readers who cannot see it."""
+    """A complete drawing, with its text for readers who cannot see it."""
     named = (element("title", title, id=f"{id}-name"), element("desc", alternative, id=f"{id}-about"))
     labels = {"role": "img", "aria_labelledby": f"{id}-name", "aria_describedby": f"{id}-about"}
     return element("svg", *named, *inside, **labels, **attributes)
 
 
 def mark(kind: str, style: str, x: float, y: float) -> Markup:
-    """A dot of one of the kinds that page.html.j2 defines; a name that ends in -open is hollow."""
+    """A dot of one of the kinds defined in page.html.j2; names that end in -open are hollow."""
     return element("use", href=f"#mark-{kind}", class_=style, x=percent(x), y=f"{y:g}")
 
 
 def rule(style: str, x: tuple[float, float], y: tuple[float | str, float | str]) -> Markup:
-    """A straight line between two places across and two down."""
+    """A straight line between two horizontal and two vertical positions."""
     return element("line", class_=style, x1=percent(x[0]), x2=percent(x[1]), y1=y[0], y2=y[1])
 
 
 def text(said: str, x: str, y: str, anchor: str | None = None, style: str | None = None) -> Markup:
-    """Words; `anchor`: "middle" or "end" of them stands at x."""
+    """Text; `anchor`: its "middle" or "end" is at x."""
     return element("text", said, x=x, y=y, text_anchor=anchor, class_=style)
 
 
 def curve(points: Sequence[tuple[float, float]], style: str, dash: str, title: str = "") -> Markup:
-    """A line through places across and down, as shares of the drawing; it keeps its width however it is stretched."""
+    """A curve through positions given as shares of the drawing; its line width does not change if it is stretched."""
     places = " ".join(f"{1000 * x:.1f},{1000 * y:.1f}" for x, y in points)
     line = element("polyline", points=places, class_=f"curve {style}", stroke_dasharray=dash or None)
     stretched = {"viewBox": "0 0 1000 1000", "preserveAspectRatio": "none", "width": "100%", "height": "100%"}
@@ -95,7 +97,7 @@ def curve(points: Sequence[tuple[float, float]], style: str, dash: str, title: s
 
 
 def across(axis: Axis, foot: str = "100%", *, above: bool = False) -> Markup:
-    """The lines of a horizontal axis, and what they are called below `foot`; `above`: and above the drawing."""
+    """The lines of a horizontal axis with their names below `foot`; `above`: also above the drawing."""
     parts: list[Markup] = []
     for value, name in axis.ticks:
         share = axis.at(value)
@@ -110,7 +112,7 @@ def across(axis: Axis, foot: str = "100%", *, above: bool = False) -> Markup:
 
 
 def upright(axis: Axis, top: float, height: float) -> Markup:
-    """The lines of a vertical axis from `top` down, and what they are called to their left."""
+    """The lines of a vertical axis from `top` down, with their names to the left."""
     parts: list[Markup] = []
     for value, name in axis.ticks:
         y = round(top + height * (1 - axis.at(value)), 1)
@@ -122,7 +124,7 @@ def upright(axis: Axis, top: float, height: float) -> Markup:
 
 
 def spaced(ticks: Iterable[tuple[float, str]], low: float, high: float, most: int) -> tuple[tuple[float, str], ...]:
-    """Those ticks within an axis that leave each other room, earlier ones first; rising. About `most` at most."""
+    """The ticks within an axis that do not overlap, preferring earlier ones; rising. About `most` at most."""
     kept: list[tuple[float, str]] = []
     for value, name in ticks:
         if low <= value <= high and all(abs(value - other) >= (high - low) / most for other, _ in kept):
@@ -131,7 +133,7 @@ def spaced(ticks: Iterable[tuple[float, str]], low: float, high: float, most: in
 
 
 def emulation(emulated: Sequence[bool]) -> str:
-    """ "emulated", "partly emulated" or "" of some values."""
+    """The mark of these values: "emulated", "partly emulated" or ""."""
     if not any(emulated):
         return ""
     return "emulated" if all(emulated) else "partly emulated"

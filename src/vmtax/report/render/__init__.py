@@ -1,1 +1,1 @@
-"""How a report is written: for a terminal, as Markdown, HTML, JSON, CSV and Parquet. `formats.py` lists them."""
+"""Write reports for a terminal and as Markdown, HTML, JSON, CSV and Parquet. `formats.py` lists the formats."""

@@ -9,11 +9,13 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.core.units import printable
 from vmtax.report.render.rows import Cell, rows
 
-FORMULA = ("=", "+", "-", "@")  # a spreadsheet takes text that begins so for a formula, and would run it
+FORMULA = ("=", "+", "-", "@")  # spreadsheets would treat text with these prefixes as a formula, and execute it
 
 
 def render_csv(analysis: Analysis) -> str:
-    """RFC 4180, but lines end in a newline alone and no cell holds one. Numbers as Python reads them back exactly."""
+    """RFC 4180, except that lines end with only a newline, and no cell contains one. Numbers are exact when Python
+    reads them.
+    """
     found = rows(analysis)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -12,16 +12,16 @@ STEP = "  "  # of indentation
 
 
 def envelope(kind: str, data: Any) -> str:
-    """`data` as the JSON text that every `--json` prints: a record is its fields, in their order.
+    """`data` as JSON text, as every `--json` prints it: a record becomes its fields, in their order.
 
-    What JSON has no word for (NaN, infinity) becomes null. The text is that of `json.dumps` with an indentation of two,
-    which takes twice the time and knows no records.
+    Values that JSON cannot represent (NaN, infinity) become null. The text equals that of `json.dumps` with an
+    indentation of two, which takes twice the time and does not know records.
     """
     return _text({"schema": SCHEMA, "kind": kind, "data": data}, "\n")
 
 
 def _text(value: Any, gap: str) -> str:
-    """`gap`: a line break and the indentation of what surrounds the value."""
+    """`gap`: a newline and the indentation of the surrounding value."""
     if isinstance(value, str):
         return quoted(value)
     if value is None:

@@ -1,4 +1,4 @@
-"""The formats of a report and of a comparison. What a format needs is imported when it is asked for."""
+"""The formats of reports and of comparisons. What a format needs is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FILE_WIDTH = 100  # columns of a comparison that is written to a file
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way of writing an experiment down."""
+    """A format in which an experiment can be written."""
 
     name: str
     suffix: str  # of the file
     render: Callable[[Analysis], bytes]
     text: bool = True  # UTF-8, so that a terminal can show it
-    ranks: bool = True  # it has rankings; else measurements only
+    ranks: bool = True  # includes rankings; otherwise only measurements
 
 
 def _html(analysis: Analysis) -> bytes:
@@ -71,7 +71,7 @@ FORMATS = {
 
 
 def find(name: str, *, printed: bool = False) -> Format:
-    """The format of that name; `printed`: on a terminal. Raises BadInput with what there is."""
+    """The format of that name; `printed`: on a terminal. Raises BadInput with the formats that exist."""
     _check(name, FORMATS, [format.name for format in FORMATS.values() if format.text or not printed])
     return FORMATS[name]
 
@@ -126,6 +126,8 @@ CHANGE_FORMATS: dict[str, Callable[[Change, bool], str]] = {
 
 
 def find_change(name: str) -> Callable[[Change, bool], str]:
-    """What writes a comparison in the format of that name, `full` or not. Raises BadInput with what there is."""
+    """The function that writes a comparison in that format, `full` or not. Raises BadInput with the formats that
+    exist.
+    """
     _check(name, CHANGE_FORMATS, CHANGE_FORMATS)
     return CHANGE_FORMATS[name]

@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained file. What was measured is only ever text in it, never markup or code."""
+"""The HTML report: one self-contained file. Measured text is only ever text in it, never markup or code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vmtax.report.document import Block, Detail, Figure, Folded, plain
 from vmtax.report.figures.base import Choice
 from vmtax.report.wording.glossary import term_id
 
-MARKS = {  # what stands for a dot, around (0, 0)
+MARKS = {  # SVG of the dots, centred on (0, 0)
     "circle": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0Z",
     "diamond": "M0,-5.2L5.2,0L0,5.2L-5.2,0Z",
     "square": "M-3.7,-3.7H3.7V3.7H-3.7Z",
@@ -32,7 +32,7 @@ MARKS = {  # what stands for a dot, around (0, 0)
 
 
 def render_html(analysis: Analysis) -> str:
-    """The report: at most 400 kB of a run of `quick`; with plotly 2 MB more where the reader chooses what to see."""
+    """The report: at most 400 kB for a run of `quick`; with plotly, for selectable pictures, 2 MB more."""
     found = document(analysis, Detail.PAGE)
     drawn = {one.id: one.drawing for section in found.sections for one in _choices(section.blocks)}
     script = _own_text("page.js") if drawn else Markup("")
@@ -76,18 +76,19 @@ def _environment() -> Environment:
 
 
 def _whole(text: str) -> str:
-    """`text` whose numbers stay on one line with their units, and intervals whole."""
+    """`text` with no-break spaces in numbers with units, and in intervals."""
     text = re.sub(r"\[[^\s,\]]+, [^\s,\]]+\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     return re.sub(r"(?<=\d) (?=%|ms\b|s\b|m\b|h\b|d\b|[KM]?i?B\b)|(?<=\d [mhd]) (?=\d)", "\N{NO-BREAK SPACE}", text)
 
 
 def _anchor(name: str) -> str:
-    """A metric's name as an id: it holds no space and no sign that a link would read otherwise."""
+    """A metric's name as an id, without spaces and characters that are special in links."""
     return re.sub(r"[^\w.-]", "-", name)
 
 
 def _own_text(name: str) -> Markup:
-    return Markup(resources.files("vmtax.report").joinpath("page", name).read_text("utf-8"))  # ours, not measured
+    # Our own file, not measured
+    return Markup(resources.files("vmtax.report").joinpath("page", name).read_text("utf-8"))
 
 
 def _json(data: object) -> bytes:
@@ -95,13 +96,13 @@ def _json(data: object) -> bytes:
 
 
 def _gzipped(data: bytes) -> Markup:
-    """Letters and digits, whatever was measured; page.js inflates it."""
+    """Letters and digits only; page.js decompresses it."""
     return Markup(base64.b64encode(gzip.compress(data, compresslevel=9, mtime=0)).decode())
 
 
 @lru_cache(maxsize=1)
 def _plotly() -> bytes:
-    """plotly.min.js, found without importing plotly, which takes long."""
+    """plotly.min.js, found without importing plotly, which is slow."""
     package = importlib.util.find_spec("plotly")
     if package is None or package.origin is None:
         raise FileNotFoundError("the Python package plotly is not installed: pip install plotly")
@@ -110,12 +111,12 @@ def _plotly() -> bytes:
 
 @lru_cache(maxsize=1)
 def _packed(script: bytes) -> Markup:
-    """Compressed to a third; once for all reports, for it takes a while."""
+    """Compressed to a third; done once for all reports, because it is slow."""
     return _gzipped(script)
 
 
 def _policy(*scripts: bytes) -> str:
-    """A content security policy: nothing is loaded, and no script runs but these, also if markup slipped through."""
+    """A content security policy: nothing is loaded, and only these scripts run, even if markup slipped through."""
     if not scripts:
         return "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     hashes = " ".join(f"'sha256-{base64.b64encode(sha256(script).digest()).decode()}'" for script in scripts)

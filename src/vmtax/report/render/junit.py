@@ -1,7 +1,7 @@
-"""A comparison of sessions as JUnit XML: a test case for each primary figure.
+"""A comparison of sessions as JUnit XML: one test case per primary figure.
 
-What is undecided is *skipped*: an error would be shown red, as if the change were to blame, and a pass green, as if
-it were shown to be harmless. Who wants to stop there has the exit code.
+An undecided figure is *skipped*: an error would be shown in red, as if the change were to blame, and a pass in green,
+as if it were shown to be harmless. The exit code is available for stopping there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vmtax.report.wording import change as words
 
 
 def render_junit(change: Change) -> str:
-    """One test suite, with what differs about the machines as its properties."""
+    """One test suite; its properties are the differences of the machines."""
     lines = [line for line in change.lines if line.primary]
     states = [_state(line) for line in lines]
     counts = {
@@ -38,7 +38,7 @@ def render_junit(change: Change) -> str:
 
 
 def _state(line: Line) -> str:
-    """What was asked for decides; where nothing was, what is shown to be worse fails."""
+    """The limit that was asked for decides; without one, a figure that is shown to be worse fails."""
     return line.gate or {"worse": "failed", "undecided": "undecided"}.get(line.verdict, "passed")
 
 

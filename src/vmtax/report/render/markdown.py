@@ -1,4 +1,4 @@
-"""GitHub-flavoured Markdown, for issues and wikis. What was measured or named is only ever text in it."""
+"""GitHub-flavoured Markdown, for issues and wikis. Measured or user-given text is only ever text in it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def render_markdown(analysis: Analysis) -> str:
 
 
 def whole(found: Document, *, comment: bool = False) -> str:
-    """The whole document; a comment has smaller headings, and what a page folds is folded."""
+    """The whole document; for a comment, headings are smaller, and what a page folds is folded."""
     head = _head(found.head) if found.head else ()
     parts = (head, *(_section(section, comment) for section in found.sections))
     return "\n".join(line for part in parts for line in (*part, "")).strip("\n") + "\n"
@@ -61,7 +61,7 @@ def _section(section: Section, comment: bool) -> Iterator[str]:
 
 
 def blocks(found: Iterable[Block], comment: bool = False) -> Iterator[str]:
-    """Each behind an empty line."""
+    """Each block after an empty line."""
     for block in shown(found, Detail.FILE):
         lines = list(_block(block, comment))
         if lines:
@@ -96,7 +96,7 @@ def _block(block: Block, comment: bool) -> Iterator[str]:
 
 
 def _inline(found: Inline) -> str:
-    """One line; spans keep their own spaces, for they join them to the next."""
+    """One line; spans keep their spaces, which separate them from their neighbours."""
     if isinstance(found, str):
         return text(found)
     return re.sub(r"^\s+|\s+$", "", "".join(map(_span, found)))
@@ -117,7 +117,7 @@ def _span(span: Span) -> str:
 
 
 def _code_span(raw: str) -> str:
-    """Between more backquotes than are in it."""
+    """A code span with more backquotes than the text contains."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", raw)), default=0))
     pad = " " if raw.startswith("`") or raw.endswith("`") else ""
     return f"{fence}{pad}{' '.join(raw.split())}{pad}{fence}"

@@ -10,7 +10,7 @@ from vmtax.report.render.rows import rows
 
 
 def render_parquet(analysis: Analysis) -> bytes:
-    """One file. Raises BadInput without pyarrow, which is an extra."""
+    """One file. Raises BadInput without pyarrow, which is an optional dependency."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -18,7 +18,7 @@ def render_parquet(analysis: Analysis) -> bytes:
         raise BadInput("parquet needs pyarrow: pip install 'vmtax[parquet]'") from error
     found = rows(analysis)
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    columns = list(zip(*found, strict=True)) or [()] * len(found.columns)  # where no trial worked
+    columns = list(zip(*found, strict=True)) or [()] * len(found.columns)  # if no trial succeeded
     arrays = [
         pyarrow.array(cells, type=types[kind]) for cells, kind in zip(columns, found.columns.values(), strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Tidy data: one row for each measurement, one column for each of its properties. For CSV and Parquet."""
+"""Tidy data: one row per measurement, one column per property. For CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BEFORE: dict[str, type] = {
     "treatment": str,
     "layer": str,
     "side": str,
-}  # then the factors, as text
+}  # followed by the factors, as text
 AFTER: dict[str, type] = {
     "workload": str,
     "case": str,
@@ -33,29 +33,31 @@ AFTER: dict[str, type] = {
     "started": float,
     "wall_seconds": float,
     "machine": str,
-}  # then what else happened on the host
+}  # followed by the disturbance of the host
 DISTURBANCE = tuple(field.name for field in fields(Disturbance))
-WHOLE = {"throttles"}  # of DISTURBANCE, what is counted; the others are measured
+WHOLE = {"throttles"}  # those of DISTURBANCE that are counts
 
 
 ALWAYS = frozenset(
     ("round", "treatment", "layer", "workload", "case", "metric", "unit", "better", "value", "emulated", "started")
-)  # also where they are the same in all rows
+)  # kept even if all rows have the same value
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """All measurements of an experiment that may be compared; a failed trial has none."""
 
-    columns: dict[str, type]  # name -> type of its cells, any of which may be None
-    cells: tuple[tuple[Cell, ...], ...]  # in the order of the columns; rows in the order in which they were recorded
+    columns: dict[str, type]  # name -> type of its cells, each of which may be None
+    cells: tuple[tuple[Cell, ...], ...]  # in the order of the columns; rows in the order of recording
 
     def __iter__(self) -> Iterator[tuple[Cell, ...]]:
         return iter(self.cells)
 
 
 def rows(analysis: Analysis) -> Rows:
-    """The experiment as rows and columns; a column that says the same in all rows is left out, but those of ALWAYS."""
+    """The experiment as rows and columns; columns with the same value in all rows are left out, except those of
+    ALWAYS.
+    """
     factors = dict.fromkeys((_column(name) for name in _factors(analysis.experiment)), str)
     host = {f"disturbance_{name}": int if name in WHOLE else float for name in DISTURBANCE}
     readings = {_column(f"readings_{path}_{name}"): float for path, name in _readings(analysis.experiment)}
@@ -74,7 +76,7 @@ def rows(analysis: Analysis) -> Rows:
 
 
 def _column(name: str) -> str:
-    """What programs take for a name without quotes: "disk_cache", "readings_host_vm_vmstat_pgfault"."""
+    """A name that programs accept without quotes: "disk_cache", "readings_host_vm_vmstat_pgfault"."""
     return re.sub(r"\W+", "_", name)
 
 
@@ -96,7 +98,7 @@ def _factors(experiment: Experiment) -> tuple[str, ...]:
 
 
 def _readings(experiment: Experiment) -> tuple[tuple[str, str], ...]:
-    """Machine and name of everything that meters read, such as ("host", "vmstat.pgfault"), in order of appearance."""
+    """Machine and name of every reading of meters, such as ("host", "vmstat.pgfault"), in order of appearance."""
     read = (trial.readings.items() for trial in experiment.trials)
     return tuple(dict.fromkeys((path, name) for machines in read for path, rows in machines for name in rows))
 

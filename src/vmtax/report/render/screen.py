@@ -1,7 +1,7 @@
-"""The first screen of a run: one line for each figure that matters, what to doubt, and what to do next.
+"""The first screen of a run: one line for each figure that matters, doubts, and what to do next.
 
-At 80 columns a run that compares layers takes 30 lines at most; where a screen is narrower the medians are left out,
-where it is wider the nested VM is set against the host too.
+At 80 columns, a run that compares layers takes at most 30 lines; a narrower screen omits the medians, and a wider one
+also compares the nested VM with the host.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from vmtax.report.sections.run import head
 from vmtax.report.sections.summary import NOT_A_COST, SHORTLY_NOT_A_COST
 
 LAYERS = {"host": "host", "vm": "VM", "nested": "nested"}
-LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters, beyond which it is cut
+LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters; longer text is cut
 MOST_METRICS, MOST_CONFIGURATIONS = 2, 8
-MOST_LINES = 30  # of a run without advice, where that can be had by saying less of the warnings
+MOST_LINES = 30  # of a run without a recommendation, if shortening the warnings suffices
 EMULATED = "emulated"
-NOISE = ("noise",)  # the head of its column
-COSTS = " costs"  # ends the heads of costs
+NOISE = ("noise",)  # head of the column
+COSTS = " costs"  # ends the heads of cost columns
 CPU_TIME = "CPU\N{MIDDLE DOT}"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Cells that stand below each other, and the lines of their head."""
+    """Cells below each other, and the lines of their head."""
 
-    head: tuple[str, ...]  # what it is, the side where there are two, "emulated" where it is
+    head: tuple[str, ...]  # its name, the side if there are two, "emulated" if it is
     cells: Sequence[Text]
     align: AlignMethod = "right"
 
@@ -55,9 +55,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class FirstScreen:
-    """What `show` prints.
+    """The content of `show`.
 
-    advice: what a run of disks begins with, in the place of the table; more: what follows the table
+    advice: what a run of disks shows instead of the table; more: what follows the table
     """
 
     analysis: Analysis
@@ -99,7 +99,7 @@ class FirstScreen:
 
 
 def wrapped(lines: Iterable[Text], console: Console, options: ConsoleOptions) -> Iterator[Text]:
-    """The lines, none longer than the screen is wide and none with spaces at its end."""
+    """The lines, none wider than the screen and none with trailing spaces."""
     for text in lines:
         for line in text.wrap(console, options.max_width) or [Text()]:
             line.rstrip()
@@ -107,7 +107,7 @@ def wrapped(lines: Iterable[Text], console: Console, options: ConsoleOptions) ->
 
 
 def heading(analysis: Analysis) -> Iterator[Text]:
-    """What was measured where and when, and what holds of all its figures."""
+    """What was measured, where and when, and what applies to all figures."""
     run = head(analysis)
     where, when, *facts = run.facts
     kvm = ", guests on KVM" if analysis.experiment.boots and not analysis.emulated else ""
@@ -123,7 +123,7 @@ def heading(analysis: Analysis) -> Iterator[Text]:
 
 
 def next_lines(analysis: Analysis, width: int) -> Iterator[Text]:
-    """What to do next: the command, and what for, below it where a line has no room for both."""
+    """What to do next: the command and its purpose, below it if they do not fit on one line."""
     steps, head = next_steps(analysis), "Next: "
     longest = max(len(command) for command, _ in steps)
     fits = all(len(head) + longest + 2 + len(what) <= width for _, what in steps)
@@ -136,12 +136,12 @@ def next_lines(analysis: Analysis, width: int) -> Iterator[Text]:
 
 
 def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int) -> Sequence[Column]:
-    """As many as there is room for; none without figures."""
+    """As many columns as fit; none without figures."""
     if not found.figures:
         return []
     rows = [format_row(figure.medians, figure.metric.unit) for figure in found.figures]
     names = [_plain(f"{_cut(figure.label)}{footnotes.of_row(figure)}") for figure in found.figures]
-    units = [unit.removeprefix(CPU_TIME) for unit, _ in rows]  # the name says that it is CPU time
+    units = [unit.removeprefix(CPU_TIME) for unit, _ in rows]  # the name already says that it is CPU time
     labels = Column(
         (), [Text.assemble(name, " ", (unit, "dim")) for name, unit in zip(names, units, strict=True)], "left"
     )
@@ -166,13 +166,13 @@ def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: in
 
 
 def _floor(figure: Figure) -> Text:
-    """What a guest costs against itself."""
+    """The cost of a guest against itself."""
     text = "–" if figure.floor is None else f"±{format_cost(figure.floor).estimate.lstrip('+')}"
     return _plain(text, "dim")
 
 
 def _grid(columns: Sequence[Column]) -> Iterator[Text]:
-    """The lines of the heads, then those of the cells."""
+    """The lines of the heads, followed by those of the cells."""
     for line in range(max(len(column.head) for column in columns)):
         heads = [column.head[line] if line < len(column.head) else "" for column in columns]
         if any(heads):
@@ -182,7 +182,9 @@ def _grid(columns: Sequence[Column]) -> Iterator[Text]:
 
 
 def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int) -> Iterator[Text]:
-    """The others of each layer against its first, the fastest first, by the plan's first primary metrics."""
+    """The other configurations of each layer against its first one, the fastest first, by the plan's first primary
+    metrics.
+    """
     chosen = [figure for figure in found.figures if figure.primary] or found.figures
     metrics = [figure.metric for figure in chosen[:MOST_METRICS]]
     for layer, first in analysis.first_treatments().items():
@@ -215,7 +217,7 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
 
 
 def _first_cost(costs: Sequence[Contrast | None]) -> float:
-    """By which configurations are ordered; what has no such cost comes last."""
+    """The sort key of configurations; those without such a cost come last."""
     first = costs[0]
     return first.ratio if first and math.isfinite(first.ratio) else math.inf
 
@@ -226,7 +228,7 @@ def _head(name: str, place: Place, sides: Sides | None) -> tuple[str, ...]:
 
 
 def _cost_column(found: Summary, number: int, marks: Sequence[str], sides: Sides | None) -> Column:
-    """Estimates, their intervals and the numbers of their footnotes."""
+    """Estimates, intervals and the numbers of footnotes."""
     by_name = {one.treatment: one for one in found.places}
     low, high = (by_name[name] for name in found.contrasts[number])
     contrasts = [figure.contrasts[number] for figure in found.figures]
@@ -238,7 +240,7 @@ def _cost_column(found: Summary, number: int, marks: Sequence[str], sides: Sides
 
 
 def _cost_cells(found: Sequence[Contrast | None], marks: Sequence[str]) -> list[Text]:
-    """Estimates below each other, and intervals with the numbers of footnotes beside them."""
+    """Estimates below each other, with intervals and numbers of footnotes beside them."""
     pairs = [_cost(one, mark) for one, mark in zip(found, marks, strict=True)]
     wide, long = (max(len(pair[place]) for pair in pairs) for place in (0, 1))
     for estimate, interval in pairs:

@@ -1,4 +1,4 @@
-"""What stands below the table of the first screen: how to read it, what to doubt, and what it comes to."""
+"""The notes below the table of the first screen: how to read it, what to doubt, and the conclusions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from vmtax.report.sections.summary import NOTHING_COMPARED
 from vmtax.report.wording.figures import briefly
 
 MOST_LABELS, MOST_DECISIONS = 3, 3
-LINE = 80  # characters that one line is to have at most
-MAIN = 2  # costs of a figure that every screen has: of the VM, and of nesting
+LINE = 80  # most characters of a line
+MAIN = 2  # costs of a figure that every screen shows: of the VM, and of nesting
 MOST_FOOTNOTES = 3  # lines
 MOST_ALSO = 2  # lines
 NAMES = {"host": "host", "vm": "VM", "nested": "nested VM"}
@@ -28,17 +28,19 @@ NAMES = {"host": "host", "vm": "VM", "nested": "nested VM"}
 
 @dataclass
 class Footnotes:
-    """The doubts about single figures, numbered as they are met."""
+    """Doubts about single figures, numbered in order of appearance."""
 
-    common: frozenset[Code]  # about more than half of the figures: these have no number
+    common: frozenset[Code]  # about more than half of the figures: these get no number
     numbers: dict[Code, int] = field(default_factory=dict)
 
     def of_row(self, figure: Figure) -> str:
-        """Those of all costs of a figure, as they stand behind its name."""
+        """The numbers that apply to all costs of a figure, placed after its name."""
         return self.marks(self._of_all(figure.contrasts))
 
     def of_costs(self, figure: Figure) -> list[str]:
-        """Those of each cost alone; what doubts the third, which not every screen shows, doubts one of the others."""
+        """The numbers for each cost alone; doubts about the third cost, which not every screen shows, are added to
+        another one.
+        """
         every = self._of_all(figure.contrasts)
         return [
             self.marks([code for code in one.notes if code not in every]) if one and number < MAIN else ""
@@ -46,7 +48,7 @@ class Footnotes:
         ]
 
     def _of_all(self, row: Sequence[Contrast | None]) -> list[Code]:
-        """Where a cost has no interval there is room for its own."""
+        """Doubts about all costs; a cost without an interval has room for its own."""
         main = [one for one in row[:MAIN] if one is not None]
         if len(main) < 2 or any(one.low is None for one in main):
             return []
@@ -58,10 +60,10 @@ class Footnotes:
 
 
 def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) -> Iterator[Text]:
-    """How to read the costs, and which of them are nothing.
+    """How to read the costs, and which of them may be no cost.
 
-    floors: each figure has its noise floor beside it
-    third: so has the cost of the nested VM against the host
+    floors: the noise floor is shown beside each figure
+    third: the cost of the nested VM against the host is shown, too
     """
     if not found.contrasts:
         if not analysis.comparisons and analysis.survival is not None:
@@ -91,14 +93,14 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
 
 
 def _clear(found: Summary, analysis: Analysis) -> str:
-    """Whether any interval of these figures has 0, those of other configurations among them."""
+    """Whether any interval of these figures includes 0, including those of other configurations."""
     metrics = {figure.metric for figure in found.figures}
     every = [one for one in analysis.comparisons if one.metric in metrics and one.treatment not in analysis.repeats]
     return " intervals" if any(one.verdict == "no difference shown" for one in every) else ". No cost shown: none"
 
 
 def _used(found: Summary, analysis: Analysis) -> str | None:
-    """Who used the host's CPU in the VM's first network case, without one in its first case; None: it was not read."""
+    """Who used the host's CPU in the VM's first network case, or else in its first case; None: it was not read."""
     names = [place.treatment for place in found.places if place.layer != "host"] or [p.treatment for p in found.places]
     own = [one for one in analysis.ledger if one.treatment.name in names[:1] and "/" not in one.machine]
     chosen = next((one for one in own if one.workload == "net"), own[0] if own else None)
@@ -129,7 +131,7 @@ def _differ_in_kernels(analysis: Analysis) -> bool:
 
 
 def _main(found: Summary) -> Iterator[tuple[str, list[tuple[Figure, Contrast]]]]:
-    """Each of the first two columns of costs: what is said to cost it, and its costs."""
+    """For each of the first two columns of costs: its name in sentences, and its costs."""
     layers = {one.treatment: one.layer for one in found.places}
     for number, (low, high) in enumerate(found.contrasts[:MAIN]):
         name = "nesting" if layers[low] == "vm" else NAMES[layers[high]]
@@ -148,7 +150,7 @@ def _highest(found: Summary) -> Iterator[Text]:
 
 
 def _not_shown(found: Summary) -> str:
-    """The costs whose intervals have both signs; "" where none has."""
+    """The costs whose intervals include both signs; "" if there are none."""
     unclear = {
         name: [figure.label for figure, one in costs if one.verdict == "no difference shown"]
         for name, costs in _main(found)
@@ -160,7 +162,7 @@ def _not_shown(found: Summary) -> str:
 
 
 def _emulated(found: Summary) -> str:
-    """What a sentence with costs says where one of these columns is emulated."""
+    """What a sentence about costs adds if one of these columns is emulated."""
     costs = [one for figure in found.figures for one in figure.contrasts[:MAIN] if one is not None]
     return ", emulated" if any(one.emulated for one in costs) else ""
 
@@ -178,7 +180,7 @@ def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
 
 
 def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int, *, brief: bool) -> Iterator[Text]:
-    """The numbered ones, then those about the whole run; in brief all are on a line each, without what they concern."""
+    """The numbered doubts, then those about the whole run; `brief`: one line each, without what they concern."""
     causes = {cause.code: cause for cause in analysis.causes}
     notes = []
     for code, number in footnotes.numbers.items():
@@ -196,7 +198,7 @@ def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int, *, brie
     if rest:
         long = "; ".join(dict.fromkeys(f"{MEANINGS[one.code].label} ({briefly(one, analysis)})" for one in rest))
         labels = list(dict.fromkeys(MEANINGS[cause.code].label for cause in rest))
-        fits = not brief and len(long) <= MOST_ALSO * (width - 10)  # which leaves room for how the words fall
+        fits = not brief and len(long) <= MOST_ALSO * (width - 10)  # this leaves space for word wrapping
         lead = "Also" if notes else "Warnings"
         yield _plain(f"{lead}: {long if fits else '; '.join(at_most(MOST_LABELS, labels))}")
     if analysis.comparisons and not analysis.causes:
@@ -209,7 +211,9 @@ def decisions(analysis: Analysis) -> Iterator[Text]:
 
 
 def common(found: Summary) -> Iterator[Code]:
-    """Doubts about more than half of the costs; too few rounds where all have too few, for then a line says so."""
+    """Doubts about more than half of the costs; without "too few rounds" if it applies to all, because a line says
+    so.
+    """
     contrasts = [one for figure in found.figures for one in figure.contrasts if one is not None]
     for code in dict.fromkeys(code for one in contrasts for code in one.notes):
         count = sum(code in one.notes for one in contrasts)
@@ -218,7 +222,7 @@ def common(found: Summary) -> Iterator[Code]:
 
 
 def _whom(found: Summary, sides: Sides | None, *, third: bool) -> str:
-    """What the columns of costs are against."""
+    """What the columns of costs are compared with."""
     if sides:
         return f"{sides.other} against {sides.own}"
     layers = {one.treatment: one.layer for one in found.places}

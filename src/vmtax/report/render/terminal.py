@@ -1,4 +1,4 @@
-"""Blocks on a terminal, as rich renderables."""
+"""Render blocks on a terminal, as rich renderables."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from vmtax.report.document import (
     shown,
 )
 
-WIDE = 120  # columns from which on an estimate and its interval share a line
-CROWDED = 4  # columns of a table beyond which they do not on a narrow screen
-LONG_NAME = 26  # characters of a group's name, from which on what is behind its last dot stands on a line of its own
-STATUS, NAME = 8, 15  # columns of an outcome
+WIDE = 120  # with this many columns, an estimate and its interval share a line
+CROWDED = 4  # with more columns of a table than this, they do not on a narrow screen
+LONG_NAME = 26  # characters; in a longer name of a group, the part after the last dot goes on its own line
+STATUS, NAME = 8, 15  # widths of an outcome's columns
 STYLES: dict[Kind, str] = {
     **{"strong": "bold", "muted": "dim", "emulated": "yellow"},
     **{"good": "green", "bad": "red", "doubt": "yellow"},
@@ -45,7 +45,7 @@ STYLES: dict[Kind, str] = {
 
 
 def whole(found: Document, detail: Detail) -> RenderableType:
-    """Its head and its sections, an empty line between them."""
+    """Head and sections, separated by empty lines."""
     parts = [
         *(_head(found.head) if found.head else ()),
         *(Group(*section(one, detail)) for one in found.sections),
@@ -69,7 +69,7 @@ def _emulated(text: Inline) -> Grid:
 
 
 def section(found: Section, detail: Detail) -> Iterator[RenderableType]:
-    """Its title, and what there is room for."""
+    """Its title, and the blocks that fit."""
     first = next(iter(shown(found.blocks, detail)), None)
     while isinstance(first, Folded):
         first = next(iter(shown(first.blocks, detail)), None)
@@ -79,7 +79,7 @@ def section(found: Section, detail: Detail) -> Iterator[RenderableType]:
 
 
 def blocks(found: Iterable[Block], detail: Detail) -> Iterator[RenderableType]:
-    """An empty line before each table, and what a page folds, but one that comes first."""
+    """Blocks with an empty line before each table and each folded part, unless it comes first."""
     for number, block in enumerate(shown(found, detail)):
         if number and isinstance(block, (Table, Heading, Folded)):
             yield Text()
@@ -140,7 +140,7 @@ def _outcome(one: Outcome) -> Iterator[RenderableType]:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table whose figures are stacked where the screen is narrow."""
+    """A table whose figures are stacked on a narrow screen."""
 
     table: Table
     detail: Detail
@@ -168,7 +168,7 @@ class _Table:
         return any(row.is_heading for row in self.table.rows)
 
     def _rows(self) -> Iterator[Row]:
-        """What there is room for; how many of a group are left out."""
+        """The rows that fit, and how many of a group are omitted."""
         most = self.table.most if self.detail is Detail.BRIEF else None
         count = 0
         for row in (row for row in self.table.rows if row.detail <= self.detail):
@@ -201,7 +201,7 @@ def _heading(row: Row) -> Text:
 def _cell(cell: Cell, stacked: bool) -> Text:
     if not cell.pieces:
         return Text("–", style="dim")
-    # A mark behind an interval would be taken for the interval's.
+    # A mark after an interval would seem to refer to the interval.
     below = stacked or any(piece.kind == "interval" for piece in cell.pieces)
     text = Text()
     for number, piece in enumerate(cell.pieces):
@@ -225,7 +225,7 @@ def _span(span: Span) -> Text:
 
 
 def _column_head(head: Inline) -> Text:
-    """What is emulated says so below its name."""
+    """The column's head, with "emulated" below its name if it is."""
     text = _inline(head)
     if isinstance(head, tuple) and head[-1].kind == "emulated":
         name = _inline(head[:-1])
@@ -242,5 +242,5 @@ def headed_grid(*heads: str | Text) -> Grid:
 
 
 def plain_text(text: str, style: str = "") -> Text:
-    """`text` as it is: neither markup nor escape sequences in it are obeyed."""
+    """`text` as literal text: neither markup nor escape sequences in it have an effect."""
     return Text(printable(text), style=style)

@@ -1,1 +1,1 @@
-"""What a report says, one file for each section."""
+"""The contents of reports, one module per section."""

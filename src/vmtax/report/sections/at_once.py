@@ -1,4 +1,4 @@
-"""Several machines at once: what they reach together, how evenly they share it, and what each of them had. Pure."""
+"""Several machines at once: their total, how evenly they share it, and the share of each. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ EACH_READING = (
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where no configuration has several guests."""
+    """None if no configuration has several guests."""
     run = analysis.experiment
     rates, ready = at_once(run, analysis.schedules), last_ready(run)
     if not rates and not ready:
@@ -82,7 +82,7 @@ def _by_metric(rates: Iterable[AtOnce]) -> Iterator[tuple[str, list[AtOnce]]]:
 
 
 def _rows(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Row]:
-    """A heading for each figure, and a row for each configuration."""
+    """A heading for each figure, followed by a row for each configuration."""
     layers = {treatment.name: treatment.layer for treatment in analysis.experiment.treatments}
     costs = {
         (one.metric, one.treatment): cost_of(one.metric.better, *overhead(one))[0]
@@ -98,7 +98,9 @@ def _rows(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Row]:
 
 
 def _named(treatment: str, machines: int) -> str:
-    """A configuration; with how many machines it has, where its name does not say it because all have as many."""
+    """A configuration; with its number of machines, if the name does not include it because all have the same
+    number.
+    """
     return treatment if f"{COUNT}=" in treatment else f"{treatment}, {machines} at once"
 
 
@@ -155,7 +157,7 @@ def _each_cells(each: Each, unit: str, emulated: bool) -> list[Cell]:
 
 
 def _with_path(machine: str, treatment: Treatment) -> str:
-    """A machine's name, with the path of its packets where its neighbours have another."""
+    """A machine's name, with its network path if that differs from its neighbours'."""
     numbers = {subject.name: subject.number for subject in topology(treatment).subjects}
     try:
         path, number = settings_of(treatment).path, numbers.get(machine.rpartition("/")[2])
@@ -165,12 +167,12 @@ def _with_path(machine: str, treatment: Treatment) -> str:
 
 
 def _steal(each: Each, emulated: bool) -> float | None:
-    """Its steal; None where it is emulated and counts none, for TCG has no clock for it."""
+    """Its steal time; None if it is emulated and reports none, because TCG has no clock for it."""
     return None if emulated and not each.steal else each.steal
 
 
 def _total_cells(rate: AtOnce, emulated: bool) -> list[Cell]:
-    """Of a tail the worst: a percentile of all cannot be had from theirs."""
+    """For a percentile the worst machine's, because the percentile of all cannot be computed from theirs."""
     every = list(rate.each.values())
     tails = [each.tail for each in every if each.tail is not None]
     stolen = [steal for each in every if (steal := _steal(each, emulated)) is not None]
@@ -203,5 +205,5 @@ def _percent(share: float | None) -> str:
 
 
 def _share(share: float) -> str:
-    """Rounded down, so that nothing reads as all of it that is not."""
+    """Rounded down, so that nothing looks complete that is not."""
     return f"{math.floor(1000 * share + 1e-9) / 10:g} %"

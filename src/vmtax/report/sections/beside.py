@@ -1,4 +1,4 @@
-"""What stands beside the first screen of a page: the machine, and how sure the figures are. Pure."""
+"""The part beside a page's first screen: the machine, and how certain the figures are. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _accelerator(name: str) -> str:
 
 
 def _guest_kernels(run: Experiment, of_host: str | None) -> Iterator[str]:
-    """Those that differ from the host's."""
+    """Kernels of guests that differ from the host's."""
     for path, facts in run.facts.items():
         release = facts.get("kernel_release") if isinstance(facts, dict) and path != "host" else None
         if isinstance(release, str) and release != of_host:
@@ -69,7 +69,7 @@ def _fact(name: str, value: str) -> str:
 
 
 def sure(shown: First, outliers: Outliers) -> Section:
-    """What the figures rest on."""
+    """How certain the figures are."""
     causes = warnings(shown.analysis)
     texts = [f"{MEANINGS[one.code].label}: {about(one, shown.analysis)}" for one in causes]
     counted = Sentences(tuple(_sure(shown, outliers, len(causes))), Detail.PAGE)

@@ -1,4 +1,4 @@
-"""What `vmtax calibrate` reports: the precision that a machine reaches, in what time, and how much it varies."""
+"""The output of `vmtax calibrate`: the precision that a machine reaches, in what time, and how much it varies."""
 
 from __future__ import annotations
 

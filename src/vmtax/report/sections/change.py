@@ -1,4 +1,4 @@
-"""What `vmtax compare` reports: the headline, what differs about the machines, the primary figures, the others."""
+"""The output of `vmtax compare`: headline, differences of the machines, primary figures, other figures."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from vmtax.report.document import (
 from vmtax.report.view import special_cost
 from vmtax.report.wording import change as words
 
-MOST_FACTS, MOST_OTHERS = 12, 10  # facts of a machine and exploratory figures, unless all are asked for
+MOST_FACTS, MOST_OTHERS = 12, 10  # facts of a machine and exploratory figures, unless all are requested
 PRIMARY, EXPLORATORY = "Primary figures", "Exploratory figures"
 KINDS: dict[str, Kind] = {"worse": "bad", "better": "good", "undecided": "doubt"}
 
 
 def document(change: Change, detail: Detail) -> Document:
-    """Where there is little room, of the exploratory figures only those that are apart."""
+    """If there is little room, only those exploratory figures that differ."""
     primary = [line for line in change.lines if line.primary]
     others = [line for line in change.lines if not line.primary]
     sections = (
@@ -49,7 +49,7 @@ def document(change: Change, detail: Detail) -> Document:
 
 
 def _says(section: Section) -> bool:
-    """It has more than an empty list."""
+    """Whether it has more than an empty list."""
     return any(getattr(block, "items", True) for block in section.blocks)
 
 

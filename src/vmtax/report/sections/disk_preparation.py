@@ -1,4 +1,4 @@
-"""How the disks under test came to be, in words: what no disk figure means anything without. Pure."""
+"""How the disks under test were first written, in words: figures of disks cannot be interpreted without it. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vmtax.core.records import Experiment, Json
 
 
 def disk_preparation(experiment: Experiment) -> str:
-    """One sentence for each disk, one for all disks that differ in their kind alone; "" where nothing was recorded."""
+    """One sentence for each disk, or one for all disks that differ only in their kind; "" if nothing was recorded."""
     layers: dict[str, list[str]] = defaultdict(list)
     kinds: dict[str, list[str]] = defaultdict(list)
     for path, facts in experiment.facts.items():

@@ -1,4 +1,4 @@
-"""What `vmtax doctor` reports. Statuses are words: colour only helps to find them."""
+"""The output of `vmtax doctor`. Statuses are words: colour only helps to find them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS: dict[Status, Kind] = {"ok": "good", "unknown": "plain", "disturbs": "doub
 
 
 def document(diagnosis: Diagnosis) -> Document:
-    """The checks of each area, then the verdict. A remedy stands at the first check that it helps."""
+    """The checks of each area, then the verdict. A remedy is shown at the first check that it helps."""
     shown: set[str] = set()
     areas = ((area, title, diagnosis.of(area)) for area, title in TITLES.items())
     return Document(
@@ -47,7 +47,7 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 
 def _outcomes(area: Area, checks: tuple[Check, ...], shown: set[str]) -> Outcomes:
-    # Layers build on each other, and what was tried has its order.
+    # Layers build on each other, and trials have an order of their own.
     ordered = _worst_first(checks) if area in ("need", "disturbance") else checks
     return Outcomes(tuple(_outcome(check, shown) for check in ordered))
 
@@ -59,7 +59,7 @@ def _outcome(check: Check, shown: set[str]) -> Outcome:
 
 
 def _worst_first(checks: tuple[Check, ...]) -> Iterable[Check]:
-    """Tools that are there share the last line."""
+    """Tools that are present share the last line."""
     tools = [check for check in checks if check.status == "ok" and check.text == "found"]
     others = sorted((one for one in checks if one not in tools), key=lambda check: WORST_FIRST.index(check.status))
     return [*others, *_together(tools)]

@@ -1,4 +1,4 @@
-"""Every trial in the order in which it ran, against its treatment's own median: what drifts, drifts for all. Pure."""
+"""Every trial in its order of execution, relative to its treatment's median, which shows drift of the machine. Pure."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from vmtax.report.figures.svg import Picture
 
 TITLE = "Did the machine drift?"
-THIRDS_ROUNDS = 6  # below that, the first and the last third of the rounds are no more than single rounds
+THIRDS_ROUNDS = 6  # with fewer, the first and last thirds are just single rounds
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """One trial."""
 
-    place: float  # the round, and the share of it that was over: 3.5 stands in the middle of round 3
+    place: float  # position in the run: 3.5 is the middle of round 3
     round: int
     treatment: str
     layer: str
@@ -52,16 +52,16 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The metric that stands for a workload, over the whole run."""
+    """The metric that represents a workload, over the whole run."""
 
     metric: Metric
-    points: tuple[Point, ...]  # in the order in which they ran
+    points: tuple[Point, ...]  # in their order of execution
     rounds: tuple[tuple[int, float], ...]  # (round, median of its points' `relative`)
-    thinned: int = 1  # one in this many of the trials that worked is in `points`
+    thinned: int = 1  # only one in this many of the successful trials is in `points`
 
     @property
     def name(self) -> str:
-        """The workload, its case and the label of its metric."""
+        """Workload, case and label of its metric."""
         return f"{title(self.metric.workload)}: {', '.join(filter(None, (case(self.metric), label(self.metric))))}"
 
     @property
@@ -70,23 +70,23 @@ class Course:
 
     @property
     def relative(self) -> list[float]:
-        """Of every trial that worked, smallest first."""
+        """Of every successful trial, smallest first."""
         return sorted(point.relative for point in self.points if point.relative is not None)
 
     @property
     def middle(self) -> tuple[float, float]:
-        """Between these lies the middle half of the values, as shares of their treatments' medians."""
+        """The range of the middle half of the values, as shares of their treatments' medians."""
         low, _, high = statistics.quantiles(self.relative, n=4, method="inclusive")
         return low, high
 
     @property
     def farthest(self) -> float:
-        """The value that is farthest from its treatment's median, whichever way, as a share of it."""
+        """The value farthest from its treatment's median in either direction, as a share of it."""
         return max(self.relative, key=lambda relative: abs(math.log(relative)))
 
     @property
     def shift(self) -> float | None:
-        """Median of the last third of the rounds / median of the first third; None with too few rounds."""
+        """Median of the last third of the rounds / median of the first third; None if there are too few rounds."""
         values = [relative for _, relative in self.rounds]
         third = len(values) // 3
         if len(values) < THIRDS_ROUNDS:
@@ -110,7 +110,7 @@ def courses(analysis: Analysis, metrics: Sequence[Metric]) -> tuple[Course, ...]
 
 
 def section(found: Sequence[Course], picture: Picture | None, rounds: int) -> Section:
-    """Whether the machine changed in speed while it was measured."""
+    """Whether the machine's speed changed during the run."""
     if picture is None:
         few = Paragraph(f"Drift shows from two rounds on; this run has {rounds}.", detail=Detail.PAGE)
         return Section("drift", TITLE, (few,), "Drift")
@@ -147,7 +147,7 @@ def _cells(course: Course) -> Iterator[Cell]:
 
 
 def thin(course: Course, most: int) -> Course:
-    """The course with about `most` of its points, evenly chosen; what failed stays."""
+    """The course with about `most` of its points, evenly selected; failures are kept."""
     step = -(-(len(course.points) - course.failed) // most)
     if step <= 1:
         return course
@@ -157,7 +157,7 @@ def thin(course: Course, most: int) -> Course:
 
 
 class _Teller:
-    """Makes points of trials."""
+    """Converts trials to points."""
 
     def __init__(self, analysis: Analysis) -> None:
         run = analysis.experiment
@@ -184,7 +184,7 @@ class _Teller:
 def _failures(
     metric: Metric, values: Sequence[tuple[Trial, float | None]], trials: Iterable[Trial]
 ) -> Iterator[tuple[Trial, None]]:
-    """Trials that should have had a value; a guest that was lost has none of any workload."""
+    """Trials that should have had a value; a lost guest has none for any workload."""
     have = {(trial.round, trial.treatment) for trial, _ in values}
     concerned = ((metric.workload, metric.case), ("boot", ""))
     for trial in trials:

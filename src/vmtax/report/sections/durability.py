@@ -1,4 +1,4 @@
-"""What survives a power cut, by trial: a row for each configuration, and what the trials prove. Pure."""
+"""Which configurations survive a power cut, by trial: one row each, and what the trials prove. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEADS = {
     STACK_CUT: "stack cut",
     REAL_CUT: "real cut",
 }
-BOUNDED = (*REBUILT, REAL_CUT)  # enough of them for a bound to say something
+BOUNDED = (*REBUILT, REAL_CUT)  # kinds of end that are frequent enough for a bound to be meaningful
 READING = (
     f"States with a loss, of those in which something had been acknowledged; the bound of their share is at"
     f" {percent(CONFIDENCE)}. Durable: none lost in {NEEDED_STATES} states of a power cut or more, if the control, a"
@@ -73,7 +73,7 @@ OF_REAL = (
     " and a lab's disks have no cache of their own."
 )
 EMULATED = "An emulated CPU makes the writers slow; what their flushes promise is the same."
-STATES: dict[str, tuple[str, Kind]] = {  # answer -> what a table calls it
+STATES: dict[str, tuple[str, Kind]] = {  # answer -> text in tables
     "yes": ("yes", "good"),
     "no": ("no", "bad"),
     "not shown": ("not shown", "doubt"),
@@ -83,7 +83,7 @@ MOST_NAMES = 3
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None of a run that did not try it."""
+    """None for a run that did not try it."""
     found = analysis.survival
     if found is None:
         return None
@@ -100,7 +100,7 @@ def section(analysis: Analysis) -> Section | None:
 
 
 def headline(found: Survival, plan: Json) -> str:
-    """One sentence over all configurations. `plan`: the run's; what it sets is in no name if there is one level."""
+    """One sentence about all configurations. `plan`: the run's; factors with a single level are in no name."""
     if len(found.evidence) == 1:
         (one,) = found.evidence
         factors: Mapping[str, Sequence[str]] = plan.get("factors") or {}
@@ -116,8 +116,8 @@ def headline(found: Survival, plan: Json) -> str:
 
 
 def news(analysis: Analysis) -> tuple[str, ...]:
-    """What a first screen begins with: the result, if the run is about nothing else, and what contradicts what is
-    documented.
+    """What a first screen begins with: the result, if the run is about nothing else, and contradictions to
+    documentation.
     """
     found = analysis.survival
     if found is None:
@@ -126,7 +126,7 @@ def news(analysis: Analysis) -> tuple[str, ...]:
 
 
 def lead(analysis: Analysis) -> Section | None:
-    """The same of other reports."""
+    """The same for other reports."""
     texts, first = news(analysis), is_all(analysis)
     blocks = tuple(Paragraph(text, "warning" if n or not first else "headline") for n, text in enumerate(texts))
     return Section("survived", "", blocks, place="first") if blocks else None
@@ -138,7 +138,7 @@ def is_all(analysis: Analysis) -> bool:
 
 
 def in_few_words(found: Survival) -> str:
-    """ "10 durable, 2 not", or "not durable" of one configuration: for a list of runs."""
+    """For a list of runs: "10 durable, 2 not", or "not durable" if there is one configuration."""
     if len(found.evidence) == 1:
         return IN_WORDS[found.evidence[0].state]
     yes, no, unclear = (len(found.of(state)) for state in ("yes", "no", "not shown"))
@@ -147,7 +147,7 @@ def in_few_words(found: Survival) -> str:
 
 
 def evidence(analysis: Analysis) -> tuple[Section, ...]:
-    """All that a run knows of it, configuration by configuration; () of a run that did not try it."""
+    """Everything that a run knows about it, by configuration; () for a run that did not try it."""
     found = analysis.survival
     if found is None:
         return ()
@@ -179,7 +179,7 @@ def _notes(found: Survival) -> Iterator[Paragraph]:
 
 
 def _each(one: Evidence, analysis: Analysis, number: int) -> Section:
-    """The evidence of one configuration."""
+    """The evidence for one configuration."""
     known, ends = one.documented, [end.end for end in one.ends]
     texts = (
         ("Durable", (f"{STATES[one.state][0]}: {one.reason}.",)),
@@ -192,7 +192,7 @@ def _each(one: Evidence, analysis: Analysis, number: int) -> Section:
 
 
 def _doubts(found: Survival) -> Iterator[str]:
-    """What makes the trials prove less than they seem to."""
+    """Reasons why the trials prove less than they seem to."""
     if found.blind:
         yield (
             f"The control of {_and(found.blind)}, which never flushes, lost nothing either: {_these(found.blind)} prove"
@@ -233,7 +233,9 @@ def _table(found: Survival, analysis: Analysis) -> Table:
 
 
 def _names(found: Survival, analysis: Analysis) -> dict[str, str]:
-    """What a narrow table calls each: the levels that differ, "cache=unsafe"; or its name where that is shorter."""
+    """Short names for narrow tables: the levels that differ, "cache=unsafe"; or the treatment's name if that is
+    shorter.
+    """
     members = [t for t in analysis.experiment.treatments if found.named(t.name)]
     factors = varying(members)
     words = factor_words(factors)
@@ -248,7 +250,7 @@ def _names(found: Survival, analysis: Analysis) -> dict[str, str]:
 
 
 def _count_cell(end: End | None) -> Cell:
-    """The bound beside cuts of the host alone: a guest is killed too rarely for one."""
+    """With a bound only for cuts of the host: a guest is killed too rarely for one."""
     if end is None or not end.count.states:
         return Cell()
     count = Span(str(end.count), "bad" if end.has_loss else "plain")
@@ -257,7 +259,7 @@ def _count_cell(end: End | None) -> Cell:
 
 
 def _control_cell(one: Evidence) -> Cell:
-    """Of the power cut, or else of what was tried."""
+    """The control of the power cut, or else of what was tried."""
     ends = (one.end(STACK_CUT), one.end(POWER_CUT), one.end(REAL_CUT), *one.ends)
     controls = [end.control for end in ends if end is not None and end.control is not None]
     if not controls:
@@ -298,7 +300,7 @@ def _reasons(found: Survival) -> List:
 
 
 def _writers(found: Survival) -> Table:
-    """Every writer of every configuration."""
+    """All writers of all configurations."""
     rows: list[Row] = []
     for one in found.evidence:
         rows += (Row((name_cell(one.treatment),)), *_writer_rows(one, found.ends))
@@ -306,13 +308,13 @@ def _writers(found: Survival) -> Table:
 
 
 def _writer_columns(ends: Sequence[str]) -> tuple[Column, ...]:
-    """For each kind of end what was lost; of a power cut what was torn and the bound too."""
+    """For each kind of end the losses; for a power cut also torn records and the bound."""
     more = dict.fromkeys(REBUILT, (Column("torn"), Column("share lost")))
     return (Column("writer"), *(column for end in ends for column in (Column(HEADS.get(end, end)), *more.get(end, ()))))
 
 
 def _writer_rows(one: Evidence, ends: Sequence[str]) -> Iterator[Row]:
-    """Those that are judged, then the control."""
+    """The writers that count, then the control."""
     there = {end.end: end for end in one.ends}
     judged = dict.fromkeys(writer.name for end in one.ends for writer in end.writers)
     for name in (*judged, CONTROL):

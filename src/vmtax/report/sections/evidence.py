@@ -1,4 +1,4 @@
-"""On what rests, for each choice of a run, whether it has a feature. Pure."""
+"""The evidence, for each choice of a run, of whether it has a feature. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOT_LOOKED = "did not try what its disks can do: measure again with `give_ups: t
 
 
 def sections(analysis: Analysis, feature: str) -> tuple[Section, ...]:
-    """Raises BadInput for what is no feature, or where the run says nothing of it; the text is one line."""
+    """Raises BadInput if `feature` is none, or if the run has no information about it; the text is one line."""
     if feature not in NEEDS:
         raise BadInput(f"--why: {unknown('feature', feature, NEEDS)}")
     run = analysis.experiment.id
@@ -41,7 +41,7 @@ def sections(analysis: Analysis, feature: str) -> tuple[Section, ...]:
 
 
 def _lines(name: str, known: Sequence[tuple[str, Sequence[Feature]]]) -> Iterator[str]:
-    """A line for each choice that was looked at."""
+    """One line for each choice that was checked."""
     for treatment, features in known:
         for feature in features:
             if feature.name == name:

@@ -1,4 +1,4 @@
-"""How often guests left to KVM in each workload, and why. Pure."""
+"""How often guests exited to KVM in each workload, and why. Pure."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ NO_REASONS = (
     Span(" also shows why a guest exits; it makes each exit a little slower."),
 )
 REASONS = "Reasons: the two most frequent, each with its share of the exits."
-MOST = 2  # reasons of a row
+MOST = 2  # reasons per row
 CYCLES = (
-    "Cycles in the host: of the CPU cycles of a guest's QEMU, as the CPU itself counts them, the share outside of guest"
-    " code: exits, devices, and vhost since Linux 6.4."
+    "Cycles in the host: the share of the CPU cycles of a guest's QEMU that was spent outside of guest code, as the CPU"
+    " itself counts them: exits, devices, and vhost since Linux 6.4."
 )
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where no guest ran a command."""
+    """None if no guest ran a command."""
     found = analysis.exits
     counted = [one for one in found if one.why_not is None]
     has_reasons = any(one.reasons for one in counted)
@@ -72,7 +72,7 @@ def section(analysis: Analysis) -> Section | None:
 
 
 def _price(analysis: Analysis) -> tuple[Block, ...]:
-    """A row for each configuration in which cpuid was measured; nothing without such a guest."""
+    """A row for each configuration in which cpuid was measured; nothing if there is none."""
     took = [
         (each, analysis.medians[INSTRUCTION, each.name])
         for each in analysis.experiment.treatments
@@ -98,7 +98,7 @@ def _price(analysis: Analysis) -> tuple[Block, ...]:
 
 
 def _host_of(treatment: str, analysis: Analysis) -> float | None:
-    """What cpuid takes on the host that this guest is compared with, in seconds; None where there is no such host."""
+    """Seconds of a cpuid on the host with which this guest is compared; None if there is no such host."""
     hosts = {each.name for each in analysis.experiment.treatments if each.layer == "host"}
     compared = (one.baseline for one in analysis.comparisons if (one.metric, one.treatment) == (INSTRUCTION, treatment))
     return next((analysis.medians.get((INSTRUCTION, name)) for name in compared if name in hosts), None)
@@ -116,12 +116,12 @@ def _row(one: Exits, *, has_reasons: bool, has_cycles: bool) -> Row:
 
 
 def _rate(value: float) -> str:
-    """Three digits, or all before the point: exits of a spinning loop are few, those of cpuid many."""
+    """Three digits, or all before the decimal point: a spinning loop has few exits, cpuid many."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.001 or value == 0 else "< 0.001"
 
 
 def _missing(found: tuple[Exits, ...]) -> Iterator[str]:
-    """A sentence for each reason why some are not counted, with the configurations."""
+    """A sentence for each reason why exits were not counted, with the configurations."""
     reasons = dict.fromkeys(one.why_not for one in found if one.why_not)
     for why in reasons:
         names = dict.fromkeys(one.treatment.name for one in found if one.why_not == why)

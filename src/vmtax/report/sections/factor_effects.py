@@ -1,4 +1,4 @@
-"""What decides: of each primary metric, how much of what differs between treatments each factor explains. Pure."""
+"""Which factors decide: the share of each in the differences between treatments, for each primary metric. Pure."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from vmtax.report.document import Cell, Column, Detail, Row, Span, Table, name_c
 from vmtax.report.view import cost, cost_of
 from vmtax.workload.words import spoken
 
-MOST_NAMED = 4  # terms of one sentence
-LEAST = 0.005  # share of two factors together that is worth a bar, where an effect of theirs is shown
+MOST_NAMED = 4  # terms per sentence
+LEAST = 0.005  # share from which a pair of factors gets a bar, if its effect is shown
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What one level costs."""
+    """The cost of one level."""
 
     name: str  # "writethrough against none"
     amount: str  # overhead
     interval: str
-    shown: bool  # its term is, and the interval excludes 0
+    shown: bool  # its term is shown, and the interval excludes 0
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One factor, or two together beyond what each does alone."""
+    """One factor, or the interaction of two."""
 
     name: str  # "disk.cache", "disk.cache with disk.bus"
     share: float  # of the variance within rounds, 0 to 1
-    shown: bool  # its interval excludes no effect
+    shown: bool  # its interval excludes "no effect"
     levels: tuple[Level, ...]
 
     @property
@@ -49,10 +49,10 @@ class Deciding:
     layer: str
     side: str
     sentence: str
-    cost: str  # what the levels' overheads are: "throughput lost"
-    terms: tuple[Term, ...]  # the largest share first
+    cost: str  # what the levels' overheads mean: "throughput lost"
+    terms: tuple[Term, ...]  # largest share first
     emulated: bool
-    together: int  # pairs of factors that are not among `terms`: they add next to nothing
+    together: int  # pairs of factors that are left out of `terms` because they add next to nothing
 
 
 def deciding(analysis: Analysis) -> tuple[Deciding, ...]:
@@ -73,7 +73,7 @@ def deciding(analysis: Analysis) -> tuple[Deciding, ...]:
 
 
 def shares_table(deciding: Deciding, title: str) -> Table:
-    """A bar for each factor's share, and what its levels cost."""
+    """A bar for each factor's share, and the costs of its levels."""
     columns = (
         Column("factor"),
         Column("share of what differs", words=True),
@@ -93,7 +93,7 @@ def _share_row(term: Term) -> Row:
 
 
 def _untold(experiment: Experiment, found: Deciding) -> str:
-    """The factors whose levels go together with those of others, which nothing can be said of."""
+    """Factors whose levels coincide with those of others, so that nothing can be said about them."""
     if not any(term.shown for term in found.terms):
         return ""
     levels: dict[str, set[str]] = {}
@@ -154,7 +154,7 @@ def _term(
 
 
 def _first_levels(experiment: Experiment) -> dict[tuple[str, str, str], str]:
-    """(layer, side, factor) -> its first level there, which the others are set against."""
+    """(layer, side, factor) -> its first level there, with which the others are compared."""
     found: dict[tuple[str, str, str], str] = {}
     for treatment in experiment.treatments:
         if treatment.repeats is None:

@@ -1,4 +1,4 @@
-"""What a page shows first: a tile for each subject, and the main figures. Pure."""
+"""The first screen of a page: a tile for each subject, and the main figures. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
-WORDS = (  # (below this ratio of times, what it is in a word)
+WORDS = (  # (upper limit of the ratio of times, its word)
     (0.98, "faster"),
     (1.02, "about the same"),
     (1.1, "a little slower"),
@@ -53,26 +53,26 @@ WORDS = (  # (below this ratio of times, what it is in a word)
     (math.inf, "very much slower"),
 )
 LAYERS = {"host": "host", "vm": "VM", "nested": "nested VM"}
-MAIN = 2  # contrasts of a figure: what a VM costs, and what nesting adds
+MAIN = 2  # contrasts of a figure: the cost of a VM, and of nesting
 Sentence = tuple[str, tuple[tuple[Span, ...], ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """What stands for a run on its first screen."""
+    """The figures that represent a run on its first screen."""
 
     analysis: Analysis
     summary: Summary
 
     @property
     def few(self) -> bool:
-        """Whether every comparison has too few rounds for an interval: then the verdict says it of all."""
+        """Whether every comparison has too few rounds for an interval: then the verdict says it for all of them."""
         compared = self.analysis.comparisons
         return any(one.rounds for one in compared) and all(one.verdict == "too few rounds" for one in compared)
 
     @property
     def subjects(self) -> tuple[Figure, ...]:
-        """The figure that stands for each subject."""
+        """The figure that represents each subject."""
         chosen = {metric.name for metric in self.analysis.headline_metrics.values()}
         found: dict[str, Figure] = {}
         for figure in self.summary.figures:
@@ -81,7 +81,7 @@ class First:
         return tuple(found.values())
 
     def contrast(self, figure: Figure, *layers: str) -> Contrast | None:
-        """What is between the first configurations of two layers; where sides are interleaved between these."""
+        """The contrast between the first configurations of two layers, or between two sides if they are interleaved."""
         by_name = {place.treatment: place for place in self.summary.places}
         for pair, found in zip(self.summary.contrasts, figure.contrasts, strict=True):
             if found and (tuple(by_name[name].layer for name in pair) == layers or self.analysis.sides):
@@ -89,7 +89,7 @@ class First:
         return None
 
     def of(self, figure: Figure) -> Contrast | None:
-        """What it is about first: what a VM costs; without a VM, what a nested VM does."""
+        """The main contrast: the cost of a VM; without a VM, of a nested VM."""
         return self.contrast(figure, "host", "vm") or (
             None
             if any(place.layer == "vm" for place in self.summary.places)
@@ -97,12 +97,12 @@ class First:
         )
 
     def nesting(self, figure: Figure) -> Contrast | None:
-        """What nesting adds to a VM."""
+        """The cost of nesting."""
         return None if self.analysis.sides else self.contrast(figure, "vm", "nested")
 
 
 def first(analysis: Analysis) -> First:
-    """The first screen of a run."""
+    """Prepare the first screen of a run."""
     return First(analysis, summary(analysis))
 
 
@@ -112,7 +112,7 @@ def cost_of(found: Contrast) -> Cost:
 
 
 def tiles(shown: First) -> Section | None:
-    """One for each subject; their bars have one scale. None of a run without figures."""
+    """One for each subject, with bars on a common scale. None for a run without figures."""
     subjects = shown.subjects
     strips = bars([_dot(shown.of(one) or shown.nesting(one), shown.of(one) is not None) for one in subjects])
     found = tuple(_tile(shown, one, strip) for one, strip in zip(subjects, strips, strict=True))
@@ -154,7 +154,7 @@ def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
 
 
 def _median(found: Summary, figure: Figure) -> tuple[Place | None, float | None]:
-    """Of the VM, or else of the first configuration that has one."""
+    """The median of the VM, or else of the first configuration that has one."""
     pairs = list(zip(found.places, figure.medians, strict=True))
     having = [pair for pair in pairs if pair[1] is not None]
     return next((pair for pair in having if pair[0].layer == "vm"), having[0] if having else (None, None))
@@ -172,7 +172,7 @@ def _word(found: Contrast) -> str:
 def page_title(shown: First, choice: str = "") -> str:
     """The host and the answer: "kestrel: a VM costs +3 % CPU, 2.1× disk".
 
-    choice: the configuration that is recommended; "" of none
+    choice: the recommended configuration; "" if there is none
     """
     run, sides = shown.analysis.experiment, shown.analysis.sides
     where = host_name(run).removeprefix("ssh://")
@@ -198,12 +198,12 @@ def page_title(shown: First, choice: str = "") -> str:
 
 
 def too_few(analysis: Analysis) -> str:
-    """What must stand before costs without an interval."""
+    """The sentence that must precede costs without an interval."""
     return f"in {_compared_in(analysis)}, which may be chance"
 
 
 def _compared_in(analysis: Analysis) -> str:
-    """In how many rounds both sides of a comparison have a value, at most: fewer than were run where trials failed."""
+    """The number of rounds in which both sides of a comparison have a value, at most: failed trials reduce it."""
     return count(max((comparison.rounds for comparison in analysis.comparisons), default=0))
 
 
@@ -217,8 +217,8 @@ def _levels(run: Experiment, choice: str) -> str:
 
 
 def verdict(shown: First) -> Section | None:
-    """One sentence over all; without one, a sentence for each subject. None of a run that compares nothing, for it
-    tried what survives.
+    """One sentence about everything, or else a sentence for each subject. None for a run that compares nothing, because
+    it tried durability.
     """
     analysis = shown.analysis
     if durability.is_all(analysis):
@@ -235,7 +235,7 @@ def verdict(shown: First) -> Section | None:
 
 
 def main_figures(shown: First) -> Section | None:
-    """What each figure costs first, then its medians; the doubts about single ones are numbered below."""
+    """The costs of each figure, then its medians; doubts about single figures are numbered below."""
     found, sides = shown.summary, shown.analysis.sides
     if not found.figures:
         return None
@@ -276,14 +276,14 @@ def _head(name: str, shown: First, place: Place, emulated: bool) -> tuple[Span, 
 
 
 def _rare(found: Summary, count: int) -> frozenset[Code]:
-    """Doubts about half of the costs at most: these have numbers, the others stand under "How sure"."""
+    """Doubts about at most half of the costs: these are numbered, the others are in "How sure"."""
     costs = [one for figure in found.figures for one in figure.contrasts[:count] if one]
     counts = Counter(code for one in costs for code in one.notes if code != "few-rounds")
     return frozenset(code for code, times in counts.items() if 2 * times <= len(costs))
 
 
 def _row(figure: Figure, count: int, floors: bool, numbered: frozenset[Code], notes: dict[Code, int]) -> Row:
-    """`notes`: the number of each doubt, counted as they are met."""
+    """`notes`: the number of each doubt, assigned on first use."""
     unit, medians = format_row(figure.medians, figure.metric.unit)
     every = dict.fromkeys(code for one in figure.contrasts[:count] if one for code in one.notes if code in numbered)
     marks = "".join(f"[{notes.setdefault(code, len(notes) + 1)}]" for code in every)
@@ -298,7 +298,7 @@ def _row(figure: Figure, count: int, floors: bool, numbered: frozenset[Code], no
 
 
 def cost_cell(found: Contrast | None) -> Cell:
-    """The cost with its interval; "same" within its noise floor, and muted where nothing is shown."""
+    """The cost with its interval; "same" if it is within its noise floor, and muted if nothing is shown."""
     if found is None:
         return Cell()
     cost = cost_of(found)

@@ -1,4 +1,4 @@
-"""What queue depth gains each disk and what its first write loses, as every report words it. Pure."""
+"""Gains from queue depth, and losses of the first write, for each disk, in words. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tables(analysis: Analysis) -> tuple[Ranked, ...]:
 
 
 def lines(analysis: Analysis) -> Iterator[str]:
-    """One sentence for each pair and layer: from what to what it goes, and where nothing is shown."""
+    """One sentence for each pair and layer: the range of the ratios, and where nothing is shown."""
     emulated = analysis.emulated
     where = sides(analysis)
     for pair, layer, side, members in _grouped(analysis.gains):
@@ -53,7 +53,7 @@ def _grouped(gains: Sequence[Gain]) -> Iterator[tuple[Pair, str, str, list[Gain]
 
 
 def _shown(members: Sequence[Gain]) -> Iterator[str]:
-    """How many differ from 1, and how many from the first."""
+    """How many differ from 1, and how many from the first one."""
     judged = [one for one in members if one.low is not None]
     if not judged:
         yield FEW
@@ -81,7 +81,7 @@ def _line(one: Gain, emulated: frozenset[str]) -> Line:
 
 
 def _times(one: Gain) -> str:
-    """ "×2.41 [2.3, 2.52]"."""
+    """Such as "×2.41 [2.3, 2.52]"."""
     limits = "" if one.low is None or one.high is None else f" [{one.low:.3g}, {one.high:.3g}]"
     return f"×{one.ratio:.3g}{limits}"
 

@@ -1,4 +1,4 @@
-"""What each choice gives up: its features, and how each was tried. Pure."""
+"""What each choice gives up: its features, and how each was tested. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from vmtax.report.document import (
 )
 from vmtax.report.wording.treatment_labels import varying
 
-MOST_GROUPS = 4  # rows of what is given up, where there is little room
+MOST_GROUPS = 4  # rows, if there is little room
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureColumn:
-    """One feature, as tables head it."""
+    """A feature as a column of tables."""
 
     name: str
     heading: str
@@ -38,7 +38,7 @@ class FeatureColumn:
 
     @property
     def term(self) -> str:
-        """The heading, and what --needs calls it."""
+        """The heading, and its name in --needs."""
         return self.heading if self.heading == self.name else f"{self.heading} ({self.name})"
 
 
@@ -48,7 +48,7 @@ class FeatureCell:
 
     feature: str
     state: State
-    why: str  # how it was tried, and the answer; several are joined
+    why: str  # how it was tested, and the answer; several are joined
 
     @property
     def shown(self) -> str:
@@ -57,7 +57,7 @@ class FeatureCell:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Treatments whose cells are alike: one row of the table."""
+    """Treatments with the same cells: one row of the table."""
 
     about: str  # their name, or what they have in common: "12 with disk.format=raw"
     treatments: tuple[str, ...]
@@ -67,7 +67,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Where one answer is from."""
+    """The source of an answer."""
 
     feature: str
     state: State
@@ -77,13 +77,13 @@ class Reason:
 
     @property
     def sentence(self) -> str:
-        """ "no, 18 of 24: a block special file (stat)"."""
+        """Such as "no, 18 of 24: a block special file (stat)"."""
         why = _source(self.words, self.how)
         return f"{self.state}, {self.treatments}{f': {why}' if why else ''}"
 
 
 def section(kind: Kind, groups: Sequence[Group], reasons: Sequence[Reason], reading: str) -> Section:
-    """A row for each group; `reading`: how the table is to be read."""
+    """A row for each group; `reading`: how to read the table."""
     features = kind.features.items()
     columns = [FeatureColumn(name, kind.headings.get(name, name), words) for name, words in features]
     rows = tuple(
@@ -111,7 +111,7 @@ def section(kind: Kind, groups: Sequence[Group], reasons: Sequence[Reason], read
 
 
 def groups_of(kind: Kind, looked_at: Sequence[Treatment], features: Features, found: Advice) -> Iterator[Group]:
-    """Those that give up least first; of equals, in the plan's order."""
+    """Groups that give up least first; equal ones in the plan's order."""
     alike: dict[tuple[State, ...], list[Treatment]] = {}
     for treatment in looked_at:
         states = {feature.name: feature.state for feature in features[treatment.name]}
@@ -132,7 +132,7 @@ def groups_of(kind: Kind, looked_at: Sequence[Treatment], features: Features, fo
 
 
 def _about(members: Sequence[Treatment], field: Sequence[Treatment]) -> str:
-    """What these alone of all have in common, where that can be said by the levels of each factor; else their names."""
+    """What only these have in common, if factor levels can express it; otherwise their names."""
     if len(members) == 1:
         return members[0].name
     levels = {factor: _levels(factor, members) for factor in varying(field)}

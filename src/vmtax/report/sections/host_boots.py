@@ -1,4 +1,4 @@
-"""How the host was booted, where a run compares that, and what its kernel then said of each vulnerability. Pure."""
+"""How the host was booted, if a run compares that, and its kernel's report on each vulnerability. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READING = (
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where the run asks for no reboot of its host."""
+    """None if the run asks for no reboot of its host."""
     run = analysis.experiment
     boots, levels = boots_of(run), boots_asked(run.treatments)
     by_level = {level: [boot for boot in boots if boot["level"] == level] for level in levels}
@@ -38,6 +38,6 @@ def section(analysis: Analysis) -> Section | None:
 
 
 def _said(boot: Json) -> dict[str, str]:
-    """Vulnerability -> the first words of the kernel about it."""
+    """Vulnerability -> first words of the kernel's report."""
     found = boot.get("mitigations")
     return {name: str(text).partition(";")[0] for name, text in found.items()} if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""Two factors at a time: what each pair of their levels costs, whatever the other factors are. Pure."""
+"""Two factors at a time: the cost of each pair of their levels, over all levels of the others. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from vmtax.report.wording.treatment_labels import varying
 class Cell:
     """One level of each of two factors."""
 
-    treatments: int  # that have both levels and a value
-    rounds: int  # in which all of them, and the best, have one
-    overhead: float  # median over the treatments against the ranking's best: fraction, above 0 is a cost
-    low: float | None  # its interval; None with too few rounds
+    treatments: int  # number of treatments with both levels and a value
+    rounds: int  # in which all of them, and the best, have a value
+    overhead: float  # median over the treatments, against the ranking's best: fraction, above 0 is a cost
+    low: float | None  # of its interval; None if there are too few rounds
     high: float | None
 
 
@@ -34,12 +34,12 @@ class Grid:
     ranking: Ranking
     rows: tuple[str, tuple[str, ...]]  # factor, its levels
     columns: tuple[str, tuple[str, ...]]
-    cells: Mapping[tuple[str, str], Cell]  # (row's level, column's level); without those that were not measured
+    cells: Mapping[tuple[str, str], Cell]  # (row's level, column's level); without pairs that were not measured
     emulated: bool
 
 
 def grids(analysis: Analysis) -> tuple[Grid, ...]:
-    """Every pair of varying factors of each primary ranking, whose best is what the overheads are against."""
+    """Every pair of varying factors of each primary ranking; overheads are against the ranking's best."""
     made = []
     for ranking in analysis.primary_rankings:
         ranked = {standing.treatment for standing in ranking.standings}
@@ -64,13 +64,14 @@ def _levels(members: Sequence[Treatment], factor: str) -> tuple[str, ...]:
 
 
 def _cell(members: Sequence[Treatment], ranking: Ranking, numbers: Numbers, alpha: float) -> Cell | None:
-    """None where no treatment has both levels, or no round has them all."""
+    """None if no treatment has both levels, or no round has them all."""
     best = numbers[ranking.metric, ranking.standings[0].treatment]
     columns = [numbers[ranking.metric, treatment.name] for treatment in members]
     rounds = sorted(set(best).intersection(*columns)) if columns else []
     if not rounds:
         return None
-    # Within a round, so that a machine that wanders does so for both sides; then over rounds, for a boot is the unit.
+    # Within each round first, so that drift of the machine affects both sides; then over rounds, because the boot is
+    # the unit.
     logs = [statistics.median(math.log(column[number] / best[number]) for column in columns) for number in rounds]
     bounds = stats.interval(logs, alpha)
     low, high = (None, None) if bounds is None else map(math.exp, bounds)

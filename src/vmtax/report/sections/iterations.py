@@ -14,13 +14,13 @@ from vmtax.design import iterations
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.report.document import Detail, Item, List, Paragraph, Section, Span, term
 
-# Of the variance of a boot's number. Where endless iterations would take off no more, they would not help.
+# Share of a boot's variance. If infinitely many iterations would remove less than this, more iterations do not help.
 LITTLE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Where the variance of one primary metric of one treatment is, over all boots of the run."""
+    """How the variance of one primary metric of one treatment is divided, over all boots of the run."""
 
     metric: Metric
     treatment: str
@@ -29,7 +29,7 @@ class Spread:
 
     @property
     def sentence(self) -> str:
-        """What it means for the next run."""
+        """What this means for the next run."""
         found = self.components
         each = found.iterations / found.boots
         place = f"{self.metric.name}, {self.treatment}{' (emulated)' if self.emulated else ''}"
@@ -42,7 +42,7 @@ class Spread:
 
 
 def spreads(analysis: Analysis) -> tuple[Spread, ...]:
-    """Of each primary metric and treatment that has boots with two iterations or more; without warm-up and the A/A."""
+    """For each primary metric and treatment with boots of at least two iterations; without warm-up and the A/A."""
     primary = analysis.criteria.primary
     boots: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trial in analysis.trials:
@@ -57,12 +57,12 @@ def spreads(analysis: Analysis) -> tuple[Spread, ...]:
 
 
 def lines(analysis: Analysis) -> tuple[str, ...]:
-    """All of it, a line each; none where every boot has one iteration."""
+    """All of it as lines; empty if every boot has one iteration."""
     return (*_planned(analysis), *(spread.sentence for spread in spreads(analysis)))
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where every boot has one iteration."""
+    """None if every boot has one iteration."""
     found = lines(analysis)
     if not found:
         return None

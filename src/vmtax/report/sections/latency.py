@@ -1,4 +1,4 @@
-"""How long single operations took, layer by layer: a distribution, where a mean would hide the tail. Pure."""
+"""How long single operations took on each layer: distributions, because a mean hides the tail. Pure."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from vmtax.workload.words import title
 if TYPE_CHECKING:
     from vmtax.report.figures.svg import Picture
 
-FEWEST = 3  # treatments of a layer from which on its best and its worst are shown beside its first
-JUDGED = 0.99  # the share of operations by which they are; less where that is not reported
-TABLED = (0.5, 0.9, 0.99, 0.999, 0.9999)  # shares that the table shows
+FEWEST = 3  # with this many treatments of a layer, its best and worst are shown besides its first
+JUDGED = 0.99  # share of operations by which best and worst are chosen; lower if that is not reported
+TABLED = (0.5, 0.9, 0.99, 0.999, 0.9999)  # in the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,35 +41,35 @@ class Curve:
 
     treatment: str
     layer: str
-    second: bool  # of the side that is interleaved with the plan's own
+    second: bool  # on the side that is interleaved with the plan's own
     emulated: bool
     rounds: int
-    points: tuple[tuple[float, float], ...]  # (share of operations, seconds: median over rounds), rising
-    role: str = ""  # "best" or "worst" of its layer's treatments; "" of the first one
+    points: tuple[tuple[float, float], ...]  # (share of operations, seconds as the median over rounds), rising
+    role: str = ""  # "best" or "worst" of its layer's treatments; "" for the first one
 
     def at(self, share: float) -> Number | None:
-        """What that share of the operations took at most; None if there were too few operations."""
+        """The most that this share of operations took; None if there were too few operations."""
         seconds = dict(self.points).get(share)
         return None if seconds is None else Number(format_value(seconds, "s"), self.emulated)
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One case, with the first treatment of each layer, on each side, and the best and the worst of many."""
+    """One case: the first treatment of each layer on each side, and the best and worst of many."""
 
     workload: str
     case: str
     curves: tuple[Curve, ...]
-    others: int = 0  # treatments that have latencies and are not among the curves
+    others: int = 0  # number of treatments with latencies that are not shown
 
     @property
     def name(self) -> str:
-        """The case under its workload: "Disk randread-4k-qd1"."""
+        """The case with its workload: "Disk randread-4k-qd1"."""
         return f"{title(self.workload)} {self.case}".strip()
 
 
 def distributions(analysis: Analysis) -> tuple[Distribution, ...]:
-    """Every case whose trials kept their latencies, in order of appearance."""
+    """Every case whose trials stored latencies, in order of appearance."""
     treatments = analysis.experiment.treatments
     sides = dict.fromkeys(treatment.side for treatment in treatments)
     named = {t.name: t for side in sides for t in analysis.first_treatments(side).values()}
@@ -88,7 +88,7 @@ def distributions(analysis: Analysis) -> tuple[Distribution, ...]:
 
 
 def section(found: Sequence[Distribution], pictures: Sequence[Picture]) -> Section | None:
-    """None where no trial kept its latencies."""
+    """None if no trial kept its latencies."""
     if not found:
         return None
     reading: tuple[Span, ...] = (
@@ -125,7 +125,7 @@ def _table(found: Sequence[Distribution]) -> Table:
 def _shown(
     curves: Mapping[str, Curve], treatments: Mapping[str, Treatment], first: Mapping[str, Treatment]
 ) -> tuple[Curve, ...]:
-    """The first of each layer, then its best and its worst where it has many; layers from the host upward."""
+    """The first of each layer, then its best and worst if it has many; layers from the host upward."""
     layers: dict[tuple[str, str], list[Curve]] = defaultdict(list)
     for name, curve in curves.items():
         layers[treatments[name].side, curve.layer].append(curve)
@@ -142,13 +142,13 @@ def _shown(
 
 
 def tabled(found: Iterable[Distribution]) -> tuple[float, ...]:
-    """The shares of TABLED that any of them has."""
+    """Those of TABLED that any distribution has."""
     have = {share for distribution in found for curve in distribution.curves for share, _ in curve.points}
     return tuple(share for share in TABLED if share in have)
 
 
 def percentile(share: float) -> str:
-    """A share as people call it: "p99.9"."""
+    """The usual name of a share: "p99.9"."""
     return f"p{100 * share:.10g}"
 
 
@@ -165,9 +165,9 @@ def _curves(
 
 
 def _medians(trials: Sequence[Trial]) -> tuple[tuple[float, float], ...]:
-    """Of each share the median over rounds of each round's median: a boot is the unit (METHOD.md).
+    """For each share, the median over rounds of each round's median: the boot is the unit (METHOD.md).
 
-    Only shares that every trial reports: a share that needs more operations would be of the fast rounds alone.
+    Only shares that every trial reports: a share that needs more operations would come from fast rounds only.
     """
     values: dict[float, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trial in trials:

@@ -44,7 +44,7 @@ LEAST = 0.01  # share of the busy time from which an entry is shown
 
 
 def section(analysis: Analysis, picture: Picture | None = None) -> Section | None:
-    """Of a page with its picture. None of a run whose version read no ledger."""
+    """With its picture on a page. None for a run whose version read no ledger."""
     found = analysis.ledger
     if not found:
         return None
@@ -59,7 +59,7 @@ def section(analysis: Analysis, picture: Picture | None = None) -> Section | Non
 
 
 def place(one: Ledger) -> str:
-    """Where it was read, as it follows a name: "" on the host, ", inside the VM"."""
+    """Where it was read, as an addition to a name: "" for the host, ", inside the VM"."""
     depth = one.machine.count("/")
     if depth == 0:
         return ""
@@ -72,7 +72,7 @@ def place(one: Ledger) -> str:
 def _row(one: Ledger) -> Row:
     label = f"{' '.join(filter(None, (words.title(one.workload), one.case)))}{place(one)}"
     share = one.entries.get(REMAINDER, 0.0) / one.busy if one.busy else 0.0
-    remainder = f"{round(100 * share, 1) + 0.0:.1f} %".replace("-", MINUS)  # with no sign before 0
+    remainder = f"{round(100 * share, 1) + 0.0:.1f} %".replace("-", MINUS)  # without a sign before 0
     return Row((name_cell(label), *map(value_cell, (f"{one.cores:.2f}", in_words(one), remainder))))
 
 
@@ -84,5 +84,5 @@ def in_words(one: Ledger) -> str:
 
 
 def entry_name(name: str) -> str:
-    """What a reader calls an entry; kernel threads by their kind."""
+    """The name of an entry for people; kernel threads by their kind."""
     return f"kernel's {name.removeprefix(KERNEL)}" if name.startswith(KERNEL) else NAMES.get(name, name)

@@ -1,4 +1,4 @@
-"""What the memory of each configuration's guests lay in, by what was read in every boot. Pure."""
+"""How the memory of each configuration's guests was really backed, as read in every boot. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKING = GuestSettings.factors()["backing"].name
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where the plan does not vary it, or nothing was read."""
+    """None if the plan does not vary it, or nothing was read."""
     run = analysis.experiment
     rows = []
     for treatment in run.treatments:

@@ -1,4 +1,4 @@
-"""What to do after a run has been read: at most three commands, the most useful first. Pure."""
+"""What to do after reading a run: at most three commands, the most useful first. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from vmtax.design.reboots import how_to_boot
 from vmtax.workload.durability import NEEDED_STATES
 
 MOST = 3
-# What a repeat leaves out: its rounds or its time, what was about one run, and what ends every run after three rounds.
+# Options that a repetition omits: its rounds or its time, options about one run, and options that end every run after
+# three rounds.
 _ONCE = re.compile(r" --(rounds|budget|label)[ =]('[^']*'|\S+)| --(yes|or-demo|json|resume( \S+)?)(?=\s|$)")
 
 
@@ -23,7 +24,7 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     """(command, what it does)."""
     run = analysis.experiment
     id = shlex.quote(run.id)
-    emulate = " --emulate" if "--or-demo" in run.command else ""  # a demonstration that is repeated as a run
+    emulate = " --emulate" if "--or-demo" in run.command else ""  # a demonstration is repeated as a run
     steps = []
     if run.state == "running":
         steps.append((f"vmtax watch {id}", "follow it"))
@@ -54,7 +55,9 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
 
 
 def _rounds_to_show(analysis: Analysis) -> int | None:
-    """In how many rounds every configuration that lacks nothing else has enough states of a power cut; None: it has."""
+    """The number of rounds after which every configuration that lacks nothing else has enough states of a power cut;
+    None: they have them already.
+    """
     run, survival = analysis.experiment, analysis.survival
     if survival is None or run.state != "complete" or not run.command.startswith("vmtax run"):
         return None
@@ -64,7 +67,7 @@ def _rounds_to_show(analysis: Analysis) -> int | None:
 
 
 def _highest_of_disk(analysis: Analysis) -> str:
-    """The highest cost of the disk that is shown, as the beginning of a reason; "" where none is."""
+    """The highest shown cost of the disk, as the beginning of a reason; "" if there is none."""
     found = summary(analysis)
     costs = [one for figure in found.figures if figure.metric.workload == "disk" for one in figure.contrasts[:1] if one]
     shown = [one.ratio for one in costs if one.verdict == "worse" and math.isfinite(one.ratio)]
@@ -72,6 +75,6 @@ def _highest_of_disk(analysis: Analysis) -> str:
 
 
 def _has_one_disk(run: Experiment) -> bool:
-    """Whether it measures the disk, and no choice of one."""
+    """Whether it measures the disk without a choice of disks."""
     levels = {tuple(sorted(each.levels.items())) for each in run.treatments if each.layer == "vm"}
     return len(levels) == 1 and any(trial.workload == "disk" for trial in run.trials)

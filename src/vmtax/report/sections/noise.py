@@ -1,4 +1,4 @@
-"""The noise floor: what a guest costs against itself, measured in the same rounds. Pure."""
+"""The noise floor: the cost of a guest against itself, measured in the same rounds. Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Floor:
     """One primary metric of one A/A."""
 
     metric: Metric
-    treatment: str  # which was repeated
+    treatment: str  # the repeated one
     effect: Effect
 
     @property
     def name(self) -> str:
-        """ "Disk randread-4k-qd1 operations, vm"."""
+        """Such as "Disk randread-4k-qd1 operations, vm"."""
         return f"{name(self.metric)}, {self.treatment}"
 
     @property
@@ -36,7 +36,7 @@ class Floor:
 
 
 def noise_floor(analysis: Analysis) -> tuple[Floor, ...]:
-    """In the order of the plan's primary metrics; empty where no guest was measured."""
+    """In the order of the plan's primary metrics; empty if no guest was measured."""
     primary = {name: place for place, name in enumerate(analysis.criteria.primary)}
     floors = [
         Floor(metric, baseline, found)
@@ -48,7 +48,7 @@ def noise_floor(analysis: Analysis) -> tuple[Floor, ...]:
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where no guest was measured against itself."""
+    """None if no guest was measured against itself."""
     floors = noise_floor(analysis)
     if not floors:
         return None

@@ -1,4 +1,4 @@
-"""Medians and overheads, workload by workload: layers side by side, other settings, and the two sides. Pure."""
+"""Medians and overheads by workload: layers side by side, other settings, and the two sides. Pure."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from vmtax.report.view import Case, Effect, View, Workload, effect_cell, number_
 from vmtax.workload.words import case as case_of
 from vmtax.workload.words import label
 
-MOST_SETTINGS = 8  # of each case, where there is little room
+MOST_SETTINGS = 8  # of each case, if there is little room
 
 
 def section(shown: View) -> Section:
-    """Of every workload."""
+    """The tables of all workloads."""
     reading = (
         term("median", "Medians"),
         Span(" over rounds; a "),
@@ -57,7 +57,7 @@ def _blocks(workload: Workload, shown: View) -> Iterator[Block]:
 
 
 def lost(shown: View) -> Section | None:
-    """The costs of rates once more, as the share of the rate that is lost; None where no rate was compared."""
+    """The costs of rates again, as the share of the rate that is lost; None if no rate was compared."""
     pairs = tuple(dict.fromkeys(pair for workload in shown.workloads for pair in workload.contrasts))
     rows = tuple(_lost_rows(shown, pairs))
     if not rows:
@@ -88,7 +88,7 @@ def _layers(workload: Workload) -> Table:
     columns = (
         Column("metric"),
         *map(Column, workload.layers),
-        # Nested against host follows from the two others.
+        # Nested against host follows from the other two.
         *(Column(f"{high} vs {low}", spare=place > 1) for place, (low, high) in enumerate(contrasts)),
         Column("rounds", detail=Detail.FILE),
     )
@@ -105,7 +105,7 @@ def _layers(workload: Workload) -> Table:
 
 
 def _sides(workload: Workload, shown: View) -> Iterator[Block]:
-    """The other side against the plan's own, by the metrics that the layers are compared by."""
+    """The other side against the plan's own, by the metrics that compare the layers."""
     sides = shown.analysis.sides
     assert sides is not None
     rows: list[Row] = []
@@ -123,7 +123,7 @@ def _sides(workload: Workload, shown: View) -> Iterator[Block]:
 
 
 def _settings(workload: Workload) -> Folded:
-    """Other levels against the first treatment of their layer; where there is little room by one metric of a case."""
+    """Other levels against the first treatment of their layer; if there is little room, by one metric per case."""
     rows = tuple(row for case in workload.cases if case.settings for row in _setting_rows(case))
     columns = (
         *(Column("metric and configuration"), Column("median"), Column("cost")),

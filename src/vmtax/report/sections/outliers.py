@@ -1,6 +1,6 @@
-"""Values far from their treatment's other values, and what else the host did then. None is ever left out. Pure.
+"""Values far from their treatment's other values, with the state of the host at that time. None is ever left out. Pure.
 
-Far is beyond Tukey's fences, 1.5 times the middle half's width outside of the middle half, on logarithms.
+Far means outside Tukey's fences, 1.5 interquartile ranges below or above the quartiles, on logarithms.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from vmtax.report.document import (
 )
 from vmtax.workload.words import label, title
 
-WORST, MOST_SHOWN = 5, 60  # rows that are shown at first, and in all; the farthest come first
-FENCE = 1.5  # times the middle half's width
-FEWEST = 6  # values that a treatment needs before any of them can be called far
+WORST, MOST_SHOWN = 5, 60  # rows that are shown at first, and in total; the farthest come first
+FENCE = 1.5  # interquartile ranges
+FEWEST = 6  # values that a treatment needs before one of them can be called far
 
-Kind = tuple[str, str, str]  # treatment, workload, case: what is typical is typical of these together
+Kind = tuple[str, str, str]  # treatment, workload, case: typical values are those of all three together
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One thing that the host reports about the time of a trial."""
+    """A quantity that the host reports for the time of a trial."""
 
     name: str
     of: Callable[[Disturbance], float | None]
     text: Callable[[float], str]
-    floor: float  # a difference from what is typical that is no larger than this says nothing
-    both: bool = False  # less than typical says something too
+    floor: float  # smaller differences from the typical value mean nothing
+    both: bool = False  # values below the typical one count, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """One value beyond the fences."""
+    """One value outside the fences."""
 
     metric: Metric
     value: float
@@ -70,31 +70,31 @@ class Far:
 
     @property
     def decades(self) -> float:
-        """How far, whichever way."""
+        """The distance in either direction."""
         return abs(math.log10(self.value / self.median))
 
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """One trial with a value, or several, beyond the fences."""
+    """A trial with one or more values outside the fences."""
 
     trial: Trial
     emulated: bool
-    values: tuple[Far, ...]  # the farthest first
-    readings: tuple[Reading, ...]  # in the order of GAUGES; empty where the host was not read
+    values: tuple[Far, ...]  # farthest first
+    readings: tuple[Reading, ...]  # in the order of GAUGES; empty if the host was not read
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """The gauges that stand out; what stands out need not be the cause, and a cause need not stand out."""
+        """The gauges with unusual values; these need not be the cause, and a cause need not show in them."""
         return tuple(reading.gauge for reading in self.readings if reading.stands_out)
 
 
 @dataclass(frozen=True, slots=True)
 class Outliers:
-    """All of a run."""
+    """All outliers of a run."""
 
-    found: tuple[Outlier, ...]  # the farthest first
-    values: int  # in how many values they were looked for
+    found: tuple[Outlier, ...]  # farthest first
+    values: int  # number of values that were checked
     unreported: tuple[str, ...]  # gauges that the host reports for no trial
 
     @property
@@ -103,12 +103,12 @@ class Outliers:
 
     @property
     def explained(self) -> int:
-        """With something of the host that stands out."""
+        """How many have an unusual gauge."""
         return sum(bool(outlier.causes) for outlier in self.found)
 
 
 def _share(name: str) -> Callable[[Disturbance], float | None]:
-    """Seconds of something in each second."""
+    """Seconds of something per second."""
 
     def share(disturbance: Disturbance) -> float | None:
         seconds = getattr(disturbance, name)
@@ -133,7 +133,7 @@ GAUGES = (
 
 
 def outliers(analysis: Analysis) -> Outliers:
-    """Every trial with a value beyond the fences of its treatment's own values."""
+    """Every trial with a value outside the fences of its treatment's values."""
     values: dict[tuple[Metric, str], list[tuple[int, float]]] = defaultdict(list)
     trials = analysis.trials
     for index, trial in enumerate(trials):
@@ -214,7 +214,7 @@ def _blocks(outliers: Outliers, run: str) -> Iterator[Block]:
 
 
 def _head(gauge: str) -> Inline:
-    """A gauge's name, which the glossary explains."""
+    """A gauge's name, linked to the glossary."""
     words = {"steal": "steal", "CPU pressure": "pressure", "busy CPUs": "busy CPUs", "throttles": "throttle"}
     return (term(words[gauge], gauge),) if gauge in words else gauge
 
@@ -239,7 +239,7 @@ def _reading_cell(reading: Reading) -> Cell:
 
 
 def fences(values: Iterable[float]) -> tuple[float, float]:
-    """Beyond these a value is far from the others. At least two values."""
+    """The limits beyond which a value is far from the others. Needs at least two values."""
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return low - FENCE * (high - low), high + FENCE * (high - low)
 
@@ -253,7 +253,7 @@ def _far(metric: Metric, found: Sequence[tuple[int, float]]) -> Iterator[tuple[i
 
 
 class _Gauges:
-    """What is typical of each kind of trial, found when it is first asked for."""
+    """Typical values of each kind of trial, computed when first needed."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self.disturbances: dict[Kind, list[Disturbance]] = defaultdict(list)

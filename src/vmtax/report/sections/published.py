@@ -1,4 +1,4 @@
-"""Published figures beside those of this run, where its plan measures the same; their arithmetic done anew. Pure."""
+"""Published figures compared with those of this run, if its plan measures the same; shares are recalculated. Pure."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ READING = (
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One published figure, and which configuration of a plan is the same."""
+    """One published figure, and the configuration of a plan that corresponds to it."""
 
     name: str
     value: float
     layer: str
     levels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    of: _Line | None = None  # what it is a share of: as many machines, and otherwise the same
+    of: _Line | None = None  # the figure that it is a share of: the same number of machines, otherwise the same
     printed: str = "–"  # that share
-    orders: tuple[str, str] | None = None  # figure and share in words, where only orders of magnitude were printed
+    orders: tuple[str, str] | None = None  # figure and share in words, if only orders of magnitude were published
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class _Published:
     metric: str  # a regular expression
     unit: str
     lines: tuple[_Line, ...]
-    remark: str  # its source, and its arithmetic
+    remark: str  # source and calculation
 
 
 _METAL = _Line("bare metal", 362, "host")
@@ -96,7 +96,7 @@ PUBLISHED = (
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None where the plan measures nothing that was published, or nothing that it is a share of."""
+    """None if the plan measures nothing that was published, or lacks the reference of the shares."""
     metrics = dict.fromkeys(metric for metric, _ in analysis.medians)
     blocks: list[Block] = []
     for published in PUBLISHED:
@@ -109,7 +109,7 @@ def section(analysis: Analysis) -> Section | None:
 
 
 def _rows(published: _Published, metric: Metric, analysis: Analysis) -> Iterator[Row]:
-    """The lines that are shares of another one, where this run has both; none of them stands alone."""
+    """The lines that are shares of another one, if this run has both; single lines are left out."""
     for line in published.lines:
         treatment, base = _treatment(line, analysis), line.of and _treatment(line.of, analysis)
         if line.of is None or treatment is None or base is None:
@@ -131,7 +131,7 @@ def _share(published: _Published, value: float, of: float) -> str:
 
 
 def _treatment(line: _Line, analysis: Analysis) -> Treatment | None:
-    """The first configuration that is the same."""
+    """The first configuration that corresponds to it."""
     for treatment in analysis.experiment.treatments:
         alike = all(treatment.levels.get(name) == level for name, level in line.levels.items())
         if treatment.layer == line.layer and treatment.repeats is None and alike:

@@ -1,4 +1,4 @@
-"""Rankings, effects of factors and decisions as every report words them. Pure."""
+"""Rankings, effects of factors, and decisions in words, for all reports. Pure."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ ANSWERS: dict[Answer, str] = {
     "undecided": "may be worse by more than {}, undecided after all rounds",
 }
 ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
-MOST_SHOWN = 8  # rows of a table where there is little room
-MOST_NAMED = 4  # contrasts of one sentence; the JSON has all
+MOST_SHOWN = 8  # rows of a table, if there is little room
+MOST_NAMED = 4  # contrasts per sentence; the JSON has all
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Line:
 
     what: str  # the treatment, or the factor's level
     amount: str  # cost against the best, or against the factor's first level
-    interval: str  # "" where there is none
+    interval: str  # "" if there is none
     remark: str  # "top set", "beaten by 3 of 5", "71 % of the variance"
     emulated: bool
-    plain: bool = False  # nothing is shown about it: neither best nor beaten
-    value: str = ""  # of a score: the figure itself, with its unit
+    plain: bool = False  # nothing is shown about it: it is neither best nor beaten
+    value: str = ""  # for a score: the figure itself, with its unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class Ranked:
     side: str  # Treatment.side of them all
     heading: str  # "Disk randread-4k-qd1 operations, vm"
     lines: tuple[Line, ...]
-    reading: str  # what the claims rest on
+    reading: str  # how to read the claims
 
 
 def ranked(analysis: Analysis, *, primary_only: bool = True) -> tuple[Ranked, ...]:
-    """The rankings in words; only those of the plan's primary metrics, or all."""
+    """The rankings in words: only those of the plan's primary metrics, or all."""
     where = sides(analysis)
     return tuple(
         Ranked(
@@ -86,7 +86,7 @@ def ranked(analysis: Analysis, *, primary_only: bool = True) -> tuple[Ranked, ..
 
 
 def table(ranked: Ranked, first: str = "treatment", standing: str = "standing") -> Table:
-    """The lines of a ranking, as a block."""
+    """The lines of a ranking as a block."""
     scored = any(line.value for line in ranked.lines)
     columns = (Column(first), *((Column("score"),) if scored else ()), Column("cost"), Column(standing, words=True))
     rows = tuple(
@@ -104,7 +104,7 @@ def table(ranked: Ranked, first: str = "treatment", standing: str = "standing") 
 
 
 def tables(ranked: Sequence[Ranked], first: str = "treatment", standing: str = "standing") -> Iterator[Block]:
-    """Each under its heading, and how to read them below the last of those that are read alike."""
+    """Each table below its heading; the explanation follows the last of those that share it."""
     for number, one in enumerate(ranked):
         yield Heading(one.heading, Detail.FILE)
         yield table(one, first, standing)
@@ -113,7 +113,7 @@ def tables(ranked: Sequence[Ranked], first: str = "treatment", standing: str = "
 
 
 def section(shown: Sequence[Ranked], pictures: Sequence[Picture]) -> Section | None:
-    """`pictures`: one for each, or none where they cannot be shown."""
+    """`pictures`: one for each ranking, or none if they cannot be shown."""
     if not shown:
         return None
     if not pictures:
@@ -135,7 +135,7 @@ def section(shown: Sequence[Ranked], pictures: Sequence[Picture]) -> Section | N
 
 
 def effects_section(shown: Sequence[Ranked], decides: Sequence[Deciding]) -> Section | None:
-    """What decides; the two sequences are of the same metrics and layers."""
+    """Which factors decide; both sequences are about the same metrics and layers."""
     if not shown:
         return None
     reading = (
@@ -170,7 +170,7 @@ def effects_section(shown: Sequence[Ranked], decides: Sequence[Deciding]) -> Sec
 
 
 def factor_tables(analysis: Analysis) -> tuple[Ranked, ...]:
-    """What each factor does, one table for each primary metric and layer; the strongest first."""
+    """The effects of factors, one table for each primary metric and layer; the strongest first."""
     emulated = analysis.emulated_layers
     where = sides(analysis)
     grouped: dict[tuple[Metric, str, str], list[FactorEffect]] = {}
@@ -206,7 +206,7 @@ def decided(analysis: Analysis) -> Iterator[str]:
 
 
 def sides(analysis: Analysis) -> dict[str, str]:
-    """Treatment.side -> how a heading says whose it is: "on ssh://b"; "" where nothing is interleaved."""
+    """Treatment.side -> its addition to headings: "on ssh://b"; "" if nothing is interleaved."""
     two = analysis.sides
     return {"": two.where(own=True), two.other: two.where(own=False)} if two else {"": ""}
 
@@ -227,7 +227,7 @@ def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Lin
 
 
 def against_best(entry: Standing, metric: Metric) -> tuple[str, str]:
-    """Its cost against the best and the interval."""
+    """Its cost against the best, and the interval."""
     if entry.overhead is None:
         return "–", "no round with the best"
     return cost_of(metric.better, entry.overhead, entry.low, entry.high)
@@ -243,7 +243,7 @@ def _effect(effect: FactorEffect, emulated: bool) -> Line:
 
 
 def what_is_claimed(ranking: Ranking, spent: str) -> str:
-    """How to read a ranking; `spent`: what its costs are of, in the middle of a sentence."""
+    """How to read a ranking; `spent`: what its costs consist of, for the middle of a sentence."""
     left_out = f", {ranking.incomplete} of them incomplete" if ranking.incomplete else ""
     rare = f" Not ranked, for want of values: {', '.join(ranking.unranked)}." if ranking.unranked else ""
     return (

@@ -1,4 +1,4 @@
-"""The recommendation, and what each choice gives up, as every report words them. Pure."""
+"""The recommendation, and what each choice gives up, in words for all reports. Pure."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from vmtax.report.view import cost_of
 from vmtax.workload.words import spoken
 
 NO_COST = ("–", "")  # not measured
-FEWEST = 2  # choices; of one there is nothing to say
+FEWEST = 2  # choices; a single one needs no recommendation
 
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """One choice that meets what is needed."""
+    """One choice that meets the needs."""
 
     treatment: str
-    slower: tuple[str, str]  # amount and interval, against the fastest; ("", "") where there is none
-    dearer: tuple[str, str]  # host CPU for one operation
+    slower: tuple[str, str]  # amount and interval, against the fastest; ("", "") if there is none
+    dearer: tuple[str, str]  # host CPU time per operation
     lacks: str  # features that it is not shown to have
     standing: str  # "the choice", "Pareto set", "tie"
     emulated: bool
@@ -58,21 +58,21 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The sections of a run on one kind of choice."""
+    """The sections about one kind of choice."""
 
     kind: Kind
     advice: Advice
-    groups: tuple[Group, ...]  # those that give up least come first
+    groups: tuple[Group, ...]  # groups that give up least come first
     reasons: tuple[Reason, ...]
     rated: tuple[Rated, ...]  # the best first
     emulated: frozenset[str]
-    metric: str | None  # name of what ranks them; None: a mean of several
+    metric: str | None  # name of the metric that ranks them; None: a mean of several
     apply: str  # the command that prints every form
-    rows: tuple[tuple[str, tuple[Feature, ...]], ...]  # (treatment, its features), of all that were looked at
+    rows: tuple[tuple[str, tuple[Feature, ...]], ...]  # (treatment, its features), for all that were checked
 
     @property
     def second(self) -> str:
-        """The runner-up and what it costs, as a sentence; "" without one."""
+        """The runner-up and its cost, as a sentence; "" if there is none."""
         other = self.advice.runner_up
         if other is None:
             return ""
@@ -81,7 +81,7 @@ class Recommendation:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """What was not considered, a sentence for each reason."""
+        """What was not considered, one sentence per reason."""
         return tuple(
             f"{names[0] if len(names) == 1 else f'{len(names)} choices ({named(names)})'}: {why}."
             for why, names in self.advice.refusals()
@@ -89,19 +89,19 @@ class Recommendation:
 
     @property
     def put_in(self) -> str:
-        """What of the forms is to be replaced; "" where nothing is recommended."""
+        """Which placeholders in the forms must be replaced; "" if nothing is recommended."""
         return self.advice.export.put_in if self.advice.export else ""
 
 
 def recommendations(analysis: Analysis) -> tuple[Recommendation, ...]:
-    """Of every kind of choice that the run has; () where it has none."""
+    """One for each kind of choice that the run has; () if it has none."""
     found = (recommendation(analysis, kind) for kind in KINDS)
     return tuple(one for one in found if one is not None)
 
 
 def recommendation(analysis: Analysis, kind: Kind = DISK) -> Recommendation | None:
-    """None where there is nothing to choose between: see `why_not`. They are ranked by the score of the weight profile,
-    else by the usual score or metric of the kind.
+    """None if there is no choice: see `why_not`. They are ranked by the score of the weight profile, or else by the
+    kind's usual score or metric.
     """
     if why_not(analysis, kind):
         return None
@@ -169,14 +169,14 @@ def _forms(advised: Recommendation) -> Iterator[Block]:
 
 
 def _rated_table(advised: Recommendation) -> Iterator[Block]:
-    """Every choice that meets what is needed."""
+    """Every choice that meets the needs."""
     words = ("not shown to have", "standing")
     costs = {
         advised.advice.speed: [one.slower for one in advised.rated],
         "host CPU": [one.dearer for one in advised.rated],
     }
     measured = [head for head in costs if {*costs[head]} != {NO_COST}]
-    order = measured[::-1] if advised.advice.by_cpu else measured  # what ranks them stands first
+    order = measured[::-1] if advised.advice.by_cpu else measured  # what ranks them comes first
     heads = ("choice", *order, *words)
     rows = tuple(
         Row(
@@ -201,7 +201,7 @@ def _rated_table(advised: Recommendation) -> Iterator[Block]:
 
 
 def to_apply(advised: Recommendation, width: int = 80) -> list[str]:
-    """The choice in every form, as text; raises CannotDo where nothing is recommended."""
+    """The choice in every form, as text. Raises CannotDo if nothing is recommended."""
     found = advised.advice
     if found.choice is None or found.export is None:
         raise CannotDo(" ".join((*found.notes, *advised.refused)))
@@ -212,7 +212,7 @@ def to_apply(advised: Recommendation, width: int = 80) -> list[str]:
 
 
 def why_not(analysis: Analysis, kind: Kind = DISK) -> str:
-    """Why none of this kind can be recommended, in one line; "" where one can."""
+    """Why no choice of this kind can be recommended, in one line; "" if one can."""
     run, members = analysis.experiment.id, members_of(analysis.experiment.treatments)
     if ways(kind, members) < FEWEST:
         return f"run {run} has fewer than {FEWEST} {kind.ways}: nothing to choose between"
@@ -221,7 +221,7 @@ def why_not(analysis: Analysis, kind: Kind = DISK) -> str:
 
 
 def _speed(analysis: Analysis, kind: Kind, members: Sequence[Treatment]) -> tuple[Numbers, str | None, str]:
-    """(a score's numbers, the metric's name, what it is called); the name is None where none is known."""
+    """(numbers of a score, name of the metric, its name for people); the name is None if it is unknown."""
     profile = analysis.profile
     wanted = f"score.{profile.name}" if profile else kind.score
     score = _score(analysis, wanted, members[0].layer)

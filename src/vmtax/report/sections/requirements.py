@@ -1,4 +1,4 @@
-"""Whether a run can recommend anything: light, for most runs cannot. Pure."""
+"""Whether a run can recommend anything; imports little, because most runs cannot. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def recommendations_if_known(analysis: Analysis) -> tuple[Recommendation, ...]:
-    """Those of a run that looked at what its disks can do, or has several network cards. They take 0.1 s to load: for
-    no other run.
+    """Recommendations for a run that checked features of its disks, or has several network cards. Other runs do not
+    import the code, which takes 0.1 s.
     """
     cards = {
         tuple(t.levels.get(name) for name in net.NAMES) for t in analysis.experiment.treatments if t.layer != "host"
@@ -27,7 +27,7 @@ def recommendations_if_known(analysis: Analysis) -> tuple[Recommendation, ...]:
 
 
 def sections(analysis: Analysis) -> tuple[tuple[Section, Section], ...]:
-    """Of each recommendation what to choose, and what each choice gives up."""
+    """For each recommendation, what to choose, and what each choice gives up."""
     found = recommendations_if_known(analysis)
     if not found:
         return ()

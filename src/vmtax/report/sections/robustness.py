@@ -1,4 +1,4 @@
-"""What stands beside each primary ratio: the mean, which stalls move, the stalls themselves, who ran first. Pure."""
+"""Robustness of each primary ratio: the mean, which stalls affect, the stalls themselves, and the order. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _lines(analysis: Analysis) -> Iterator[Robustness]:
         if found.metric.name not in analysis.criteria.primary or found.mean_ratio is None:
             continue
         if found.treatment in analysis.repeats:
-            continue  # the noise floor has it
+            continue  # it is the noise floor
         yield Robustness(
             what=f"{name(found.metric)}, {found.treatment} against {found.baseline}",
             median=_cost(found, found.ratio),

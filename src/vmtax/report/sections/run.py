@@ -1,4 +1,4 @@
-"""What every report says of the run itself: its head, its notes, its machines, and what repeats it. Pure."""
+"""Facts about the run itself: its head, notes, machines, and the command that repeats it. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from vmtax.report.document import (
 from vmtax.report.sections.summary import banner
 from vmtax.report.view import flat_facts
 
-FACTS = {  # of each machine side by side, as people call them; the page and the JSON have all
+FACTS = {  # shown side by side for each machine -> name for people; the page and the JSON have all facts
     "cpu_model": "CPU",
     "cpus_online": "CPUs",
     "memory_bytes": "memory",
@@ -42,7 +42,7 @@ FACTS = {  # of each machine side by side, as people call them; the page and the
 
 
 def head(analysis: Analysis) -> Head:
-    """Above all sections."""
+    """The part above all sections."""
     run, count, sides = analysis.experiment, analysis.rounds, analysis.sides
     name, model, below = host_name(run), cpu_model(run), hypervisor_below(run)
     known = [model] if model and model != name else []
@@ -71,7 +71,7 @@ def repeat(run: Experiment) -> Section:
 
 
 def machines(run: Experiment) -> Section:
-    """A few facts side by side, then all of each machine, then what QEMU was given."""
+    """Selected facts side by side, then all facts of each machine, then QEMU's command lines."""
     known = {path: dict(flat_facts(_without_features(facts))) for path, facts in run.facts.items()}
     blocks = (_side_by_side(known), *(_all_facts(path, facts) for path, facts in known.items()), *_command_lines(run))
     return Section("facts", "The machines", blocks, "Machines")
@@ -106,7 +106,7 @@ def _all_facts(path: str, facts: Mapping[str, str]) -> Folded:
 
 
 def _without_features(facts: Json) -> Json:
-    """What disks can do has a table of its own, as the boots of the host have."""
+    """Features of disks, and the boots of the host, have tables of their own."""
     facts = {name: fact for name, fact in facts.items() if name != "boots"}
     disk = facts.get("disk")
     if not isinstance(disk, dict):
@@ -115,7 +115,7 @@ def _without_features(facts: Json) -> Json:
 
 
 def _command_lines(run: Experiment) -> Iterator[Block]:
-    """QEMU's, from the first boot of each treatment and machine."""
+    """QEMU's command lines, from the first boot of each treatment and machine."""
     lines: dict[tuple[str, str], str] = {}
     for boot in run.boots:
         if (boot.treatment, boot.path) not in lines:

@@ -1,4 +1,4 @@
-"""The storage ranking as every report words it: tables, and sentences about what they rest on. Pure."""
+"""The storage ranking in words, for all reports: tables, and sentences about its basis. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ MIX_READING = "The score: weighted geometric mean of the ratios to the yardstick
 class Storage:
     """The section; empty if there is nothing to show."""
 
-    tables: tuple[Ranked, ...]  # first what the terminal shows: reads and writes, and the mix that was asked for
-    more: tuple[Ranked, ...]  # reads alone, writes alone, the geometric means; what queue depth gains
+    tables: tuple[Ranked, ...]  # those for the terminal come first: reads and writes, and the requested mix
+    more: tuple[Ranked, ...]  # reads only, writes only, the geometric means; gains from queue depth
     lines: tuple[str, ...]  # winners, stability, yardsticks, what is missing
 
     def __bool__(self) -> bool:
@@ -114,7 +114,7 @@ def _lines(analysis: Analysis) -> Iterator[str]:
 
 
 def _of_field(found: Sequence[Score], emulated: frozenset[str]) -> Iterator[str]:
-    """Who leads by what, how firmly, and measured by what."""
+    """Who leads by which score, how robustly, and relative to what."""
     by_mean = {mean: [s for s in found if _kind(s) in ARTICLE and s.mean == mean] for mean in MEANS}
     leaders = {mean: [score.ranking.standings[0].treatment for score in mine] for mean, mine in by_mean.items()}
     for mean, mine in by_mean.items():
@@ -139,7 +139,7 @@ def _of_field(found: Sequence[Score], emulated: frozenset[str]) -> Iterator[str]
 
 
 def _leading(found: Sequence[Score], emulated: frozenset[str]) -> list[str]:
-    """The first of each score, once: "vm (reads 1.61 GB/s; writes 605 MB/s, 1 other not distinguishable)"."""
+    """The first of each score: "vm (reads 1.61 GB/s; writes 605 MB/s, 1 other not distinguishable)"."""
     figures: dict[str, list[str]] = {}
     for score in found:
         best, *rest = score.ranking.standings
@@ -151,7 +151,7 @@ def _leading(found: Sequence[Score], emulated: frozenset[str]) -> list[str]:
 
 
 def _outside(found: Sequence[Score], emulated: frozenset[str]) -> dict[str, str]:
-    """The scores of what is not ranked itself, the host: " (reads 3.00 GB/s, writes 1.72 GB/s)" by name."""
+    """The scores of what is not ranked, the host: " (reads 3.00 GB/s, writes 1.72 GB/s)" by name."""
     figures: dict[str, list[str]] = {}
     for score in found:
         for name in score.values.keys() - {entry.treatment for entry in score.ranking.standings}:
@@ -167,7 +167,7 @@ def _value(score: Score, treatment: str, emulated: frozenset[str]) -> str:
 
 
 def _made_of(score: Score) -> Iterator[str]:
-    """What a mix weighs."""
+    """The weights of a mix."""
     if _kind(score) in ARTICLE:
         return
     yield f"{score_name(score)} weighs {', '.join(f'{part.weight:g} {part.metric}' for part in score.parts)}"
@@ -197,7 +197,7 @@ def _stability(score: Score, emulated: frozenset[str]) -> str:
 
 
 def _share(fraction: float) -> str:
-    """A share of draws: "83 %"; what is not all of them, or not none, is not rounded to it."""
+    """A share of draws: "83 %"; only all is rounded to 100 %, and only none to 0 %."""
     percent = round(100 * fraction)
     if percent in (0, 100) and fraction not in (0.0, 1.0):
         return "less than 1 %" if percent == 0 else "over 99 %"
@@ -205,7 +205,7 @@ def _share(fraction: float) -> str:
 
 
 def _yardsticks(score: Score, own: Mapping[str, str]) -> Iterator[str]:
-    """One line for each treatment that something is measured by."""
+    """One line for each treatment that serves as a yardstick."""
     by_name: dict[str, list[Yardstick]] = {}
     metrics: dict[str, list[str]] = {}
     for part in score.parts:

@@ -1,7 +1,7 @@
-"""Speed against what it costs the host: operations per second beside host CPU time for each, and which are best.
+"""Speed against its cost for the host: operations per second and host CPU time per operation, and the best of both.
 
-Pure. A point's interval is that of its logs with the rounds' own ups and downs taken out, for points are compared with
-each other and all stand in the same rounds.
+Pure. A point's interval is calculated from logarithms after removing each round's common level, because points are
+compared with each other and are measured in the same rounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Figure:
     """One metric of one treatment, in the metric's unit."""
 
     value: float
-    low: float | None  # interval; None with too few rounds
+    low: float | None  # of its interval; None if there are too few rounds
     high: float | None
     rounds: int
 
@@ -37,13 +37,13 @@ class Point:
 
     treatment: Treatment
     speed: Figure  # operations per second
-    price: Figure  # host CPU seconds for one operation
+    price: Figure  # host CPU seconds per operation
     best: bool  # no other guest of the layer is both faster and cheaper, by these estimates
     emulated: bool
 
     @property
     def sure(self) -> bool:
-        """Both figures have an interval."""
+        """Whether both figures have an interval."""
         return self.speed.low is not None and self.price.low is not None
 
 
@@ -55,12 +55,12 @@ class Tradeoff:
     layer: str
     side: str
     points: tuple[Point, ...]  # in the plan's order
-    host: Point | None  # the bare baseline, where it has both
-    rounds: int  # the most that a point has
+    host: Point | None  # the host, if it has both
+    rounds: int  # the largest number for a point
 
 
 def tradeoffs(analysis: Analysis) -> tuple[Tradeoff, ...]:
-    """Every case that has both for three treatments or more of a layer; only the primary ones where any is."""
+    """Every case with both figures for at least three treatments of a layer; only primary ones if there are any."""
     numbers = analysis.boot_numbers
     metrics = {metric.name: metric for metric, _ in numbers}
     primary = {_case(metrics[name]) for name in analysis.criteria.primary if name in metrics}
@@ -114,9 +114,9 @@ def _tradeoff(
 
 
 def steadied(columns: Sequence[Mapping[int, float]], alpha: float) -> list[Figure]:
-    """Hodges-Lehmann estimate and interval of each column (round -> value above 0), rounds' own levels taken out.
+    """Hodges-Lehmann estimate and interval of each column (round -> value above 0), without the rounds' common levels.
 
-    A round's level is the median, over the columns that have it, of how far each lies there from its own median.
+    A round's level is the median deviation of the columns that have it from their own medians.
     """
     logs = [{number: math.log(value) for number, value in column.items()} for column in columns]
     middles = [statistics.median(column.values()) for column in logs]
@@ -135,7 +135,7 @@ def steadied(columns: Sequence[Mapping[int, float]], alpha: float) -> list[Figur
 
 
 def pareto(points: Iterable[tuple[float, float]]) -> frozenset[int]:
-    """Numbers of those (speed, price) that no other is at least as good in both and better in one."""
+    """Indices of the (speed, price) pairs that no other pair beats in one while being at least as good in the other."""
     known = list(points)
     return frozenset(
         number

@@ -1,4 +1,4 @@
-"""The findings in words: one sentence for each resource, and one over all of them. Pure."""
+"""The findings in words: one sentence per resource, and one about all of them. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Sureness:
-    """What the findings rest on, counted."""
+    """What the findings are based on, as counts."""
 
     comparisons: int
     intervals: int  # comparisons that have one
@@ -49,7 +49,7 @@ class Sureness:
 
 
 def sureness(analysis: Analysis) -> Sureness:
-    """What a reader needs to know before believing the findings."""
+    """What a reader must know before relying on the findings."""
     trials = analysis.experiment.trials
     return Sureness(
         comparisons=len(analysis.comparisons),
@@ -60,9 +60,9 @@ def sureness(analysis: Analysis) -> Sureness:
 
 
 def findings(analysis: Analysis) -> tuple[Finding, ...]:
-    """One sentence for each workload that was compared, in the order in which they were measured.
+    """One sentence for each workload that was compared, in the order of measurement.
 
-    It is about the layers; where sides are interleaved about those, for that is what was asked.
+    It is about the layers or, if sides are interleaved, about these, because they are the question.
     """
     seen = _Seen(analysis)
     tell = _sentence if analysis.sides is None else _side_sentence
@@ -73,9 +73,9 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
 
 
 def headline(analysis: Analysis) -> str | None:
-    """The span of what VM and nested VM cost over the resources of the sentences; None if there is no span.
+    """The range of the costs of VM and nested VM over the resources; None if there is no range.
 
-    None too where sides are interleaved, each of which has its own.
+    Also None if sides are interleaved, because each has its own.
     """
     if analysis.sides is not None:
         return None
@@ -92,7 +92,7 @@ def headline(analysis: Analysis) -> str | None:
 
 
 def section(analysis: Analysis) -> Section | None:
-    """What was found; None of a run that compares nothing, for it tried what survives a power cut."""
+    """What was found; None for a run that compares nothing, because it tried durability."""
     found = findings(analysis)
     if not found and analysis.survival is not None:
         return None
@@ -114,13 +114,13 @@ def section(analysis: Analysis) -> Section | None:
 
 
 def decisions(analysis: Analysis) -> Section | None:
-    """The answers to what the plan asks; None where it asks nothing."""
+    """The answers to the plan's question; None if it has none."""
     answers = tuple(decided(analysis))
     return Section("decisions", "Decisions", (listed(answers),)) if answers else None
 
 
 def banner(analysis: Analysis) -> str | None:
-    """What must stand above the figures of an emulated run; None for any other."""
+    """The warning that must be above the figures of an emulated run; None for any other."""
     experiment, emulated = analysis.experiment, analysis.emulated
     if not emulated:
         return None
@@ -144,12 +144,12 @@ class _Seen:
         self.first = {layer: treatment.name for layer, treatment in analysis.first_treatments().items()}
 
     def effect(self, metric: Metric, low: str, high: str) -> Effect | None:
-        """What layer `high` costs against layer `low`."""
+        """The cost of layer `high` against layer `low`."""
         return effect(self.analysis, metric, self.first.get(low, ""), self.first.get(high, ""))
 
     @property
     def instead(self) -> str:
-        """What is said where no two layers have this metric."""
+        """The sentence if no two layers have this metric."""
         treatments = self.analysis.experiment.treatments
         if len(treatments) - len(self.analysis.repeats) > len(self.first):
             return "the layers were not compared; the settings are, below"
@@ -175,7 +175,7 @@ def _sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
 
 
 def _clauses(metric: Metric, clauses: Sequence[Sequence[Span]]) -> Iterator[Span]:
-    """After what they are about."""
+    """The clauses, after their subject."""
     if metric.name != READY.name:
         yield Span(f"{phrase(metric)}: ")
     for number, clause in enumerate(clauses):
@@ -220,7 +220,7 @@ def _boot_times(metric: Metric, seen: _Seen) -> Iterator[Span]:
 
 
 def _cost(effect: Effect, who: str, whom: str) -> Iterator[Span]:
-    """What one costs against another, for the same work."""
+    """The cost of one against another, for the same work."""
     if math.isnan(effect.fraction):
         yield from (Span("not measured", "strong"), Span(f": {who} against {whom}, for no round has both sides"))
         return
@@ -236,7 +236,7 @@ def _cost(effect: Effect, who: str, whom: str) -> Iterator[Span]:
 
 
 def _amount(cost: Cost, spent: str, whom: str) -> Iterator[Span]:
-    """A cost turned so that it and its interval read positive: "3.1 % (2.4–3.9) more time than the host"."""
+    """A cost worded so that it and its interval are positive: "3.1 % (2.4–3.9) more time than the host"."""
     estimate, low, high = cost.estimate, cost.low, cost.high
     tail = f" more {spent} than {whom}"
     if estimate.endswith(TIMES):
@@ -250,7 +250,7 @@ def _amount(cost: Cost, spent: str, whom: str) -> Iterator[Span]:
 
 
 def _of_resource(effect: Effect) -> str:
-    """ "+3.1 % (memory)"."""
+    """Such as "+3.1 % (memory)"."""
     resource = title(effect.comparison.metric.workload)
     amount = "nothing that can be shown" if effect.unclear else effect.text
     doubt = ", emulated" if effect.emulated else ""

@@ -1,4 +1,4 @@
-"""What to doubt: each cause once, with the figures that it is about. Pure."""
+"""Doubts: each cause once, with the figures that it affects. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from vmtax.core.notices import sentence
 from vmtax.report.document import Detail, Item, List, Paragraph, Section, Span
 from vmtax.report.wording.figures import about
 
-MOST = 8  # that are shown where there is little room
+MOST = 8  # shown if there is little room
 
 
 def warnings(analysis: Analysis) -> tuple[Cause, ...]:
-    """The causes that a reader is not shown elsewhere: the banner says what is emulated, and so does every number."""
+    """The causes that are not shown elsewhere: the banner, and every number, already say what is emulated."""
     return tuple(cause for cause in analysis.causes if cause.code != "emulated")
 
 
@@ -26,7 +26,7 @@ def section(analysis: Analysis) -> Section:
 
 
 def sentence_of(cause: Cause, analysis: Analysis) -> str:
-    """Cause, effect, remedy and what they are about, in whole sentences."""
+    """Cause, effect, remedy and the affected figures, in complete sentences."""
     parts = [sentence(cause.text)]
     if cause.code != "other":
         parts += (sentence(cause.effect), sentence(cause.remedy))

@@ -1,1 +1,1 @@
-"""The words that reports use for metrics and treatments, and their glossary."""
+"""Names of metrics and treatments in reports, and the glossary."""

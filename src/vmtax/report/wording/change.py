@@ -1,4 +1,4 @@
-"""What a comparison of sessions says, in words that every format shares."""
+"""The wording of a comparison of sessions, shared by all formats."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORED = (
 
 
 def basis(change: Change) -> list[str]:
-    """What the intervals rest on where there is one session on a side."""
+    """What the intervals are based on if one side has a single session."""
     stored = any(line.primary and line.method == "stored" for line in change.lines)
     return [STORED] if stored else []
 
@@ -61,7 +61,7 @@ def sessions(line: Line) -> str:
 
 
 def headline(change: Change) -> str:
-    """One sentence over the primary figures."""
+    """One sentence about the primary figures."""
     primary = [line for line in change.lines if line.primary]
     if not primary:
         return "No primary metric is common to all runs: everything is exploratory."
@@ -77,13 +77,13 @@ def sides(change: Change) -> Sequence[tuple[str, str]]:
 
 
 def banner(change: Change) -> str | None:
-    """What must stand above emulated figures."""
+    """The warning that must be above emulated figures."""
     ran = f"{', '.join(change.emulated)} ran on an emulated CPU (TCG)."
     return f"{ran} {NOT_A_COST}" if change.emulated else None
 
 
 def reasons(lines: Sequence[Line]) -> list[str]:
-    """Each reason for which something is undecided, once, with what it is about."""
+    """Each reason why something is undecided, once, with what it concerns."""
     about: dict[str, list[str]] = {}
     for line in lines:
         if line.why:

@@ -1,4 +1,4 @@
-"""Which figures something is about, in words: "all figures of the nested VM", "12 disk figures of the VM". Pure."""
+"""Describe sets of figures: "all figures of the nested VM", "12 disk figures of the VM". Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vmtax.core.units import at_most
 from vmtax.workload.words import name, title, within
 
 NAMES = {"host": "the host", "vm": "the VM", "nested": "the nested VM"}  # of a layer's plain treatment
-MOST_NAMES, MOST_ROUNDS = 3, 6  # in a row; the rest is counted
+MOST_NAMES, MOST_ROUNDS = 3, 6  # in a list; the rest is counted
 
 
 def about(cause: Cause, analysis: Analysis) -> str:
@@ -35,13 +35,13 @@ def briefly(cause: Cause, analysis: Analysis) -> str:
 
 
 def figures_in_words(figures: Collection[Figure], analysis: Analysis) -> str:
-    """ "all disk figures of the VM and the nested VM; 2 boot figures of the VM"; "" of none."""
+    """Such as "all disk figures of the VM and the nested VM; 2 boot figures of the VM"; "" if there are none."""
     mine = _by_treatment([pair for pair in figures if pair[1] not in analysis.repeats] or figures)
     order = [treatment.name for treatment in analysis.experiment.treatments if treatment.name in mine]
     every = _every(analysis)
     if set(every) <= set(mine) and all(set(mine[one]) >= set(metrics) for one, metrics in every.items()):
         return "all figures"
-    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)  # what it is about -> treatments
+    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)  # description -> treatments
     for treatment in order:
         whole = treatment in every and set(mine[treatment]) >= set(every[treatment])
         what = ("all figures",) if whole else _some(mine[treatment], every.get(treatment, ()), analysis)
@@ -54,7 +54,7 @@ def figures_in_words(figures: Collection[Figure], analysis: Analysis) -> str:
 
 
 def _some(metrics: Collection[str], every: Collection[str], analysis: Analysis) -> tuple[str, ...]:
-    """Of one treatment, workload by workload: "all CPU figures", "3 disk figures", "memory stream bandwidth"."""
+    """For one treatment, by workload: "all CPU figures", "3 disk figures", "memory stream bandwidth"."""
     known = {metric.name: metric for metric, *_ in analysis.contrasts}
     found = []
     for workload, mine in _by_workload(metrics).items():
@@ -66,7 +66,7 @@ def _some(metrics: Collection[str], every: Collection[str], analysis: Analysis) 
 
 
 def _every(analysis: Analysis) -> dict[str, list[str]]:
-    """What is compared: the metrics of each treatment that has a baseline, and of those that only are one."""
+    """What is compared: the metrics of each treatment that has a baseline, and of those that are only baselines."""
     above, below = defaultdict(list), defaultdict(list)
     for found in analysis.comparisons:
         if found.treatment not in analysis.repeats:

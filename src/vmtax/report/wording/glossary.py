@@ -1,4 +1,4 @@
-"""The words of reports and documentation, for a reader who does not measure for a living."""
+"""The terms in reports and documentation, explained for readers who are not experts in measuring."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ WORKLOAD_TITLES = ", ".join(f"{kind.title} ({kind.tool})" for kind in WORKLOADS.
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word and its meaning in vmtax."""
+    """A term and its meaning in vmtax."""
 
     word: str
     meaning: str
 
     @property
     def id(self) -> str:
-        """The anchor that links to the word lead to."""
+        """The anchor for links to the term."""
         return "term-" + "".join(c if c.isalnum() else "-" for c in self.word.lower())
 
 
@@ -88,9 +88,9 @@ GLOSSARY = tuple(
 )  # fmt: skip
 
 _BY_WORD = {term.word: term for term in GLOSSARY}
-_ALSO = {"treatment": "configuration", "nested": "nested VM", "overhead": "cost"}  # other words that sections link
+_ALSO = {"treatment": "configuration", "nested": "nested VM", "overhead": "cost"}  # synonyms that sections link
 
 
 def term_id(word: str) -> str:
-    """The anchor of the word. Raises KeyError for a word that is not in the glossary."""
+    """The anchor of a term. Raises KeyError for a word that is not in the glossary."""
     return _BY_WORD[_ALSO.get(word, word)].id

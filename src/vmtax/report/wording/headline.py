@@ -20,9 +20,9 @@ VERDICTS: dict[Verdict, str] = {
 
 
 def in_few_words(analysis: Analysis) -> str:
-    """ "VM +2 % to 24×": what the primary metrics cost against the host. Where no host is measured, how many primary
-    comparisons came out how: "2 worse, 1 better"; where none were, what survived: "10 durable, 2 not". "" where nothing
-    is compared or tried.
+    """Such as "VM +2 % to 24×": the cost of the primary metrics against the host. Without a host, how many primary
+    comparisons had each outcome: "2 worse, 1 better"; without comparisons, what survived: "10 durable, 2 not". "" if
+    nothing was compared or tried.
     """
     primary = [
         one

@@ -1,4 +1,4 @@
-"""Many long names of treatments side by side: what they share is left out, what differs stands in columns. Pure."""
+"""Shorten long names of treatments in lists: common parts are omitted, and differences are shown in columns. Pure."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from dataclasses import dataclass
 
 from vmtax.core.records import Treatment
 
-WIDEST = 64  # characters of all columns together; beyond that a name's own words are shown, on several lines
+WIDEST = 64  # characters of all columns together; beyond that, the name's own words are shown on several lines
 WRAPPED = 46  # characters of such a line
 GAP = "\N{NO-BREAK SPACE}" * 2  # between columns
-BETWEEN = " \N{MIDDLE DOT} "  # of levels that stand in no columns
-NOTHING = "–"  # a factor that the treatment has no level of
+BETWEEN = " \N{MIDDLE DOT} "  # between levels that are not in columns
+NOTHING = "–"  # the treatment has no level of that factor
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What stands beside a treatment's point."""
+    """The label beside a treatment's point."""
 
-    lines: tuple[str, ...]  # one, padded with no-break spaces, where there are columns
-    plain: str  # the same on one line, not padded
+    lines: tuple[str, ...]  # a single one, padded with no-break spaces, if there are columns
+    plain: str  # the same on one line, without padding
 
 
 @dataclass(frozen=True, slots=True)
 class Short:
     """Labels of treatments of one layer."""
 
-    head: Label | None  # the columns' factors; None where labels are names
-    labels: Mapping[str, Label]  # by the treatment's name
+    head: Label | None  # names of the columns; None if labels are names
+    labels: Mapping[str, Label]  # by treatment name
 
 
 def varying(members: Sequence[Treatment]) -> tuple[str, ...]:
-    """The factors in which the treatments differ, in the order in which they appear."""
+    """The factors in which the treatments differ, in order of appearance."""
     names = dict.fromkeys(name for treatment in members for name in treatment.levels)
     return tuple(name for name in names if len({treatment.levels.get(name) for treatment in members}) > 1)
 
 
 def factor_words(factors: Sequence[str]) -> dict[str, str]:
-    """Factor -> its last part, "cache", if that distinguishes it from the others; else all of it."""
+    """Factor -> its last part, "cache", if that distinguishes it from the others; otherwise the whole name."""
     last = [name.rpartition(".")[2] for name in factors]
     return {name: short if last.count(short) == 1 else name for name, short in zip(factors, last, strict=True)}
 
 
 def shortened(members: Sequence[Treatment]) -> Short:
-    """Columns of levels, one for each factor that varies; the names without their layer where columns do not fit."""
+    """Columns of levels, one for each factor that varies; names without their layer if columns do not fit."""
     factors = varying(members)
     words = factor_words(factors)
     rows = {treatment.name: [treatment.levels.get(name) or NOTHING for name in factors] for treatment in members}
@@ -62,7 +62,7 @@ def _columns(cells: Sequence[str], widths: Sequence[int]) -> Label:
 
 
 def _words(treatment: Treatment, words: Mapping[str, str]) -> Label:
-    """The name without its layer and without what stands before a factor's last word."""
+    """The name without its layer, and with only the last part of each factor."""
     layer, _, rest = treatment.name.partition(" ")
     pieces = []
     for piece in rest.split():

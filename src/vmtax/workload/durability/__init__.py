@@ -1,4 +1,7 @@
-"""What survives: writers in a guest, each acknowledgement with a witness outside, and every way in which that ends."""
+"""The workload durability: which acknowledged writes survive each way in which a guest can end.
+
+Writers in a guest acknowledge their records to a witness outside; then the guest or its host is ended.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ ENDS: Mapping[str, str] = {
     STACK_CUT: "the host loses its power: states of its own disks, and on them all that lies below the guest's",
     REAL_CUT: "the host under test loses its power by the command of --power-cut: its disk, once it is back",
 }
-# Of these many states are rebuilt; the others are counted as often as a guest was ended.
+# The given number of states is rebuilt for each of these; the other ends count once for each guest that was ended.
 REBUILT = (POWER_CUT, STACK_CUT)
 USUAL_WRITERS = (
     "append-fsync-4k",
@@ -42,22 +45,23 @@ USUAL_WRITERS = (
     "sqlite-wal",
     "sqlite-rollback",
 )
-CHECK_SECONDS, EMULATED_CHECK_SECONDS = 0.1, 0.5  # of one state of a guest's disk
-# Of one state of a host's disk, emulated, by what of it is put together; where nothing is, it takes as much less.
+CHECK_SECONDS, EMULATED_CHECK_SECONDS = 0.1, 0.5  # to check one state of a guest's disk
+# To check one state of a host's disk under emulation, by what has to be assembled; without emulation, the time shrinks
+# in the same proportion.
 EMULATED_STACK_SECONDS = {"volume": 1.3, "file system": 3.0, "pool": 6.0, "RAIDZ1": 12.0}
-# Of each PostgreSQL server: what its database takes of the disk; until it serves, and to recover and check one state.
+# For each PostgreSQL server: its database's size on disk; seconds to start it, and to recover and check one state.
 DATABASE_BYTES = 64 * 2**20
 DATABASE_SECONDS, EMULATED_DATABASE_SECONDS = 2.0, 25.0
 RECOVERY_SECONDS, EMULATED_RECOVERY_SECONDS = 0.2, 2.0
-GROWING = frozenset({"append", "sqlite", POSTGRESQL})  # modes of writers that keep all that they write
+GROWING = frozenset({"append", "sqlite", POSTGRESQL})  # modes of writers that keep everything they write
 NAME = "durability"
-# That show a configuration to be durable, where none of them lost anything: then at most 1.0 % lose something, at 95 %.
+# If none of this many states lost anything, at most 1.0 % of all states do, at 95 % confidence: this counts as durable.
 NEEDED_STATES = 300
-STATES, LOST, TORN = "states", "lost", "torn"  # measures, of an end or of one of its writers
-FILE_SYSTEM, IMAGE = "file_system_damaged", "image_damaged"  # and of an end
+STATES, LOST, TORN = "states", "lost", "torn"  # measures of an end, or of one of its writers
+FILE_SYSTEM, IMAGE = "file_system_damaged", "image_damaged"  # measures of an end only
 WITHOUT_DISK, WITHOUT_DISK_LOST = "states_without_disk", "lost_without_disk"
 TOTALS = (STATES, LOST, FILE_SYSTEM, IMAGE)
-TOTALS_WITHOUT_DISK = (WITHOUT_DISK, WITHOUT_DISK_LOST)  # of STACK_CUT
+TOTALS_WITHOUT_DISK = (WITHOUT_DISK, WITHOUT_DISK_LOST)  # additional measures of STACK_CUT
 OF_WRITER = (STATES, LOST, TORN)
 
 
@@ -116,7 +120,7 @@ class DurabilityParameters(Parameters):
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
-        """For what is known to stay; what a file system needs for itself is found out by the writers."""
+        """Compares the size with what certainly stays on the disk; writers detect if the file system needs more."""
         needed = (self.databases + 1) * DATABASE_BYTES
         if self.databases and self.size_bytes < needed:
             raise ValueError(f"a database of PostgreSQL takes room: size must be {needed // 2**20}MiB or more")
@@ -141,22 +145,22 @@ class DurabilityParameters(Parameters):
 
 @dataclass(slots=True)
 class Counts:
-    """What was found in the states of one end; counts of states."""
+    """Results for the states of one end, as numbers of states."""
 
-    states: int = 0  # in which something had been acknowledged
+    states: int = 0  # states in which something had been acknowledged
     lost: int = 0
     file_system_damaged: int = 0
-    image_damaged: int | None = None  # None: the image has no structure that could be
-    states_without_disk: int | None = None  # of the states; None: no disk of several was ever taken away
-    lost_without_disk: int | None = None  # of those
+    image_damaged: int | None = None  # None: the image format has no structure to damage
+    states_without_disk: int | None = None  # among `states`; None: none of several disks was ever removed
+    lost_without_disk: int | None = None  # among those
     of_writer: dict[str, dict[str, int]] = field(default_factory=dict)  # writer -> OF_WRITER -> states
 
     def add(
         self, state: Mapping[str, object], acknowledged: Mapping[str, int], image: str, *, without_disk: bool = False
     ) -> None:
-        """One state, as the guest's program found it.
+        """Add one state, as the program in the guest reported it.
 
-        image: what qemu-img found; "" nothing, or it has nothing; without_disk: one of the host's disks was gone
+        image: qemu-img's complaint, "" if there is none; without_disk: one of the host's disks was missing
         """
         writers = {name for name, count in acknowledged.items() if count > 0}
         if all(is_control(name) for name in writers):
@@ -167,7 +171,7 @@ class Counts:
         hurt = False
         for name in writers:
             counts = self.of_writer.setdefault(name, dict.fromkeys(OF_WRITER, 0))
-            # Of a file system that cannot be mounted, nothing can be read.
+            # If the file system cannot be mounted, nothing can be read from it.
             one = by_name.get(name) or {"lost": acknowledged[name], "torn": 0}
             counts["states"] += 1
             counts["lost"] += one["lost"] > 0
@@ -185,7 +189,7 @@ class Counts:
 
 
 class Durability(Workload[DurabilityParameters]):
-    """No command: each boot is one trial, which ends the guest."""
+    """Has no command: each boot is one trial, which ends the guest."""
 
     name = NAME
     describe = "what of acknowledged data survives when QEMU is killed, and when the host loses its power"
@@ -214,7 +218,9 @@ class Durability(Workload[DurabilityParameters]):
 
     @property
     def writers(self) -> tuple[str, ...]:
-        """With the one that never flushes: if it loses nothing, the trial would not have noticed a loss."""
+        """All writers, including one that never flushes: if that loses nothing, the trial would not have noticed a
+        loss.
+        """
         return (*self.parameters.writers, CONTROL)
 
     def cases(self) -> Sequence[str]:
@@ -246,7 +252,7 @@ class Durability(Workload[DurabilityParameters]):
         states = self.parameters.states * rounds
         if states >= NEEDED_STATES:
             return ""
-        # With one state, each is a power cut, of which a boot has no more.
+        # With one state, each state is a power cut, and each boot has one.
         cure = "raise rounds" if self.parameters.states == 1 else "raise rounds, or workloads.durability.states"
         return (
             f"durability: {states} states of each at most, and {NEEDED_STATES} are needed to show that one is durable:"
@@ -258,16 +264,16 @@ class Durability(Workload[DurabilityParameters]):
         return records + self.parameters.databases * DATABASE_BYTES
 
     def writing(self, directory: str) -> tuple[str, ...]:
-        """The argv of what writes in the guest."""
+        """The argv of the program that writes in the guest."""
         return (*_program("write"), directory, str(parse_bytes(self.parameters.room)), *self.writers)
 
     def checking(
         self, device: str, mount: str, inside: str = "", stack: Stack | None = None, beside: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """The argv of what checks states, in another guest.
+        """The argv of the program that checks states in another guest.
 
-        `inside`: the file that is the guest's disk, where `device` is that of its host; "": it is the guest's
-        `stack`: how the guest's disk lies on `device` and those `beside` it, the disks of a host under test
+        `inside`: the file that is the guest's disk, if `device` is its host's disk; "": `device` is the guest's
+        `stack`: how the guest's disk is laid out on `device` and those in `beside`, the disks of a host under test
         """
         below = "" if stack is None else json.dumps(stack._asdict())
         given = {"--options": self.parameters.mount_options, "--inside": inside, "--stack": below}
@@ -285,12 +291,12 @@ class Durability(Workload[DurabilityParameters]):
 
 
 def is_control(writer: str) -> bool:
-    """Whether it acknowledges what it has not flushed: its losses are no fault of the disk."""
+    """Whether it acknowledges records that it has not flushed: then its losses are no fault of the disk."""
     return writer == CONTROL or writer.startswith(LYING)
 
 
 def metric(end: str, measure: str, writer: str = "") -> Metric:
-    """One count of one end; of a writer where one is named."""
+    """The metric that counts states of one end; of one writer if it is given."""
     name = ".".join(filter(None, (NAME, end, writer, measure)))
     return Metric(name, "1", "higher" if measure in (STATES, WITHOUT_DISK) else "lower")
 

@@ -1,8 +1,9 @@
-"""Which acknowledged records of plan `durability` are lost or torn in the directory of its writers.
+"""Find out which acknowledged records of the workload durability are lost or torn in the directory of its writers.
 
-A record is lost where it is missing, too short, or an older one is in its place. It is torn where any of its sectors is
-neither its own nor one that may be there: of another place, of another record, or of none. What is newer than the last
-acknowledged record may be there, partly there or absent, except that a renamed file is always whole.
+A record is lost if it is missing, too short, or an older record is in its place. It is torn if one of its sectors is
+neither its own nor one that may be there: a sector of another place, of another record, or no sector at all. Records
+newer than the last acknowledged one may be present, present in part, or absent, except that a renamed file is always
+complete.
 
 This file is part of the text that runs in the guest (source.py), so it imports the standard library only.
 """
@@ -19,31 +20,31 @@ from vmtax.workload.durability.postgresql import recovered
 from vmtax.workload.durability.records import PLAIN, SECTOR, kind_of, place_of, record
 from vmtax.workload.durability.writers import DATA, SLOTS, words_of
 
-CACHE = 2**26  # bytes of records that are kept to compare states with; those of files that grow not counted
-MOST_WORDS = 300  # characters
+CACHE = 2**26  # bytes of expected records that are cached; growing files are not counted
+MOST_WORDS = 300  # characters of a description
 SELECT = "SELECT number, payload FROM records WHERE number <= ? ORDER BY number"
 
 
 class Found(NamedTuple):
-    """What is wrong with the records of one writer."""
+    """Errors in the records of one writer."""
 
-    lost: int  # records
-    torn: int  # records
-    words: str  # the first thing that is wrong; empty where nothing is
+    lost: int  # number of records
+    torn: int  # number of records
+    words: str  # the first error; empty if there is none
 
 
 class Fault(NamedTuple):
-    """What is wrong with one record."""
+    """An error in one record."""
 
-    torn: bool  # else lost
+    torn: bool  # otherwise lost
     words: str
 
 
 class Expected:
-    """What right records look like, kept over the states that are compared with them."""
+    """The expected contents of records, cached because many states are compared with them."""
 
     def __init__(self) -> None:
-        self._records: dict[tuple[str, int], bytes] = {}  # the least used first
+        self._records: dict[tuple[str, int], bytes] = {}  # the least recently used first
         self._bytes = 0
         self._files: dict[str, bytearray] = {}
         self._rows: dict[str, list[tuple[int, bytes]]] = {}
@@ -60,7 +61,7 @@ class Expected:
         return data
 
     def file(self, name: str, count: int) -> bytearray:
-        """Records 1 to `count` or more, one behind the other."""
+        """At least records 1 to `count`, concatenated."""
         data = self._files.setdefault(name, bytearray())
         size = kind_of(name).size
         for number in range(len(data) // size + 1, count + 1):
@@ -75,7 +76,7 @@ class Expected:
 
 
 def check(directory: str, acknowledged: Mapping[str, int], expected: Expected | None = None) -> dict[str, Found]:
-    """What is wrong with the records of each writer of which any were acknowledged: 1 to that number."""
+    """Errors in records 1 to the acknowledged number of each writer; writers that acknowledged none are left out."""
     expected = expected or Expected()
     return {name: _check(directory, name, last, expected) for name, last in acknowledged.items() if last > 0}
 
@@ -93,7 +94,8 @@ def _check(directory: str, name: str, last: int, expected: Expected) -> Found:
         "rename": (1, _renamed),
     }[kind.mode]
     try:
-        data = _read(path, count * kind.size + (kind.mode == "rename"))  # a byte more, to see whether it is longer
+        # One byte more, to detect a file that is too long
+        data = _read(path, count * kind.size + (kind.mode == "rename"))
     except OSError as error:
         return Found(min(count, last), 0, f"the file cannot be read: {error.strerror}")
     torn, words = [], ""
@@ -104,7 +106,7 @@ def _check(directory: str, name: str, last: int, expected: Expected) -> Found:
 
 
 def _read(path: str, most: int) -> bytes:
-    """The first `most` bytes of a file, or what it has."""
+    """Up to `most` bytes from the beginning of a file."""
     file = os.open(path, os.O_RDONLY)
     try:
         parts = []
@@ -130,7 +132,8 @@ def _appended(data: bytes, name: str, last: int, expected: Expected) -> Iterator
 def _overwritten(data: bytes, name: str, last: int, expected: Expected) -> Iterator[Fault]:
     size = kind_of(name).size
     for slot in range(SLOTS):
-        number = max(0, last - (last - slot) % SLOTS)  # the newest of that slot; 0 filled the file at first
+        # The newest record of that slot; record 0 filled the file at first
+        number = max(0, last - (last - slot) % SLOTS)
         right = expected.record(name, number)
         if not data.startswith(right, slot * size):
             here = data[slot * size : (slot + 1) * size]
@@ -151,16 +154,16 @@ def _renamed(data: bytes, name: str, last: int, expected: Expected) -> Iterator[
 def _faults(
     data: bytes, right: bytes | bytearray, name: str, number: int, others: range = range(0), newer: bool = False
 ) -> Iterator[Fault]:
-    """What is wrong with `data`, where the record of that number is to be: nothing or one fault.
+    """Yields the fault in `data`, which should hold the record of that number; nothing if it is right.
 
-    `others` are the numbers of records that were there before or come there afterwards. A sector of a later one is
-    right where `newer` may be there in part. A record is lost of which all is earlier, and torn if only a part is.
+    `others`: numbers of records that were there before or come afterwards. A sector of a later record is right if
+    `newer` records may be there in part. A record is lost if all of it is earlier, and torn if only a part is.
     """
-    if not data or not data.strip(b"\0"):  # at once, for there may be thousands
+    if not data or not data.strip(b"\0"):  # checked first, because there may be thousands
         yield Fault(False, f"record {number} is {'zeros' if len(data) == len(right) else 'missing: the file ends'}")
         return
     count = len(right) // SECTOR
-    bad: list[tuple[int, Fault]] = []  # with the index of its sector
+    bad: list[tuple[int, Fault]] = []  # each with the index of its sector
     for index in range(count):
         span = slice(index * SECTOR, (index + 1) * SECTOR)
         if data[span] != right[span] and (fault := _sector(data[span], name, number, index, others, newer)):
@@ -177,7 +180,7 @@ def _faults(
 
 
 def _sector(data: bytes, name: str, number: int, index: int, others: range, newer: bool) -> Fault | None:
-    """What is wrong with a sector that is not that of the record; nothing where one of a later record may be there."""
+    """The fault in a sector that is not the record's own; None if a sector of a later record may be there and is."""
     if len(data) < SECTOR:
         return Fault(False, "missing: the file ends")
     if not data.strip(b"\0"):
@@ -195,15 +198,15 @@ def _sector(data: bytes, name: str, number: int, index: int, others: range, newe
 
 
 def _database(path: str, name: str, last: int, expected: Expected) -> Found:
-    """What is wrong with a database once SQLite has recovered it, which opening it does."""
-    if not os.path.exists(path):  # SQLite would make one
+    """Faults of a database after SQLite has recovered it, which happens when it is opened."""
+    if not os.path.exists(path):  # SQLite would create it
         return Found(last, 0, "the database is missing")
     want = expected.rows(name, last)
     have: list[tuple[int, bytes]] | None = None
     damage = ""
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
-            database.execute("PRAGMA synchronous = OFF")  # what recovery writes need not survive
+            database.execute("PRAGMA synchronous = OFF")  # recovery need not be durable
             rows = database.execute("PRAGMA integrity_check(1)").fetchall()
             if rows != [("ok",)]:
                 damage = f"integrity_check: {' '.join(str(rows[0][0]).split())}"
@@ -223,14 +226,14 @@ def _database(path: str, name: str, last: int, expected: Expected) -> Found:
 
 
 def _recovered(directory: str, name: str, last: int, expected: Expected) -> Found:
-    """What is wrong with the database of a PostgreSQL server, which has recovered it.
+    """Faults of the database that a PostgreSQL server has recovered.
 
-    A row that is there though it was not acknowledged must be right, and so must all before it.
+    A row may be present without having been acknowledged; then it must be right, and so must all rows before it.
     """
     rows, damage = recovered(directory)
     if rows is None:
         return Found(last, 1, damage[:MOST_WORDS])
-    newest = last + sum(not 1 <= number <= last for number in rows)  # where there is no gap
+    newest = last + sum(not 1 <= number <= last for number in rows)  # if there is no gap
     wrong = [number for number, payload in expected.rows(name, newest) if rows.get(number) != payload]
     words = f"row {wrong[0]} {'has another payload' if wrong[0] in rows else 'is missing'}" if wrong else ""
     lost = sum(number <= last for number in wrong)

@@ -1,20 +1,20 @@
-"""The program of plan `durability` that runs in a guest: it writes, or it checks what states of a disk hold.
+"""The program of the workload durability that runs in a guest: it writes, or it checks states of a disk.
 
     write DIRECTORY BYTES NAME... [--pause SECONDS]
     verify DEVICE MOUNTPOINT NAME... [--options OPTIONS] [--inside FILE] [--stack JSON] [--beside DEVICE]...
            [--no-check]
 
-`write` is described in writers.py. `verify` reads one JSON object a line, {"state": 12, "acknowledged": {NAME: 40}}:
-records 1 to 40 of NAME had been acknowledged when the disk became what it is now. It mounts DEVICE, which replays the
-journal, checks the records, unmounts, checks the file system, forgets what the kernel knows of DEVICE, and answers
+`write` is described in writers.py. `verify` reads one JSON object per line, {"state": 12, "acknowledged": {NAME: 40}}:
+records 1 to 40 of NAME had been acknowledged when the disk got into its present state. It mounts DEVICE, which replays
+the journal, checks the records, unmounts, checks the file system, drops the kernel's cache of DEVICE, and answers
 
     {"state": 12, "file_system": WORDS, "writers": {NAME: {"lost": 0, "torn": 1, "words": WORDS}}}
 
-with empty words where nothing is wrong, and only the writers that had acknowledged something. A line that it cannot
-use, or a state that it cannot check, has "error": WORDS besides. With --inside, DEVICE is the disk of a host, which is
-mounted first and holds the guest's disk as FILE. With --stack, DEVICE and those that --beside names are the disks of a
-host on which the guest's lies as stacks.py describes; then the answer has "image": WORDS besides, of what qemu-img
-finds, and a line with "whole": true only asks whether the guest's disk is found.
+with empty WORDS if nothing is wrong, and only for writers that had acknowledged something. The answer to a line that it
+cannot parse, or to a state that it cannot check, also has "error": WORDS. With --inside, DEVICE is the disk of a host,
+which is mounted first and holds the guest's disk as FILE. With --stack, DEVICE and the devices in --beside are the
+disks of a host on which the guest's disk is laid out as stacks.py describes; then the answer also has "image": WORDS,
+qemu-img's complaint, and a line with "whole": true only asks whether the guest's disk is found.
 
 Shipped as text together with the modules before it in source.py's list, so it imports the standard library only.
 """
@@ -43,23 +43,23 @@ from vmtax.workload.durability.writers import LIBC, Output, words_of, write
 FILE_SYSTEM = "ext4"
 NOSUID, NODEV, NOEXEC, NOATIME = 2, 4, 8, 1024
 ALWAYS = NOSUID | NODEV | NOEXEC | NOATIME
-# Options that mount(2) takes as flags; all others go to the file system as text.
+# Options that mount(2) takes as flags; all others are passed to the file system as text.
 FLAGS = {"sync": 16, "dirsync": 128, "relatime": 1 << 21, "strictatime": 1 << 24, "lazytime": 1 << 25}
-SILENT = {"rw", "defaults", "nosuid", "nodev", "noexec", "noatime"}  # so it is mounted anyway
+SILENT = {"rw", "defaults", "nosuid", "nodev", "noexec", "noatime"}  # options that every mount here has anyway
 DETACH = 2  # of umount2(2)
 LOOP_CONTROL = "/dev/loop-control"
-LOOP_SET_FD, LOOP_CLEAR, LOOP_GET_FREE = 0x4C00, 0x4C01, 0x4C82  # linux/loop.h
-FLUSH_BUFFERS = 0x1261  # BLKFLSBUF: write what is dirty, forget the rest, as `blockdev --flushbufs` does
-BUSY_SECONDS = 5.0  # for a file system that is still in use
+LOOP_SET_FD, LOOP_CLEAR, LOOP_GET_FREE = 0x4C00, 0x4C01, 0x4C82  # from linux/loop.h
+FLUSH_BUFFERS = 0x1261  # BLKFLSBUF: write dirty blocks, drop the others, as `blockdev --flushbufs` does
+BUSY_SECONDS = 5.0  # to wait for a file system that is still in use
 RETRY_SECONDS = 0.05
 KERNEL_LOG = "/dev/kmsg"
-RECORD_BYTES = 8192  # of that log
-MOST_RECORDS = 3  # of that log that are quoted, the last
+RECORD_BYTES = 8192  # of the kernel's log
+MOST_RECORDS = 3  # of that log that are quoted; the last ones
 E2FSCK = ("e2fsck", "-f", "-n")
 
 
 def mount(device: str, mountpoint: str, options: str = "") -> None:
-    """Mount the file system, which replays its journal; raises OSError."""
+    """Mount the file system, which replays its journal. Raises OSError."""
     words = [word for word in options.split(",") if word and word not in SILENT]
     flags = functools.reduce(int.__or__, (FLAGS.get(word, 0) for word in words), ALWAYS)
     data = ",".join(word for word in words if word not in FLAGS)
@@ -70,7 +70,9 @@ def mount(device: str, mountpoint: str, options: str = "") -> None:
 
 @contextlib.contextmanager
 def kernel_log() -> Iterator[Callable[[], str]]:
-    """What tells, in brackets, what the kernel has said since; "" where that is nothing, or not for us."""
+    """A function that returns, in brackets, what the kernel has logged since; "" if nothing, or if we may not read
+    it.
+    """
     try:
         file = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -85,14 +87,14 @@ def kernel_log() -> Iterator[Callable[[], str]]:
 
 def _kernel_words(log: int) -> str:
     records = []
-    with contextlib.suppress(OSError):  # BlockingIOError at the end
+    with contextlib.suppress(OSError):  # BlockingIOError at the end of the log
         while record := os.read(log, RECORD_BYTES):
             records.append(record.decode(errors="replace").partition(";")[2].partition("\n")[0])
     return f" ({'; '.join(records[-MOST_RECORDS:])[:MOST_WORDS]})" if records else ""
 
 
 def unmount(mountpoint: str) -> None:
-    """Unmount it; where it stays in use it is detached, so that nothing is mounted, and OSError is raised."""
+    """Unmount it; if it stays in use, detach it, so that nothing is mounted, and raise OSError."""
     end = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -105,9 +107,9 @@ def unmount(mountpoint: str) -> None:
 
 
 def wait_until_free(device: str) -> None:
-    """Until no mount namespace has its file system any more: one ends a moment after its last program.
+    """Wait until no mount namespace has its file system any more: one may live a moment longer than its last program.
 
-    Raises OSError where that takes too long.
+    Raises OSError if that takes too long.
     """
     end = time.monotonic() + BUSY_SECONDS
     while True:
@@ -126,7 +128,7 @@ def _called(result: int) -> None:
 
 
 def forget(device: str) -> None:
-    """Drop what the kernel keeps of the device: its next state is another."""
+    """Drop the kernel's cache of the device: its next state differs."""
     file = os.open(device, os.O_RDONLY)
     try:
         fcntl.ioctl(file, FLUSH_BUFFERS, 0)
@@ -136,7 +138,7 @@ def forget(device: str) -> None:
 
 @contextlib.contextmanager
 def looped(path: str) -> Iterator[str]:
-    """A loop device that is the file; raises OSError."""
+    """A loop device for that file. Raises OSError."""
     control = os.open(LOOP_CONTROL, os.O_RDWR)
     try:
         device = f"/dev/loop{fcntl.ioctl(control, LOOP_GET_FREE)}"
@@ -166,7 +168,7 @@ def verify_inside(
     thorough: bool,
     seen: Expected,
 ) -> tuple[str, dict[str, Found]]:
-    """The same of a guest's disk that is a file on the disk of a host."""
+    """The same for a guest's disk that is a file on the disk of a host."""
     forget(device)
     outer = f"{mountpoint}.host"
     os.makedirs(outer, exist_ok=True)
@@ -196,9 +198,9 @@ def verify_stack(
     thorough: bool,
     seen: Expected,
 ) -> tuple[str, str, dict[str, Found]]:
-    """The same of a guest's disk that a host has on its own ones; what is wrong with its image is the second answer.
+    """The same for a guest's disk that is laid out on a host's disks; the second value is the problem with its image.
 
-    acknowledged: None where nothing is to be read from the guest's disk
+    acknowledged: None if nothing is to be read from the guest's disk
     """
     parts = [part for device in devices for part in (device, *partitions_of(device))]
     for part in parts:
@@ -218,7 +220,7 @@ def verify_stack(
 
 
 def file_system_problem(device: str) -> str:
-    """The first thing that e2fsck finds, which changes nothing; empty where that is nothing."""
+    """The first problem that e2fsck finds without changing anything; empty if there is none."""
     done = subprocess.run(
         (*E2FSCK, device), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=TOOLS
     )
@@ -232,9 +234,9 @@ def file_system_problem(device: str) -> str:
 def verify_state(
     device: str, mountpoint: str, acknowledged: Mapping[str, int], options: str, thorough: bool, expected: Expected
 ) -> tuple[str, dict[str, Found]]:
-    """What is wrong with the file system, and with the records of each writer.
+    """Problems of the file system, and of the records of each writer.
 
-    Raises OSError where it stays in use, which says nothing of what is on it.
+    Raises OSError if the file system stays in use, which is no fault of the disk.
     """
     forget(device)
     with kernel_log() as said:
@@ -253,7 +255,8 @@ def verify_state(
 
 
 def asked(line: str, names: Sequence[str]) -> tuple[object, dict[str, int], bool]:
-    """The state of a line of the input, what had been acknowledged, and whether only the disk is asked for.
+    """Parse a line of the input: the state, what had been acknowledged, and whether only the presence of the disk is
+    asked.
 
     Raises ValueError.
     """
@@ -280,7 +283,7 @@ def verify(
     stack: Stack | None = None,
     beside: Sequence[str] = (),
 ) -> None:
-    """Check one state for each line, and answer each with one."""
+    """Check one state for each input line, and print one answer for each."""
     expected = Expected()
     os.makedirs(mountpoint, exist_ok=True)
     for line in lines:
@@ -298,7 +301,7 @@ def verify(
                 problem, found = verify_inside(device, mountpoint, inside, acknowledged, options, thorough, expected)
             else:
                 problem, found = verify_state(device, mountpoint, acknowledged, options, thorough, expected)
-        except Exception as error:  # whatever it is: the other states are still worth checking
+        except Exception as error:  # of any kind: the other states are still worth checking
             answer = {"error": words_of(error)}
         writers = {name: one._asdict() for name, one in found.items()}
         output.say(json.dumps({"state": state, "file_system": problem, "writers": writers, **answer}))
@@ -313,7 +316,7 @@ def end_with_input() -> None:
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
-    """The command line; ends the program where it is wrong."""
+    """Parse the command line; ends the program if it is wrong."""
     parser = argparse.ArgumentParser(prog="durability")
     commands = parser.add_subparsers(dest="command", required=True)
     writing = commands.add_parser("write")

@@ -1,8 +1,8 @@
-"""The writer of plan `durability` that is a PostgreSQL server, and what a server finds in its database afterwards.
+"""The writer of the workload durability that uses a PostgreSQL server, and the recovery and check of its database.
 
-Server and client are those of a pack, which is mounted at ROOT and entered by bubblewrap: not as root, whom the server
-refuses, and with no more of the guest's files than the writer's own directory. fsync and synchronous_commit are as
-PostgreSQL has them, but that of a lying writer, which commits asynchronously.
+Server and client come from a pack that is mounted at ROOT and entered with bubblewrap: not as root, which the server
+refuses, and with none of the guest's files but the writer's own directory. fsync and synchronous_commit have
+PostgreSQL's defaults, except for a lying writer, which commits asynchronously.
 
 This file is part of the text that runs in the guest (source.py), so it imports the standard library only.
 """
@@ -20,31 +20,31 @@ from vmtax.workload.durability.records import kind_of, record
 NAME = "postgresql"  # of the writer
 ROOT = "/opt/postgresql"  # where the pack is mounted
 PROGRAMS = "/usr/lib/postgresql/17/bin"
-DIRECTORY = "/mnt"  # what the programs call the writer's own
-CLUSTER = "data"  # the server's directory in it
+DIRECTORY = "/mnt"  # where the programs see the writer's own directory
+CLUSTER = "data"  # the server's data directory in it
 ENTER = (
     *("bwrap", "--die-with-parent", "--unshare-user", "--uid", "65534", "--gid", "65534"),
-    # As the first process there it is gone, and has left the file system, before bubblewrap ends.
+    # As the first process in its PID namespace, it is gone and has released the file system before bubblewrap ends.
     *("--unshare-pid", "--as-pid-1", "--unshare-ipc", "--cap-drop", "ALL"),
     *("--ro-bind", ROOT, "/", "--dev", "/dev", "--proc", "/proc"),
     *("--tmpfs", "/tmp", "--chdir", "/tmp", "--clearenv", "--setenv", "TZ", "UTC", "--setenv", "LC_ALL", "C"),
 )
-USER = "postgres"  # in the database; also the name of the database
-# The program flushes the whole file system once all is prepared, so initdb need not.
+USER = "postgres"  # name of the user in the database, and of the database
+# The program flushes the whole file system after preparing everything, so initdb need not.
 INITDB = ("--no-locale", "--encoding=UTF8", "--data-checksums", "--wal-segsize=1", "--auth=trust", "--no-sync")
 SMALL = {"shared_buffers": "8MB", "max_connections": "8", "jit": "off", "log_line_prefix": ""}
 SERVING = {**SMALL, "listen_addresses": "", "unix_socket_directories": DIRECTORY}
-RECOVERING = {**SMALL, "fsync": "off"}  # what recovery writes need not survive
+RECOVERING = {**SMALL, "fsync": "off"}  # recovery need not be durable
 READY = "ready to accept connections"
 START_SECONDS = 120.0
-CHECK_SECONDS = 50.0  # for recovery, and for the look afterwards
+CHECK_SECONDS = 50.0  # for recovery, and for the check after it
 WAIT_SECONDS = 0.05
-CHECKPOINT = 32  # rows between two checkpoints, after which recovery needs the tables as well as the log
+CHECKPOINT = 32  # rows between two checkpoints; after one, recovery needs the tables as well as the log
 SCHEMA = """\
 CREATE EXTENSION amcheck;
 CREATE TABLE records (number bigint PRIMARY KEY, payload bytea NOT NULL);
 """
-# One statement a line, as the server takes them without a client. The first word says what a line of the answer is.
+# One statement per line, as the server takes them in single-user mode. The first word of an answer's line is its kind.
 ROW, DAMAGE, END = "row", "damage", "end"
 QUESTIONS = (
     f"COPY (SELECT '{ROW}', number, encode(payload, 'hex') FROM records ORDER BY number) TO STDOUT;",
@@ -61,7 +61,7 @@ class Server:
 
     def __init__(self, directory: str, name: str) -> None:
         self.name, self.kind = name, kind_of(name)
-        self.log = os.memfd_create(name)  # what the programs say
+        self.log = os.memfd_create(name)  # output of the programs
         made = subprocess.run(
             entered(directory, "initdb", *INITDB, "-U", USER, "-D", inside()),
             stdin=subprocess.DEVNULL,
@@ -97,13 +97,13 @@ class Server:
         return OSError(f"{what}: {reason(self._words())}")
 
     def ask(self, statements: str) -> None:
-        """Have them carried out, lines that end with one; raises OSError where one of them is not."""
+        """Execute statements, lines that end with a newline each. Raises OSError if one of them fails."""
         assert self.client.stdin and self.client.stdout
         try:
             self.client.stdin.write(f"{statements}\\echo {END}\n")
             self.client.stdin.flush()
         except BrokenPipeError:
-            pass  # its log says why
+            pass  # the server's log has the reason
         if self.client.stdout.readline() != f"{END}\n":
             raise self._failure("psql")
 
@@ -113,20 +113,20 @@ class Server:
         self.ask(transaction(number, record(self.name, number, self.kind.size)))
 
     def flush(self) -> None:
-        """The server has flushed before COMMIT returned; where the writer lies, it does so soon, unasked."""
+        """Nothing to do: the server flushed before COMMIT returned or, for a lying writer, soon does so unasked."""
 
     def close(self) -> None:
-        """The server goes on: it is to lose its power, not to end in order."""
+        """Let the server run: it must lose its power, not shut down in order."""
         assert self.client.stdin
         self.client.stdin.close()
         self.client.wait()
 
 
 class Recovered(NamedTuple):
-    """What a server found once it had recovered a database."""
+    """What a server found after it had recovered a database."""
 
     rows: dict[int, bytes] | None  # None: they could not be read
-    damage: str  # the first thing that is wrong; empty where nothing is
+    damage: str  # the first error; empty if there is none
 
 
 def transaction(number: int, payload: bytes) -> str:
@@ -142,19 +142,19 @@ def inside() -> str:
 
 
 def entered(directory: str, program: str, *words: str) -> Sequence[str]:
-    """The argv of a program of the pack, which has that directory."""
+    """The argv of a program of the pack, with access to that directory."""
     return (*ENTER, "--bind", directory, DIRECTORY, "--", f"{PROGRAMS}/{program}", *words)
 
 
 def reason(log: str) -> str:
-    """Why a program of PostgreSQL failed: the first line that says so, else the last of all."""
+    """Why a program of PostgreSQL failed: its first error line, otherwise its last line."""
     lines = [line for line in map(str.strip, log.splitlines()) if line]
     grave = (line for line in lines if line.startswith(GRAVE) or ": error: " in line)
     return next(grave, lines[-1] if lines else "it did not say why")
 
 
 def recovered(directory: str) -> Recovered:
-    """Have a server recover the database, read all rows, and check it; it takes no connections meanwhile."""
+    """Let a server in single-user mode recover the database, read all rows, and check it."""
     words = ("--single", *settings(RECOVERING), "-D", inside(), USER)
     asked = carried_out(directory, "postgres", *words, given="\n".join(QUESTIONS) + "\n")
     rows, damage = answer(asked.stdout, asked.stderr)
@@ -165,7 +165,7 @@ def recovered(directory: str) -> Recovered:
 
 
 def carried_out(directory: str, program: str, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """A program of the pack that has ended. Raises OSError where it does not end."""
+    """Run a program of the pack to its end. Raises OSError if it does not end."""
     argv = entered(directory, program, *words)
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
@@ -183,7 +183,7 @@ def carried_out(directory: str, program: str, *words: str, given: str = "") -> s
 
 
 def answer(said: str, log: str) -> Recovered:
-    """What a server that takes no connections answered to QUESTIONS."""
+    """Parse the answers to QUESTIONS of a server in single-user mode."""
     rows: dict[int, bytes] = {}
     damage, ended = "", False
     for line in said.splitlines():

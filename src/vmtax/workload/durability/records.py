@@ -1,8 +1,8 @@
-"""What the writers of plan `durability` are called, and what the records look like that they write.
+"""Names of the writers of the workload durability, and the format of the records that they write.
 
-A record is a number of sectors of 512 bytes. Each begins with a header (little endian): MAGIC, crc32 of the writer's
-name, number of the record, number of the sector in it, crc32 of all else in the sector. The rest is a slice of a fixed
-pseudo-random pool, so that anybody can say what a sector of a record has to be, and no file system can compress it.
+A record is a number of sectors of 512 bytes. Each sector begins with a header (little endian): MAGIC, crc32 of the
+writer's name, number of the record, number of the sector in it, crc32 of the rest of the sector. The rest is a slice of
+a fixed pseudo-random pool, so that every sector's contents can be predicted, and no file system can compress it.
 
 This file is part of the text that runs in the guest (source.py), so it imports the standard library only.
 """
@@ -19,36 +19,36 @@ from typing import NamedTuple
 MODES = ("append", "overwrite", "rename")
 FLUSHES = ("fsync", "fdatasync", "dsync")
 SIZES = {"4k": 4096, "16k": 16384, "64k": 65536, "256k": 262144, "1m": 1048576}  # bytes
-CONTROL = "control"  # appends and never flushes: whoever checks must find that its records are lost
-# Of each way to use SQLite its PRAGMA synchronous. With FULL, a power cut may undo the last transaction of a rollback
-# journal, for the directory is not flushed when the journal is gone: EXTRA does that (sqlite.org/pragma.html).
+CONTROL = "control"  # appends and never flushes: a correct check must find that its records are lost
+# For each way to use SQLite, its PRAGMA synchronous. With FULL, a power cut may undo the last transaction of a rollback
+# journal, because the directory is not flushed after the journal is deleted; EXTRA does that (sqlite.org/pragma.html).
 SYNCHRONOUS = {"wal": "FULL", "rollback": "EXTRA", "rollback-full": "FULL"}
-LYING = "lying-"  # acknowledges first, and flushes later
+LYING = "lying-"  # prefix: acknowledges first, and flushes later
 
-SECTOR = 512  # bytes: what a disk writes whole or not at all
+SECTOR = 512  # bytes: what a disk writes completely or not at all
 MAGIC = b"\xd7vmtax\xb1\xe4"
 FRONT = struct.Struct("<8sIQI")
 SUM = struct.Struct("<I")
 HEADER = FRONT.size + SUM.size
 BODY = SECTOR - HEADER
 POOL = 2**20  # bytes
-# Bytes in the pool from one record to the next: the odd number nearest to POOL / 1.618, so that records that are
-# neighbours on a disk have no bytes in common.
+# Bytes in the pool from one record to the next: the odd number nearest to POOL / 1.618, so that consecutive records
+# have no bytes in common.
 STRIDE = 648055
 CHUNK = 2**24  # bytes that are searched at once
 
 
 class Kind(NamedTuple):
-    """What a writer does."""
+    """What a writer does, parsed from its name."""
 
     mode: str  # one of MODES, sqlite or postgresql
-    flush: str  # one of FLUSHES; never; of SQLite one of SYNCHRONOUS; commit
+    flush: str  # one of FLUSHES, or never; for SQLite one of SYNCHRONOUS; for PostgreSQL commit
     size: int  # bytes of a record
     lying: bool  # whether it acknowledges before it flushes
 
 
 class Place(NamedTuple):
-    """What a sector says that it is."""
+    """The identity in a sector's header."""
 
     name: str  # of the writer
     number: int  # of the record
@@ -69,7 +69,7 @@ PLAIN_NAMES = [name for name, kind in PLAIN.items() if kind[0] not in MODES or n
 
 
 def writer_problem(name: str) -> str | None:
-    """What is wrong with the name of a writer and what would be right, in one line."""
+    """What is wrong with the name of a writer, and what would be right, in one line."""
     plain = name.removeprefix(LYING)
     if plain == CONTROL and name != CONTROL:
         return f"{name}: control never flushes, so it cannot flush late; write control"
@@ -94,13 +94,13 @@ def _either(words: Iterable[str]) -> str:
 
 
 def kind_of(name: str) -> Kind:
-    """What the writer of that name, which must be valid, does."""
+    """Parse the name of a writer, which must be valid."""
     return Kind(*PLAIN[name.removeprefix(LYING)], name.startswith(LYING))
 
 
 @functools.cache
 def _pool() -> bytes:
-    """The pool, with its beginning once more at the end, so that a slice may begin anywhere in POOL."""
+    """The pool followed by its beginning, so that a slice may begin anywhere in POOL."""
     pool = hashlib.shake_128(b"vmtax durability").digest(POOL)
     return pool + pool[:BODY]
 
@@ -131,7 +131,7 @@ def header(name: str, number: int, index: int) -> bytes:
 
 
 def place_of(sector: bytes, names: Iterable[str]) -> Place | None:
-    """Which sector that is, if it is a whole and right one of one of these writers."""
+    """The identity of a sector; None unless it is a complete and right sector of one of these writers."""
     if len(sector) != SECTOR or not sector.startswith(MAGIC):
         return None
     _, named, number, index = FRONT.unpack_from(sector)
@@ -142,11 +142,11 @@ def place_of(sector: bytes, names: Iterable[str]) -> Place | None:
 
 
 def issued(data: bytes | memoryview, names: Iterable[str]) -> dict[str, int]:
-    """The highest number of a record of each of these writers of which a header is anywhere in `data`.
+    """For each of these writers, the highest record number whose header is anywhere in `data`.
 
-    A writer of which there is none is left out; record 0, which fills a file before the first, is none. A header
-    counts where it is right: all in it, its crc32 too, follows from name, record and sector. The rest of its sector
-    may be missing, for it was issued all the same.
+    Writers without a header are left out; record 0, which fills a file before the first record, does not count. A
+    header counts if it is right: all of it, including its crc32, follows from name, record and sector. The rest of its
+    sector may be missing, because the record was issued nevertheless.
     """
     named = {_sum(name): name for name in names}
     highest: dict[str, int] = {}

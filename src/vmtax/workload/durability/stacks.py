@@ -1,8 +1,9 @@
-"""What lies between a host's disks and a guest's: partition, volume, pool, file system, image. Put together, apart.
+"""Assemble and disassemble the layers between a host's disks and a guest's: partition, volume, pool, file system,
+image.
 
-A state of a host's disks is read as the host would read it once its power is back: LVM's volume is activated, ZFS's
-pool imported, which replays its intent log, the file system mounted, which replays its journal, and a qcow2 image
-checked. Nothing here uses udev, which the guest that checks has not.
+A state of a host's disks is read as the host would read it after a power cut: LVM's volume is activated, ZFS's pool is
+imported, which replays its intent log, the file system is mounted, which replays its journal, and a qcow2 image is
+checked. Nothing here uses udev, because the checking guest has none.
 
 This file is part of the text that runs in the guest (source.py), so it imports the standard library only.
 """
@@ -20,9 +21,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-# Without the last `zpool import` waits three seconds for udev, to learn names of devices that nothing here uses.
+# Without the last one, `zpool import` waits three seconds for udev to name devices, and nothing here uses these names.
 TOOLS = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "ZFS_VDEV_DEVID_OPT_OUT": "YES"}
-# No list of devices, no udev, no backup of what is read: each state is another one.
+# No list of devices, no udev, no backup of metadata: each state is a different one.
 LVM = (
     "--config",
     'devices { use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none" hints="none" } '
@@ -31,65 +32,65 @@ LVM = (
 )
 ZVOL_NAME = 0x8100127D  # BLKZNAME of ZFS: _IOR(0x12, 125, char[256])
 ZVOL_BYTES = 256
-APPEARS_SECONDS = 30.0  # until the kernel has made a zvol's device
-APART_SECONDS = 20.0  # for what is still in use
+APPEARS_SECONDS = 30.0  # for the kernel to make a zvol's device
+APART_SECONDS = 20.0  # to wait for a device that is still in use
 PAUSE_SECONDS = 0.1
-LEAKED = 3  # exit code of qemu-img check: clusters that nobody uses, which loses room and no data
-CHECKS = {"ext4": ("e2fsck", "-f", "-n"), "xfs": ("xfs_repair", "-n")}  # that change nothing
+LEAKED = 3  # exit code of qemu-img check: unused clusters, which waste space and lose no data
+CHECKS = {"ext4": ("e2fsck", "-f", "-n"), "xfs": ("xfs_repair", "-n")}  # commands that change nothing
 CONVERTED = "/tmp/converted.raw"
 NO_FILE_SYSTEM = "none"  # the guest's disk is the volume itself
 
 
 class Stack(NamedTuple):
-    """Where a guest's disk is on those of its host."""
+    """How a guest's disk is laid out on its host's disks."""
 
     volume: str  # "partition", "lvm", "zvol" or "dataset"
     place: str  # the number of a partition, GROUP/NAME of LVM, POOL/NAME of ZFS
-    filesystem: str  # around the image: "ext4", "xfs", "btrfs", of a dataset "zfs"; NO_FILE_SYSTEM: none
-    image: str = ""  # the guest's disk in the file system
+    filesystem: str  # around the image: "ext4", "xfs", "btrfs"; "zfs" for a dataset; NO_FILE_SYSTEM: none
+    image: str = ""  # file of the guest's disk in the file system
     format: str = "raw"  # of that image
-    repairs: bool = False  # QEMU repairs such an image when it opens it (lazy reference counts)
+    repairs: bool = False  # whether QEMU repairs such an image when it opens it (lazy reference counts)
 
     @property
     def pool(self) -> str:
-        """Of ZFS."""
+        """Name of the ZFS pool."""
         return self.place.partition("/")[0]
 
     @property
     def modules(self) -> list[str]:
-        """Of the kernel, which it would not load by itself without udev."""
+        """Kernel modules to load, which would not be loaded automatically without udev."""
         of_volume = {"lvm": ["dm_mod", "dm_thin_pool"], "zvol": ["zfs"], "dataset": ["zfs"]}.get(self.volume, [])
         return of_volume + ([self.filesystem] if self.filesystem in ("xfs", "btrfs") else [])
 
 
 class Assembled:
-    """A guest's disk that was put together."""
+    """A guest's disk whose layers have been assembled."""
 
     def __init__(self, path: str, image: str = "") -> None:
         self.path = path  # a device or a raw file
-        self.image = image  # what qemu-img finds wrong with the image; "" where that is nothing
-        self.damage = ""  # and a check of the host's file system, known once it is apart again
+        self.image = image  # qemu-img's complaint about the image; "" if there is none
+        self.damage = ""  # result of a check of the host's file system, set after disassembly; "" if it is undamaged
 
 
 class Broken(Exception):
-    """The host would not find the guest's disk again."""
+    """The host would not find the guest's disk any more."""
 
     def __init__(self, words: str, *, is_image: bool = False) -> None:
         super().__init__(words)
-        self.is_image = is_image  # the image is what is damaged
+        self.is_image = is_image  # the damage is in the image
 
 
 def stack_of(text: str) -> Stack:
-    """Of its JSON."""
+    """Parse a stack from JSON."""
     return Stack(**json.loads(text))
 
 
 @contextlib.contextmanager
 def assembled(stack: Stack, devices: Sequence[str], mountpoint: str) -> Iterator[Assembled]:
-    """The guest's disk, until it is taken apart again.
+    """The guest's disk, until it is disassembled at exit.
 
-    devices: the host's disks, several of a pool alone; mountpoint: for the file system of the host
-    Raises Broken where it cannot be put together, and RuntimeError where it does not come apart.
+    devices: the host's disks, more than one only for a pool; mountpoint: for the host's file system
+    Raises Broken if it cannot be assembled, and RuntimeError if it cannot be disassembled.
     """
     with contextlib.ExitStack() as below:
         volume = _volume(stack, devices, below)
@@ -116,7 +117,7 @@ def _remove(path: str) -> None:
 
 
 def _damage(stack: Stack, volume: str) -> str:
-    """What a check of the host's file system finds, which changes nothing; "" where that is nothing."""
+    """The problem that a check of the host's file system finds without changing anything; "" if there is none."""
     check = CHECKS.get(stack.filesystem)
     if check is None:
         return ""
@@ -134,26 +135,26 @@ def partitions_of(device: str) -> list[str]:
 
 
 def _volume(stack: Stack, devices: Sequence[str], ends: contextlib.ExitStack) -> str:
-    """The block device, or the dataset, in which the guest's disk is; `ends` gets its end."""
+    """The block device, or the dataset, that holds the guest's disk; `ends` gets its deactivation."""
     if stack.volume == "partition":
         return f"{devices[0]}{stack.place}"
     if stack.volume == "lvm":
         try:
             _need("LVM", "lvchange", *LVM, "-ay", stack.place)
         except Broken:
-            _done("lvchange", *LVM, "-an", stack.place)  # what came up of it
+            _done("lvchange", *LVM, "-an", stack.place)  # whatever was activated of it
             raise
         ends.callback(_apart, "lvchange", *LVM, "-an", stack.place)
         return f"/dev/{stack.place}"
     where = [word for device in devices for part in partitions_of(device) for word in ("-d", part)]
-    # Not mounted by itself, nor kept in a list of pools: it was another machine's, hence the force.
+    # Do not mount it, nor add it to a list of pools. Forced, because another machine used it last.
     _need("ZFS", "zpool", "import", "-N", "-f", "-o", "cachefile=none", *where, stack.pool)
     ends.callback(_apart, "zpool", "export", stack.pool)
     return stack.place if stack.volume == "dataset" else _zvol(stack.place)
 
 
 def _zvol(name: str) -> str:
-    """The device of a zvol, whose intent log has been replayed when the kernel has made it."""
+    """The device of a zvol; its intent log has been replayed by the time the kernel has made the device."""
     end = time.monotonic() + APPEARS_SECONDS
     while time.monotonic() < end:
         for device in glob.glob("/dev/zd*"):
@@ -177,7 +178,7 @@ def _mount(stack: Stack, volume: str, mountpoint: str, ends: contextlib.ExitStac
 
 
 def _converted(stack: Stack, path: str) -> str:
-    """Have CONVERTED be what the image is for its guest; what qemu-img finds wrong with it."""
+    """Convert the image to CONVERTED; returns qemu-img's complaint."""
     check = ("qemu-img", "check", "-q", "-f", stack.format)
     if stack.repairs and '"dirty-flag": true' in _done("qemu-img", "info", "--output=json", path).stdout:
         _done(*check, "-r", "all", path)
@@ -191,7 +192,7 @@ def _converted(stack: Stack, path: str) -> str:
 
 
 def _done(*argv: str) -> subprocess.CompletedProcess[str]:
-    """Raises RuntimeError where there is no such program: that says nothing about the disk."""
+    """Raises RuntimeError if there is no such program, which is no fault of the disk."""
     try:
         return subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=TOOLS, text=True
@@ -201,7 +202,7 @@ def _done(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
-    """Its first line."""
+    """The first line of its output."""
     lines = (" ".join(line.split()) for line in done.stdout.splitlines())
     return next((line for line in lines if line), f"exit code {done.returncode}")
 
@@ -213,7 +214,7 @@ def _need(what: str, *argv: str) -> None:
 
 
 def _apart(*argv: str) -> None:
-    """Tried for some seconds, for what was closed is busy for a moment."""
+    """Retried for some seconds, because a device that was just closed may be busy for a moment."""
     end = time.monotonic() + APART_SECONDS
     while (done := _done(*argv)).returncode:
         if time.monotonic() > end:

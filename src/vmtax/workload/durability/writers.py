@@ -1,8 +1,8 @@
-"""The writers of plan `durability`: each writes records and acknowledges one only when its flush has returned.
+"""The writers of the workload durability: each writes records, and acknowledges one only after its flush has returned.
 
 They run in a guest: `write DIRECTORY BYTES NAME...` makes a directory for each writer, prepares and flushes all files,
-prints `ready`, then a line `ack NAME NUMBER` for each record; `error NAME WORDS` where a writer cannot go on. They end
-after BYTES bytes each, and all at once at the end of the standard input.
+prints `ready`, then a line `ack NAME NUMBER` for each record, or `error NAME WORDS` if a writer cannot continue. Each
+ends after BYTES bytes, and all end when the standard input ends.
 
 This file is part of the text that runs in the guest (source.py), so it imports the standard library only.
 """
@@ -21,17 +21,17 @@ from vmtax.workload.durability.postgresql import Server
 from vmtax.workload.durability.records import MODES, SYNCHRONOUS, Kind, kind_of, record
 
 DATA = "data"  # the file of a writer, in its own directory
-FRESH = "data.new"  # what is renamed to DATA
-SLOTS = 16  # records that a file holds that is overwritten
-LIE = 8  # records between two flushes of a lying writer, which acknowledges each of them at once
-PAGE = 4096  # bytes: what a database writes at least for a record
+FRESH = "data.new"  # name before it is renamed to DATA
+SLOTS = 16  # records in a file that is overwritten
+LIE = 8  # records between two flushes of a lying writer, which acknowledges each record at once
+PAGE = 4096  # bytes that a database writes at least for a record
 SETUP = "PRAGMA page_size = 4096; CREATE TABLE records (number INTEGER PRIMARY KEY, payload BLOB NOT NULL)"
 INSERT = "INSERT INTO records VALUES (?, ?)"
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Append:
-    """The file grows by each record."""
+    """Each record makes the file longer."""
 
     def __init__(self, directory: str, name: str) -> None:
         self.name, self.kind = name, kind_of(name)
@@ -57,7 +57,7 @@ class Append:
 
 
 class Overwrite(Append):
-    """Record i goes to slot i % SLOTS of a file that is full of records 0 at first."""
+    """Record i goes to slot i % SLOTS of a file that first contains copies of record 0."""
 
     def prepare(self) -> None:
         first = record(self.name, 0, self.kind.size)
@@ -73,7 +73,7 @@ class Overwrite(Append):
 
 
 class Rename:
-    """Each record is a new file, which takes the name of the one before."""
+    """Each record is a new file, which is renamed over the one before."""
 
     def __init__(self, directory: str, name: str) -> None:
         self.name, self.kind = name, kind_of(name)
@@ -101,7 +101,7 @@ class Rename:
 
 
 class Database:
-    """One transaction of SQLite for each record."""
+    """One SQLite transaction for each record."""
 
     def __init__(self, directory: str, name: str) -> None:
         self.name, self.kind, self.directory = name, kind_of(name), directory
@@ -120,7 +120,7 @@ class Database:
         self.database.execute("COMMIT")
 
     def flush(self) -> None:
-        """SQLite has flushed before COMMIT returned, but where the writer lies."""
+        """Nothing to do unless the writer lies: SQLite flushed before COMMIT returned."""
         if self.kind.lying:
             for name in os.listdir(self.directory):
                 flush_file(os.path.join(self.directory, name))
@@ -140,14 +140,14 @@ WRITERS: dict[str, Callable[[str, str], Writer]] = {
 
 
 def write_all(file: int, data: bytes, at: int) -> None:
-    """Write all of it, however little the kernel takes at once."""
+    """Write all of it, however little the kernel accepts at once."""
     done = os.pwrite(file, data, at)
     while done < len(data):
         done += os.pwrite(file, data[done:], at + done)
 
 
 def flush(file: int, kind: Kind) -> None:
-    """Flush a file as the writer does; what O_DSYNC wrote is flushed already, and control never flushes."""
+    """Flush a file as the writer does; O_DSYNC writes are flushed already, and control never flushes."""
     if kind.flush == "fsync":
         os.fsync(file)
     elif kind.flush == "fdatasync" or (kind.flush == "dsync" and kind.lying):
@@ -174,12 +174,12 @@ def sync(directory: str) -> None:
 
 
 def records_of(kind: Kind, size: int) -> int:
-    """How many records a writer writes that is to write `size` bytes."""
+    """How many records a writer writes for `size` bytes."""
     return max(1, size // (kind.size if kind.mode in MODES else PAGE))
 
 
 def prepare(directory: str, name: str) -> Writer:
-    """A writer with all files that it needs, and none of an earlier one."""
+    """A writer with all files that it needs, and none left by an earlier one."""
     own = os.path.join(directory, name)
     with contextlib.suppress(FileExistsError):
         os.mkdir(own)
@@ -189,7 +189,7 @@ def prepare(directory: str, name: str) -> Writer:
 
 
 def run(writer: Writer, most: int, say: Callable[[str], None], wait: Callable[[], object]) -> None:
-    """Write records 1 to `most`; say `ack` of each."""
+    """Write records 1 to `most`; print `ack` for each."""
     lying = writer.kind.lying
     for number in range(1, most + 1):
         writer.write(number)
@@ -202,7 +202,7 @@ def run(writer: Writer, most: int, say: Callable[[str], None], wait: Callable[[]
 
 
 class Output:
-    """Whole lines on a file descriptor, from whichever thread."""
+    """Writes whole lines to a file descriptor, from any thread."""
 
     def __init__(self, file: int) -> None:
         self.file, self.lock = file, threading.Lock()
@@ -214,19 +214,19 @@ class Output:
                 while rest:
                     rest = rest[os.write(self.file, rest) :]
             except OSError:
-                os._exit(0)  # nobody reads: it is as if the input had ended
+                os._exit(0)  # nobody reads any more: end as if the input had ended
 
 
 def write(directory: str, size: int, names: Sequence[str], say: Callable[[str], None], pause: float = 0.0) -> bool:
-    """Run all writers at once until each has written `size` bytes; whether none failed."""
+    """Run all writers at once until each has written `size` bytes; returns whether none failed."""
     failed: list[str] = []
-    pausing = threading.Event()  # never set: to wait for it is to sleep
+    pausing = threading.Event()  # never set: waiting for it is a sleep
     ready = threading.Event()
 
     def attempt(name: str, work: Callable[[], object]) -> None:
         try:
             work()
-        except Exception as error:  # whatever it is: the others go on, and somebody reads which one did not
+        except Exception as error:  # of any kind: the other writers continue, and the error is printed
             failed.append(name)
             say(f"error {name} {words_of(error)}")
 
@@ -257,7 +257,7 @@ def write(directory: str, size: int, names: Sequence[str], say: Callable[[str], 
 
 
 def words_of(error: BaseException) -> str:
-    """An error in words, in one line."""
+    """An error's text, in one line."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
