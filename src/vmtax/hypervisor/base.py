@@ -166,7 +166,7 @@ class Guest(Protocol):
         """What KVM has counted for it since its start, summed over vCPUs, in base units; {} if it is emulated.
 
         With the factor guest.exit_trace also `reason.cpuid` and the like: exits by reason, since it was up. With
-        guest.cycles `cycles.guest` and `cycles.host`: CPU cycles of its hypervisor's threads in guest code, and elsewhere.
+        guest.cycles `cycles.guest` and `cycles.host`: cycles of its hypervisor's threads in guest code and elsewhere.
         """
         ...
 
