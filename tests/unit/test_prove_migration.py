@@ -24,7 +24,10 @@ def test_each_move_must_have_all_figures() -> None:
 
 def test_a_failure_is_wrong_and_says_its_reason() -> None:
     failure = {"treatment": "vm", "round": 2, "error": "no end within 300 s"}
-    assert list(wrong(answer(*WHOLE, failures=[failure]), 1)) == ["vm, round 2: no end within 300 s"]
+    found = answer(*WHOLE, failures=[failure])
+    assert list(wrong(found, 1)) == ["vm, round 2: no end within 300 s"]
+    virtio, standby = CONFIGURATIONS
+    assert list(wrong(found, 2, {(virtio, 2)})) == [f"{standby}: 1 moves of 2 have a result"], "it ended with its lab"
 
 
 def test_a_line_has_every_move() -> None:
