@@ -5,7 +5,7 @@
 That many moves of a guest with a virtio card, and as many of one whose virtual function has a virtio card that stands
 by. Prints downtime and lost packets of each, as the peer saw them. A lab whose own kernel panics or hangs, as emulated
 ones now and then do, shows nothing: both are started again, and the run goes on; the round in which that happened has
-one move less. Exit code 1 if another move has no result, or if the network of one of the labs is not what it was before.
+one move less. Exit code 1 if another move has no result, or if the network of a lab is not what it was before.
 Its own labs and store; nothing of them is left.
 """
 
