@@ -103,15 +103,18 @@ def test_every_file_system_format_and_preallocation(
     others = guests(
         "disk.format: [qcow2], disk.cluster_size: [16KiB], disk.lazy_refcounts: [on], disk.extended_l2: [on]"
     )
-    wanted = [*systems, *forms, *others]
+    unsafe = guests("disk.filesystem: [ext4], disk.barriers: [off]")
+    wanted = [*systems, *forms, *others, *unsafe]
     assert placed.tree is not None
     tree = placed.tree
     made = make(wanted, fresh=4 * 2**20)
     paths = [made.of(treatment).path for treatment in wanted]
-    assert len(set(paths)) == len(made.made) == 5 + 7 + 1 - 1, "as-is with its defaults is asked for twice"
+    assert len(set(paths)) == len(made.made) == 5 + 7 + 1 + 1 - 1, "as-is with its defaults is asked for twice"
     assert disks.why_not(made, wanted, qemu) == {}
     mounted = [local.run("stat", "-f", "-c", "%T", str(path.parent)).strip() for path in paths[2:5]]
     assert mounted == ["ext2/ext3", "xfs", "btrfs"] and made.of(systems[1]).is_device
+    options = local.run("findmnt", "-n", "-o", "OPTIONS", "--target", str(made.of(unsafe[0]).path))
+    assert {"nobarrier", "barrier=0"} & set(options.strip().split(","))
     written = disks.fill_all(
         made, lambda disk: (*enter_tree(tree, root=True), *bound(disk), "--"), wanted, lambda event: None
     )

@@ -54,6 +54,17 @@ def commands(levels: dict[str, str], path: str | None = None) -> list[str]:
             ],
         ),
         (
+            {"disk.volume": "lvm", "disk.filesystem": "ext4", "disk.barriers": "off"},
+            None,
+            [
+                "lvcreate --name vm1 --size 11G VG",
+                "mkfs.ext4 /dev/VG/vm1",
+                "mkdir -p /srv/vm1",
+                "mount -o barrier=0 /dev/VG/vm1 /srv/vm1",
+                "qemu-img create -q -f raw -o preallocation=falloc /srv/vm1/vm1.raw 10G",
+            ],
+        ),
+        (
             {"disk.volume": "zvol", "disk.filesystem": "ext4", "disk.preallocation": "off"},
             None,
             [
@@ -199,6 +210,7 @@ CONTEXTS: tuple[dict[str, str], ...] = (
     {"disk.bus": "virtio-scsi"},
     {"disk.volume": "zvol", "disk.filesystem": "none"},
     {"disk.volume": "dataset"},
+    {"disk.volume": "lvm", "disk.filesystem": "ext4"},
 )
 
 

@@ -155,6 +155,16 @@ class DiskSettings(Settings):
             ),
         ),
     )
+    barriers: bool = setting(
+        "disk.barriers",
+        ("on", "off"),
+        is_on,
+        "whether the host's ext4 has its disk write flushed data at once; off (barrier=0): a power cut takes the data"
+        " that a disk with a volatile cache has not written",
+        layers=BACKED,
+        options={"mount": Option("", {"off": "barrier=0"})},
+        only_with={"disk.filesystem": ("ext4",)},
+    )
     cluster_size: int = setting(
         "disk.cluster_size",
         CLUSTERS,
@@ -329,3 +339,9 @@ class DiskSettings(Settings):
 
 
 DEFAULT = DiskSettings()  # every factor at its default
+
+
+def mount_options(settings: DiskSettings) -> tuple[str, ...]:
+    """The options with which the file system around the disk's file is mounted, for mount(8)."""
+    options = ",".join(value for _, value in settings.options("mount"))
+    return ("-o", options) if options else ()

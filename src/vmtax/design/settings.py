@@ -18,7 +18,7 @@ from vmtax.core.units import parse_bytes
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
 # Programs with an option for a factor: QEMU's -drive, the guest's kernel, qemu-img -o, zfs -o, libvirt, Proxmox.
-Program = Literal["drive", "kernel", "qemu-img", "zfs", "libvirt", "proxmox"]
+Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "proxmox"]
 T = TypeVar("T")
 
 GUESTS = ("vm", "nested")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from xml.sax.saxutils import quoteattr
 
 from vmtax.design import disk
-from vmtax.design.disk import FILE_SYSTEMS, THREADED, DiskSettings, Volume
+from vmtax.design.disk import FILE_SYSTEMS, THREADED, DiskSettings, Volume, mount_options
 from vmtax.hypervisor.qemu.drives import disk_arguments, machine_type
 from vmtax.hypervisor.qemu.img import create_image
 from vmtax.hypervisor.spec import Drive
@@ -135,7 +135,7 @@ def _backing(settings: DiskSettings, path: str, size: int) -> Iterator[Argv]:
         directory = path.rpartition("/")[0]
         yield (f"mkfs.{system}", device)
         yield ("mkdir", "-p", directory)
-        yield ("mount", device, directory)
+        yield ("mount", *mount_options(settings), device, directory)
     if settings.is_file or settings.format != "raw":
         yield tuple(create_image(settings, path, _written(size)))
 

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.units import format_room
 from vmtax.design import disk
-from vmtax.design.disk import DiskSettings, Volume
+from vmtax.design.disk import DiskSettings, Volume, mount_options
 from vmtax.design.settings import BACKED
 from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import Machine, Undoing
@@ -153,7 +153,7 @@ class Provisioner:
         self.machine.run(*MKFS[system], device, timeout=600)
         self.machine.run("mkdir", str(mount))
         self.machine.undo_later(*UNMOUNT, str(mount))
-        self.machine.run("mount", "-t", system, device, str(mount))
+        self.machine.run("mount", "-t", system, *mount_options(settings), device, str(mount))
         return self._file(mount, name, settings, size, device)
 
     def make_fresh(self, settings: DiskSettings, beside: Backing, size: int) -> Fresh | None:
