@@ -20,7 +20,7 @@ from vmtax.experiment import migrate as activity
 from vmtax.experiment.trial import TrialKey
 from vmtax.hypervisor import AWAITED, BootFailed, GuestSpec, Move, MoveFailed, Qemu
 from vmtax.hypervisor.qemu import migrate as by_qemu
-from vmtax.hypervisor.qemu.boot import QemuGuest
+from vmtax.hypervisor.qemu.guest import QemuGuest
 from vmtax.hypervisor.qemu.migrate import migrate
 from vmtax.hypervisor.qemu.qmp import QmpError
 from vmtax.meter import Readings

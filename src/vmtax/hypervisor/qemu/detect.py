@@ -16,9 +16,10 @@ from vmtax.hypervisor.base import GuestSpec, Patience
 from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, VFIO, Reach, alone, become, image_program, sandbox
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.argv import arguments, reach, why_not
-from vmtax.hypervisor.qemu.boot import QemuGuest, boot
+from vmtax.hypervisor.qemu.boot import boot
 from vmtax.hypervisor.qemu.cards import handed_over
 from vmtax.hypervisor.qemu.cpu import QUIT, UNKNOWN, asking, missing_features, nearest_models
+from vmtax.hypervisor.qemu.guest import QemuGuest
 from vmtax.hypervisor.qemu.parts import without_huge_pages
 from vmtax.hypervisor.spec import passes_device
 from vmtax.machine import Machine, Reader
