@@ -146,7 +146,9 @@ def test_a_process_that_spins_is_among_the_other_processes_to_two_percent() -> N
     inside(f"kill {pid}")
     own = next(one.own for one in after.processes.values() if one.pid == int(pid))
     assert own == pytest.approx(float(used), rel=0.02)
-    assert reckon(before, after)["other"] >= 0.98 * float(used)
+    rows = reckon(before, after)
+    # The kernel of a lab counts an interrupt as time of the process that it stops; the ledger counts it apart.
+    assert rows["other"] + rows["hard_irq"] + rows["soft_irq"] >= 0.98 * float(used), rows
 
 
 def test_a_flood_of_packets_from_the_peer_is_soft_irq() -> None:

@@ -63,7 +63,10 @@ def test_a_process_that_spins_is_among_the_other_processes_to_two_percent(local:
     assert after
     own = next(one.own for one in after.processes.values() if one.pid == pid)
     assert own == pytest.approx(used, rel=0.02)
-    assert reckon(before, after)["other"] >= 0.98 * used
+    rows = reckon(before, after)
+    # Without IRQ_TIME_ACCOUNTING an interrupt is time of the process that it stops; the ledger counts it apart.
+    apart = 0.0 if after.is_irq_apart else rows["hard_irq"] + rows["soft_irq"]
+    assert rows["other"] + apart >= 0.98 * used, rows
 
 
 def test_the_threads_of_a_qemu_that_we_started_are_recognised(local: LocalMachine) -> None:
