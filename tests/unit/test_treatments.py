@@ -203,7 +203,7 @@ def test_guests_that_differ_in_attachment_share_a_backing_and_the_host_has_its_r
     assert (
         host_levels(one.levels)
         == host.levels
-        == {"disk.volume": "plain", "disk.filesystem": "ext4"} | OF_HOST | AS_USUAL
+        == {"disk.volume": "plain", "disk.filesystem": "ext4", "disk.barriers": "on"} | OF_HOST | AS_USUAL
     )
 
 
