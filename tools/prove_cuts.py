@@ -2,9 +2,9 @@
 
     python -m tools.prove_cuts [--states 30] [--rounds 1] [--raidz]
 
-Its own lab, whose writes are logged, and its own store; nothing of them is left. Exit code 1 where a configuration that
-keeps its promises lost what was acknowledged, where `unsafe` or `sync=disabled` lost nothing, where no trial of one
-noticed what the writer lost that never flushes, or where RAIDZ1 was not tried without one of its disks.
+Its own lab, whose writes are logged, and its own store; nothing of them is left. Exit code 1 if a configuration that
+keeps its promises lost what was acknowledged, if `unsafe`, `sync=disabled` or `barrier=0` lost nothing, if no trial of
+a configuration noticed what the writer lost that never flushes, or if RAIDZ1 was not tried without one of its disks.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ ONE_DISK = """\
     disk.aio: [threads]
   - {disk.filesystem: [xfs], disk.format: [qcow2], disk.cache: [none, unsafe], disk.aio: [threads]}
   - {disk.filesystem: [ext4, btrfs], disk.cache: [writeback], disk.aio: [threads]}
+  - {disk.filesystem: [ext4], disk.barriers: [off], disk.cache: [none], disk.aio: [threads]}
 """
 RAIDZ = """\
   - {disk.volume: [raidz1-dataset], zfs.sync: [standard, disabled], disk.cache: [writeback], disk.aio: [threads]}
@@ -60,7 +61,7 @@ RAIDZ = """\
     disk.cache: [none]
     disk.aio: [threads]
 """
-LOSES = ("disk.cache=unsafe", "zfs.sync=disabled")
+LOSES = ("disk.cache=unsafe", "zfs.sync=disabled", "disk.barriers=off")
 DEVICE = "/dev/disk/by-id/virtio-vmtax-spare{}"
 
 

@@ -192,6 +192,9 @@ def test_durability_is_as_documented() -> None:
     on_zfs = DiskSettings(volume=Volume.RAIDZ1_DATASET, sync="disabled")
     assert documented_durability(on_zfs).state == "no"
     assert documented_durability(replace(on_zfs, volume=Volume.LVM)).state == "yes", "it means nothing there"
+    on_ext4 = DiskSettings(filesystem="ext4", barriers=False)
+    assert documented_durability(on_ext4).state == "no"
+    assert documented_durability(replace(on_ext4, filesystem="xfs")).state == "yes", "it means nothing there"
 
 
 def test_an_image_gets_the_options_of_its_format_only() -> None:

@@ -44,7 +44,7 @@ def test_what_was_not_tried_is_wrong_too() -> None:
     assert list(wrong(answer("vm", 0), ["vm", "vm disk.volume=lvm"])) == ["vm disk.volume=lvm: was not tried"]
 
 
-@pytest.mark.parametrize(("raidz", "number", "losing"), [(False, 12, 4), (True, 4, 2)])
+@pytest.mark.parametrize(("raidz", "number", "losing"), [(False, 13, 5), (True, 4, 2)])
 def test_the_plan_has_what_must_lose_and_what_must_not(raidz: bool, number: int, losing: int) -> None:
     names = [one.name for one in parse(plan_text(30, 1, raidz=raidz)).treatments()[0]]
     lose = [name for name in names if any(level in name.split() for level in LOSES)]
