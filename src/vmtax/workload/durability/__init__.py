@@ -48,7 +48,7 @@ USUAL_WRITERS = (
 CHECK_SECONDS, EMULATED_CHECK_SECONDS = 0.1, 0.5  # to check one state of a guest's disk
 # To check one state of a host's disk under emulation, by what has to be assembled; without emulation, the time shrinks
 # in the same proportion.
-EMULATED_STACK_SECONDS = {"volume": 1.3, "file system": 3.0, "pool": 6.0, "RAIDZ1": 12.0}
+EMULATED_STACK_SECONDS = {"volume": 1.0, "file system": 2.0, "pool": 2.5, "RAIDZ1": 6.0}
 # For each PostgreSQL server: its database's size on disk; seconds to start it, and to recover and check one state.
 DATABASE_BYTES = 64 * 2**20
 DATABASE_SECONDS, EMULATED_DATABASE_SECONDS = 2.0, 25.0
