@@ -66,13 +66,26 @@ def failed(data: dict[str, Any]) -> dict[tuple[str, int], str]:
     return {(failure["treatment"], failure["round"]): failure["error"] for failure in data["failures"]}
 
 
+def is_whole(rows: dict[str, float]) -> bool:
+    """Whether a move has all figures."""
+    return {DOWNTIME, LOST, TOTAL} <= rows.keys()
+
+
+def ended_by(data: dict[str, Any]) -> set[tuple[str, int]]:
+    """Configuration and round of the moves that a lost lab ended: what the newest round lacks is never measured."""
+    newest = max((row["round"] for row in (*data["measurements"], *data["failures"])), default=0)
+    rows = [row for row in data["measurements"] if row["round"] == newest]
+    moved = moves_of(data | {"measurements": rows})
+    return {(name, newest) for name in CONFIGURATIONS if not any(map(is_whole, moved[name]))} if newest else set()
+
+
 def wrong(data: dict[str, Any], moves: int, excused: Collection[tuple[str, int]] = ()) -> Iterator[str]:
     """What the run shows that it must not. `excused`: configuration and round of moves that a lost lab ended."""
     for (name, number), why in failed(data).items():
         if (name, number) not in excused:
             yield f"{name}, round {number}: {why}"
     for name, each in moves_of(data).items():
-        whole = [rows for rows in each if {DOWNTIME, LOST, TOTAL} <= rows.keys()]
+        whole = list(filter(is_whole, each))
         wanted = moves - sum(treatment == name for treatment, _ in excused)
         if len(whole) != wanted:
             yield f"{name}: {len(whole)} moves of {wanted} have a result"
@@ -128,7 +141,7 @@ def prove(directory: Path, moves: int) -> int:
             break
         except CannotDo as error:
             print(f"lost: {error}", flush=True)
-            excused |= failed(data).keys()
+            excused |= ended_by(data)
             _end()
             _start()
             before, words = _networks(), ("--resume",)
@@ -152,8 +165,10 @@ def main() -> None:
         finally:
             _end()
             for name in LABS:
-                with contextlib.suppress(CannotDo):
+                try:
                     remove(lab(name))
+                except CannotDo as error:
+                    print(error, file=sys.stderr)
     sys.exit(1 if failures else 0)
 
 

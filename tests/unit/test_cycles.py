@@ -29,6 +29,7 @@ from vmtax.testbed import counting
 TASK_CLOCK, NO_EVENT = "1:1", "1:999"  # software events: nanoseconds of a thread, and none
 ASK = (PYTHON, *ISOLATED, PROGRAM, CYCLES, ITSELF)
 ON = Treatment("vm guest.cycles=on", "vm", {"guest.cycles": "on"})
+NESTED = Treatment("nested guest.cycles=on", "nested", {"guest.cycles": "on"})
 TRACED = Treatment("vm guest.exit_trace=on", "vm", {"guest.exit_trace": "on"})
 
 
@@ -53,8 +54,20 @@ def test_the_program_counts_what_a_thread_does_and_what_it_starts(local: LocalMa
     assert cycles.read()["host"] - before["host"] >= 0.2e9
     local.run("kill", "-KILL", str(cycles._process.pid))
     cycles._process.wait(10)
-    assert cycles.read() == {}
+    assert cycles.read() == {} == cycles.read()
     cycles.end()
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
+    local: LocalMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cycles = Cycles(local, [threading.get_native_id()], TASK_CLOCK)
+    with monkeypatch.context() as patch:
+        patch.setattr("vmtax.hypervisor.qemu.cycles.READ_SECONDS", 0.0)
+        assert cycles.read() == {}
+    assert cycles.read() == {}, "nothing is counted any more"
+    with pytest.raises(CannotDo, match="the threads of the guest's QEMU cannot be read"):
+        Cycles(local, [], TASK_CLOCK)
 
 
 def test_what_cannot_be_counted_is_said_in_one_line(local: LocalMachine) -> None:
@@ -67,6 +80,7 @@ def test_what_cannot_be_counted_is_said_in_one_line(local: LocalMachine) -> None
 def test_a_host_without_a_pmu_is_known_before_anything_is_booted() -> None:
     without, having = FakeMachine("host", {ASK: "No such file or directory\n"}), FakeMachine("host", {ASK: "ready\n"})
     assert why_no_cycles(having) is None and counting.not_here(having, [ON]) == {}
+    assert counting.not_here(without, [ON, NESTED]).keys() == {ON.name, NESTED.name}
     (why,) = counting.not_here(without, [ON]).values()
     assert why.startswith("guest.cycles=on: a PMU, and the right to use it") and why.endswith(
         "No such file or directory"
@@ -75,8 +89,9 @@ def test_a_host_without_a_pmu_is_known_before_anything_is_booted() -> None:
 
 
 def test_where_guests_are_emulated_nothing_is_counted() -> None:
-    assert counting.without_kvm([ON, TRACED, Treatment("vm", "vm")]) == {
+    assert counting.without_kvm([ON, NESTED, TRACED, Treatment("vm", "vm")]) == {
         ON.name: "guest.cycles=on takes KVM, and the guests here are emulated",
+        NESTED.name: "guest.cycles=on takes KVM, and the guests here are emulated",
         TRACED.name: "guest.exit_trace=on takes KVM, and the guests here are emulated",
     }
 

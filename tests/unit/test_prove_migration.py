@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tools.prove_migration import CONFIGURATIONS, DOWNTIME, LOST, PLAN, TOTAL, counted, wrong
+from tools.prove_migration import CONFIGURATIONS, DOWNTIME, LOST, PLAN, TOTAL, counted, ended_by, wrong
 from vmtax.plan.schema import parse
 
 
@@ -28,6 +28,15 @@ def test_a_failure_is_wrong_and_says_its_reason() -> None:
     assert list(wrong(found, 1)) == ["vm, round 2: no end within 300 s"]
     virtio, standby = CONFIGURATIONS
     assert list(wrong(found, 2, {(virtio, 2)})) == [f"{standby}: 1 moves of 2 have a result"], "it ended with its lab"
+
+
+def test_a_lost_lab_excuses_what_the_newest_round_lacks_and_nothing_else() -> None:
+    virtio, standby = CONFIGURATIONS
+    earlier, now = ({"treatment": virtio, "round": round, "error": "gone"} for round in (1, 2))
+    second = [(standby, 2, metric) for metric in (DOWNTIME, LOST, TOTAL)]
+    assert ended_by(answer(*WHOLE[3:], *second, failures=[earlier, now])) == {(virtio, 2)}, "not that of round 1"
+    assert ended_by(answer(*WHOLE, failures=[now])) == {(virtio, 2), (standby, 2)}, "the second had not begun"
+    assert ended_by(answer(*WHOLE)) == set() == ended_by(answer())
 
 
 def test_a_line_has_every_move() -> None:

@@ -62,7 +62,7 @@ def documented_durability(settings: DiskSettings) -> Feature:
         return Feature("durable", "no", DOCUMENTED, "zfs.sync=disabled answers a flush before the data are on disk")
     if settings.filesystem == "ext4" and not settings.barriers:
         return Feature(
-            "durable", "no", DOCUMENTED, "disk.barriers=off: the host's ext4 does not have its disk write them"
+            "durable", "no", DOCUMENTED, "disk.barriers=off: the host's ext4 lets its disk keep flushed data"
         )
     each = " with every write" if cache.is_writethrough else ""
     return Feature("durable", "yes", DOCUMENTED, f"cache={cache} flushes the host's disk{each}")

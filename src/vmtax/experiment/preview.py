@@ -97,7 +97,7 @@ def look(
             examine.check_peer(machine, hosts.peer, lasts, options.wire)
         impossible = _guests_not_here(machine, lasts, qemus, options)
         if options.destination is not None and hosts.destination is not None:
-            impossible |= destination.look(machine, hosts.destination, lasts, options.destination)
+            impossible = destination.look(machine, hosts.destination, lasts, options.destination) | impossible
             refuse_none_left(machine, lasts.treatments()[0], impossible)
         place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, hosts.local, emit))

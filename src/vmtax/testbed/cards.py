@@ -54,6 +54,7 @@ class Plug:
             if self.awaits:
                 return
             if path.has_function:
+                segment.dismiss(self.mac)  # a migration that failed may have left it at the uplink's own port
                 segment.leave_outside(self.mac)
             else:
                 segment.admit(self.mac, tap)

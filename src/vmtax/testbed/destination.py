@@ -57,7 +57,7 @@ def announced(plan: Plan, wanted: Destination) -> str:
     room = format_room(needs.memory_bytes(plan, "vm", leaves=True))
     return (
         f"guests to {wanted.host}, over the card {wanted.card} to its card {wanted.far_card}, both given back; it needs"
-        f" the same CPUs, and {room} of memory"
+        f" as many CPUs as the host under test, and {room} of memory"
     )
 
 

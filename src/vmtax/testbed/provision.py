@@ -212,7 +212,7 @@ def _with_guests(on: Provisioned) -> Provisioned:
     impossible |= not_ended(on.plan, treatments)
     impossible |= not_there_again(treatments) if on.session.power else {}
     if (there := on.destination) is not None:
-        impossible |= destination.not_there(there.machine, on.plan, treatments, there.wanted.far_card)
+        impossible = destination.not_there(there.machine, on.plan, treatments, there.wanted.far_card) | impossible
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
     impossible |= pages.take(on.host, on.plan, possible)

@@ -6,6 +6,7 @@ asks it to do so; a small program asks with the same system call, so the machine
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -64,6 +65,9 @@ class Cycles:
 
         threads: all of that QEMU, as that machine counts them
         """
+        if not threads:
+            raise CannotDo(f"{parent.path} cannot count CPU cycles: the threads of the guest's QEMU cannot be read")
+        self._has_ended = False
         self._process = parent.start(PYTHON, *ISOLATED, PROGRAM, event, *map(str, threads))
         answer = self._line(OPEN_SECONDS)
         if answer != READY:
@@ -76,15 +80,20 @@ class Cycles:
 
         {} if they cannot be read any more.
         """
-        try:
-            self._process.stdin.write(b"\n")
-            self._process.stdin.flush()
-        except OSError:
-            return {}
-        return parse(self._line(READ_SECONDS))
+        found: dict[str, float] = {}
+        if not self._has_ended:
+            with contextlib.suppress(OSError):
+                self._process.stdin.write(b"\n")
+                self._process.stdin.flush()
+                found = parse(self._line(READ_SECONDS))
+        if not found:
+            self.end()  # an answer that comes late would be taken for the next one
+        return found
 
     def end(self) -> None:
-        self._process.stop()
+        if not self._has_ended:
+            self._has_ended = True
+            self._process.stop()
 
     def _line(self, seconds: float) -> str:
         """What it prints next; "" if nothing comes."""

@@ -43,7 +43,7 @@ REASONS = "Reasons: the two most frequent, each with its share of the exits."
 MOST = 2  # reasons per row
 CYCLES = (
     "Cycles in the host: the share of the CPU cycles of a guest's QEMU that was spent outside of guest code, as the CPU"
-    " itself counts them: exits, devices, and vhost since Linux 6.4."
+    " itself counts them: exits, devices, and vhost since Linux 6.4. A dash: they were not counted."
 )
 
 
