@@ -137,12 +137,30 @@ def test_what_runs_guests_there_is_what_runs_them_here(
 ) -> None:
     monkeypatch.setattr(destination, "place", lambda *arguments: None)
     monkeypatch.setattr(destination, "choose_platform", lambda *arguments: theirs)
+    monkeypatch.setattr("vmtax.testbed.cpus.not_here", lambda *arguments: {})
     there = machine("ssh://b", "eth3", more={destination.FLAGS: cpu})
     session = SimpleNamespace(local=None, image=None, emit=None)
     own: Any = SimpleNamespace(session=session, host=machine("host", "eth2"), plan=plan(text), guests=platform())
     with pytest.raises(CannotMeasure) if why else contextlib.nullcontext() as refused:
         destination.examined(own, there, TestbedOptions(destination=TO))
     assert refused is None or why in str(refused.value)
+
+
+@pytest.mark.parametrize("lacking", [{"ssh://b"}, {"ssh://b", "host"}])
+def test_a_level_that_only_the_destination_lacks_is_refused_before_the_question(
+    lacking: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_here(machine: FakeMachine, *rest: Any) -> dict[str, str]:
+        return {"vm": "cpu.model=x86-64-v4: no AVX-512"} if machine.path in lacking else {}
+
+    monkeypatch.setattr(destination, "place", lambda *arguments: None)
+    monkeypatch.setattr(destination, "choose_platform", lambda *arguments: platform())
+    monkeypatch.setattr("vmtax.testbed.cpus.not_here", not_here)
+    session = SimpleNamespace(local=None, image=None, emit=None)
+    own: Any = SimpleNamespace(session=session, host=machine("host", "eth2"), plan=plan(), guests=platform())
+    alone = lacking == {"ssh://b"}
+    with pytest.raises(CannotMeasure, match=r"^ssh://b: .* leave that level") if alone else contextlib.nullcontext():
+        destination.examined(own, machine("ssh://b", "eth3"), TestbedOptions(destination=TO))
 
 
 class Far(SshMachine):

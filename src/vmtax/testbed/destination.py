@@ -17,8 +17,8 @@ from vmtax.machine import Machine
 from vmtax.machine.ssh import SshMachine
 from vmtax.meter.text import fields
 from vmtax.plan.schema import Plan
-from vmtax.testbed import migration, needs, net_paths
-from vmtax.testbed.examine import Examined, check, choose_platform
+from vmtax.testbed import counting, cpus, migration, needs, net_paths
+from vmtax.testbed.examine import Examined, Platform, check, choose_platform
 from vmtax.testbed.session import CannotMeasure, Destination, TestbedOptions, There, refuse_two_cards
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -99,7 +99,23 @@ def examined(own: Examined, machine: Machine, options: TestbedOptions) -> There:
         )
     if ours.accelerator.name == "kvm":
         _refuse_other_cpu(own, machine)
+    _refuse_lacking(own, machine, theirs)
     return There(machine, options.destination, placed, theirs.qemu)
+
+
+def _refuse_lacking(own: Examined, machine: Machine, theirs: Platform) -> None:
+    """Raises CannotMeasure if a guest can have a level at the source, and not at the destination."""
+    here = _lacking(own.host, own.guests, own.plan)
+    for name, why in _lacking(machine, theirs, own.plan).items():
+        if name not in here:
+            raise CannotMeasure(f"{machine.path}: {why}; leave that level out of the plan")
+
+
+def _lacking(machine: Machine, platform: Platform, plan: Plan) -> dict[str, str]:
+    """Treatments whose guest cannot have its CPU there, or be counted -> why."""
+    guests, accelerator = [each for each in plan.treatments()[0] if each.layer == "vm"], platform.accelerator.name
+    counted = counting.not_here(machine, guests) if accelerator == "kvm" else {}
+    return counted | cpus.not_here(machine, platform.qemu, accelerator, plan, guests)
 
 
 def _refuse_other_cpu(own: Examined, machine: Machine) -> None:
