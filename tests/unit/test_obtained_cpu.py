@@ -25,7 +25,7 @@ from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan, parse
 from vmtax.testbed import cpus, pinning, polling
 from vmtax.testbed.cpus import QUESTION, apart, by_core, in_pairs
-from vmtax.testbed.obtained import why_no_clock, why_not
+from vmtax.testbed.obtained import why_no_clock, why_no_hpet, why_not
 
 UNKNOWN_MODEL = "qemu-system-x86_64: unable to find CPU model 'haswel'\n"
 LACKS = """\
@@ -92,6 +92,20 @@ def test_a_guest_whose_kernel_reads_another_clock_has_not_got_its_level() -> Non
         "cpu.timer=hpet was not obtained: the clock that the guest's kernel reads is tsc"
     )
     assert why_no_clock(GuestSettings(), "tsc", ["cpu.timer"]) is None
+
+
+@pytest.mark.parametrize(
+    ("level", "clocks", "why"),
+    [
+        ("on", "kvm-clock tsc hpet acpi_pm", None),
+        ("off", "kvm-clock tsc acpi_pm", None),
+        ("auto", "kvm-clock tsc hpet acpi_pm", None),
+        ("on", "tsc acpi_pm", "guest.hpet=on was not obtained: the guest's kernel has the clocks tsc acpi_pm"),
+        ("off", "tsc hpet", "guest.hpet=off was not obtained: the guest's kernel has the clocks tsc hpet"),
+    ],
+)
+def test_a_guest_has_got_an_hpet_if_its_kernel_has_it_for_a_clock(level: str, clocks: str, why: str | None) -> None:
+    assert why_no_hpet(GuestSettings.of({"guest.hpet": level}), clocks, ["guest.hpet"]) == why
 
 
 # Pinning

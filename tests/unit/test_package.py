@@ -104,6 +104,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "density",
         "disk-cache",
         "durability",
+        "idle",
         "layers",
         "migration",
         "network",

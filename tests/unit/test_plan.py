@@ -16,8 +16,8 @@ from vmtax.plan.schema import PlanError, builtin_plans, describe, from_data, loa
 from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
 BUILTIN = (
-    "build, cpu, density, disk-cache, durability, layers, migration, network, pages, quick, sriov, storage,"
-    " storage-2013"
+    "build, cpu, density, disk-cache, durability, idle, layers, migration, network, pages, quick, sriov,"
+    " storage, storage-2013"
 )
 
 

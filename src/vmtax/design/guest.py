@@ -24,6 +24,7 @@ ALONE = {
 }
 COUNTS = ("1", "2", "3", "4", "6", "8", "12", "16")
 HALT_POLLING = {"default": None, "off": 0, "50us": 50_000, "200us": 200_000, "1ms": 1_000_000}  # level -> ns
+HPET = {"auto": None, "off": False, "on": True}
 MODEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"  # possible names of CPUs in QEMU
 
 
@@ -108,8 +109,8 @@ class GuestSettings(Settings):
         "cpu.timer",
         ("auto", "kvm-clock", "tsc", "hpet", "acpi_pm"),
         str,
-        "the clock that the guest's kernel reads the time from: its own choice, or one of these; each read of hpet or"
-        " acpi_pm leaves the guest, one of kvm-clock or tsc does not",
+        "the clock that the guest's kernel reads the time from: its own choice, or one of these (hpet: QEMU adds it);"
+        " each read of hpet or acpi_pm leaves the guest, one of kvm-clock or tsc does not",
         scope="guest",
         options={
             "kernel": Option(
@@ -122,6 +123,16 @@ class GuestSettings(Settings):
                 },
             )
         },
+    )
+    hpet: bool | None = setting(
+        "guest.hpet",
+        HPET,
+        HPET.get,
+        "whether the guest has an HPET, a timer that QEMU emulates; auto: only if the guest is itself emulated. On KVM,"
+        " Linux needs it only while it boots, but QEMU serves it from then on, some hundred times a second, also while"
+        " the guest is idle; so virt-install leaves it out, while QEMU's own default is on",
+        scope="guest",
+        only_with={"cpu.timer": ("auto", "kvm-clock", "tsc", "acpi_pm")},
     )
     mitigations: str = setting(
         "cpu.mitigations",
@@ -168,6 +179,12 @@ class GuestSettings(Settings):
         " unless it is asked for",
         scope="guest",
     )
+
+    def has_hpet(self, *, emulated: bool) -> bool:
+        """Whether the guest has an HPET. Without one, an emulated guest's kernel checks its TSC by a clock that is read
+        too slowly, and takes the TSC for unstable in half of the boots.
+        """
+        return self.timer == "hpet" or (emulated if self.hpet is None else self.hpet)
 
 
 DEFAULT = GuestSettings()  # every factor at its default

@@ -14,8 +14,8 @@ from vmtax.machine import Machine
 from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan
 
-MODEL, TOPOLOGY, TIMER, POLLING = (
-    GuestSettings.factors()[name].name for name in ("model", "topology", "timer", "halt_polling")
+MODEL, TOPOLOGY, TIMER, POLLING, HPET = (
+    GuestSettings.factors()[name].name for name in ("model", "topology", "timer", "halt_polling", "hpet")
 )
 
 
@@ -84,9 +84,10 @@ def not_here(
             for name, guest in guests.items()
             if guest.topology == "threads"
         }
-    with_hpet = [name for name, guest in guests.items() if guest.timer == "hpet"]
+    with_hpet = {name: f"{TIMER}=hpet" for name, guest in guests.items() if guest.timer == "hpet"}
+    with_hpet |= {name: f"{HPET}=on" for name, guest in guests.items() if guest.hpet}
     if with_hpet and (why := qemu.why_no_hpet(machine, accelerator)) is not None:
-        impossible |= dict.fromkeys(with_hpet, f"{TIMER}=hpet: {why}")
+        impossible |= {name: f"{level}: {why}" for name, level in with_hpet.items()}
     return impossible
 
 

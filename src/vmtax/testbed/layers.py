@@ -338,7 +338,9 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
     spec = _host_spec(on, treatment, data)
     memory = guests * on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES
     default = guest_settings.DEFAULT
-    settings = replace(spec.settings, model=default.model, topology=default.topology, timer=default.timer)
+    settings = replace(
+        spec.settings, model=default.model, topology=default.topology, timer=default.timer, hpet=default.hpet
+    )
     fragile = on.host_emulated or (on.emulated and guests > 1)
     # As in plan.estimate.lasting: with more CPUs, more boots are lost
     cpus = 1 if fragile else guests * on.plan.guest.vcpus

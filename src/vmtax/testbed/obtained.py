@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from vmtax.core.units import format_room
 from vmtax.design.guest import Backing, GuestSettings
 
-BACKING, MERGE, TOPOLOGY, PINNING, POLLING, TIMER = (
-    GuestSettings.factors()[name].name for name in ("backing", "merge", "topology", "pinned", "halt_polling", "timer")
+BACKING, MERGE, TOPOLOGY, PINNING, POLLING, TIMER, HPET = (
+    GuestSettings.factors()[name].name
+    for name in ("backing", "merge", "topology", "pinned", "halt_polling", "timer", "hpet")
 )
 MOST = 0.9  # required share of the touched memory that is in huge pages
 # Run in a guest: prints the CPUs of the first CPU's core, and of its socket.
@@ -21,6 +22,8 @@ SHAPE = (
 
 # Run in a guest: prints the clock source of its kernel.
 CLOCK = ("cat", "/sys/devices/system/clocksource/clocksource0/current_clocksource")
+# Run in a guest: prints all clock sources that its kernel has.
+CLOCKS = ("cat", "/sys/devices/system/clocksource/clocksource0/available_clocksource")
 
 
 def parse_shape(text: str) -> dict[str, float]:
@@ -67,6 +70,13 @@ def why_no_clock(settings: GuestSettings, clock: str, named: Collection[str]) ->
     if TIMER not in named or settings.timer in ("auto", clock):
         return None
     return f"{TIMER}={settings.timer} was not obtained: the clock that the guest's kernel reads is {clock or 'unknown'}"
+
+
+def why_no_hpet(settings: GuestSettings, clocks: str, named: Collection[str]) -> str | None:
+    """Why a guest with these clock sources did not get its level of `guest.hpet`; None: it did, or any will do."""
+    if HPET not in named or settings.hpet is None or settings.hpet == ("hpet" in clocks.split()):
+        return None
+    return f"{HPET}={settings.levels[HPET]} was not obtained: the guest's kernel has the clocks {clocks or '(unknown)'}"
 
 
 def _why_not_pinned(vcpus: int, found: Mapping[str, float]) -> str | None:

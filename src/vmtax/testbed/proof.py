@@ -26,6 +26,9 @@ def check(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> N
         if obtained.TIMER in named:
             clock = guest.machine.try_run(*obtained.CLOCK).stdout.strip()
             why = why or obtained.why_no_clock(settings, clock, named)
+        if obtained.HPET in named:
+            clocks = guest.machine.try_run(*obtained.CLOCKS).stdout.strip()
+            why = why or obtained.why_no_hpet(settings, clocks, named)
         if why:
             raise BootFailed(f"{guest.path}: {why}")
 

@@ -61,8 +61,9 @@ def memory_options(spec: GuestSpec) -> str:
 
 
 def timer_options(spec: GuestSpec) -> str:
-    """Timer options to add to -machine: the HPET is present by default, but not in every distribution's QEMU."""
-    return ",hpet=on" if spec.settings.timer == "hpet" else ""
+    """Timer options to add to -machine. Every QEMU knows this one, but not every distribution's can provide an HPET."""
+    has_hpet = spec.settings.has_hpet(emulated=spec.accelerator == "tcg")
+    return f",hpet={'on' if has_hpet else 'off'}"
 
 
 def memory_arguments(spec: GuestSpec) -> tuple[str, ...]:
