@@ -14,11 +14,12 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
 from vmtax.cli.cards import destination_of
+from vmtax.hypervisor import Qemu
 from vmtax.machine import MachineError
 from vmtax.machine.ssh import SshMachine
 from vmtax.network.wire import LOGIN, CardInUse
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed import destination, migration, needs
+from vmtax.testbed import destination, host_facts, migration, needs
 from vmtax.testbed.examine import Platform
 from vmtax.testbed.session import CannotMeasure, Destination, TestbedOptions
 
@@ -29,6 +30,11 @@ CPU = "model name : EPYC\nflags : fpu svm\n"
 
 def plan(text: str = PLAN) -> Plan:
     return parse(text, "x")
+
+
+BARE = {"emulated_cpu": False, "virtualized": False, "hypervisor": None}
+VIRTUAL = BARE | {"virtualized": True, "hypervisor": "kvm"}
+EMULATED = {"emulated_cpu": True, "virtualized": True, "hypervisor": "qemu"}
 
 
 def machine(path: str, card: str, mtu: int = 1500, boot: str = "", **answers: Any) -> FakeMachine:
@@ -107,8 +113,8 @@ def test_what_the_destination_cannot_have_is_left_out(factors: str, why: str, mo
 
 
 def platform(version: str = "10.0.2", accelerator: str = "kvm") -> Platform:
-    qemu, runs = SimpleNamespace(version=version), SimpleNamespace(name=accelerator, reason="it is so")
-    return Platform(cast(Any, qemu), cast(Any, runs))
+    runs = SimpleNamespace(name=accelerator, reason="it is so")
+    return Platform(Qemu(("qemu-system-x86_64",), version, ""), cast(Any, runs))
 
 
 @pytest.mark.parametrize(
@@ -137,13 +143,52 @@ def test_what_runs_guests_there_is_what_runs_them_here(
 ) -> None:
     monkeypatch.setattr(destination, "place", lambda *arguments: None)
     monkeypatch.setattr(destination, "choose_platform", lambda *arguments: theirs)
+    monkeypatch.setattr(destination, "read_below", lambda machine: BARE)
     monkeypatch.setattr("vmtax.testbed.cpus.not_here", lambda *arguments: {})
     there = machine("ssh://b", "eth3", more={destination.FLAGS: cpu})
     session = SimpleNamespace(local=None, image=None, emit=None)
-    own: Any = SimpleNamespace(session=session, host=machine("host", "eth2"), plan=plan(text), guests=platform())
+    own: Any = SimpleNamespace(
+        session=session, host=machine("host", "eth2"), plan=plan(text), guests=platform(), host_emulated=False
+    )
     with pytest.raises(CannotMeasure) if why else contextlib.nullcontext() as refused:
         destination.examined(own, there, TestbedOptions(destination=TO))
     assert refused is None or why in str(refused.value)
+
+
+def side(*, host_emulated: bool) -> Any:
+    session = SimpleNamespace(local=None, image=None, emit=None)
+    host = machine("host", "eth2")
+    return SimpleNamespace(session=session, host=host, plan=plan(), guests=platform(), host_emulated=host_emulated)
+
+
+@pytest.mark.parametrize(
+    ("below", "emulated", "note", "why"),
+    [
+        (BARE, False, "", ""),
+        (VIRTUAL, False, "The destination ssh://b is itself a VM (under kvm).", ""),
+        (EMULATED, True, "", ""),
+        (EMULATED, False, "", "ssh://b is itself emulated (TCG), and the host under test is not: "),
+        (BARE, True, "", "the host under test is itself emulated (TCG), and ssh://b is not: "),
+    ],
+)
+def test_what_the_destination_runs_on_is_said(
+    below: Any, emulated: bool, note: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(destination, "place", lambda *arguments: None)
+    monkeypatch.setattr(destination, "choose_platform", lambda *arguments: platform())
+    monkeypatch.setattr(destination, "read_below", lambda machine: below)
+    monkeypatch.setattr("vmtax.testbed.cpus.not_here", lambda *arguments: {})
+    monkeypatch.setattr(host_facts, "read_facts", lambda machine: {"kernel_release": f"{machine.path}'s"})
+    own, there = side(host_emulated=emulated), machine("ssh://b", "eth3")
+    if why:
+        with pytest.raises(CannotMeasure) as refused:
+            destination.examined(own, there, TestbedOptions(destination=TO))
+        assert str(refused.value).startswith(why)
+        return
+    found = destination.examined(own, there, TestbedOptions(destination=TO))
+    assert found.note == note
+    facts = host_facts.facts_of_destination(found)
+    assert facts["kernel_release"] == "ssh://b's" and facts["accelerator"] == {"name": "kvm"}
 
 
 @pytest.mark.parametrize("lacking", [{"ssh://b"}, {"ssh://b", "host"}])
@@ -155,9 +200,9 @@ def test_a_level_that_only_the_destination_lacks_is_refused_before_the_question(
 
     monkeypatch.setattr(destination, "place", lambda *arguments: None)
     monkeypatch.setattr(destination, "choose_platform", lambda *arguments: platform())
+    monkeypatch.setattr(destination, "read_below", lambda machine: BARE)
     monkeypatch.setattr("vmtax.testbed.cpus.not_here", not_here)
-    session = SimpleNamespace(local=None, image=None, emit=None)
-    own: Any = SimpleNamespace(session=session, host=machine("host", "eth2"), plan=plan(), guests=platform())
+    own = side(host_emulated=False)
     alone = lacking == {"ssh://b"}
     with pytest.raises(CannotMeasure, match=r"^ssh://b: .* leave that level") if alone else contextlib.nullcontext():
         destination.examined(own, machine("ssh://b", "eth3"), TestbedOptions(destination=TO))

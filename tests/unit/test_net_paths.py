@@ -188,11 +188,11 @@ def test_a_network_that_qemu_plays_needs_no_root_and_is_not_behind_a_card(monkey
     assert net_paths.not_here(FakeMachine("host", {}), plan, [user]) == {}
     monkeypatch.setattr(net_paths, "peer_behind_card", lambda machine: "peer")
     left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
-    without = "takes a plan without virtual functions (net.path=sriov) and --card"
+    beside = "cannot be measured with net.path=sriov of the same plan"
     assert left_out == {
-        user.name: f"net.path=user {without}: it goes over no card",
-        "vm net.path=macvtap": f"net.path=macvtap {without}: their card is a port of a bridge, and such a card carries"
-        " no macvtap",
+        user.name: f"net.path=user {beside}: it goes over no card",
+        "vm net.path=macvtap": f"net.path=macvtap {beside}: the card is a port of a bridge, and such a card carries no"
+        " macvtap",
     }
 
 

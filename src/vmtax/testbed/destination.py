@@ -15,6 +15,7 @@ from vmtax.hypervisor import GuestSpec
 from vmtax.image.place import place
 from vmtax.machine import Machine
 from vmtax.machine.ssh import SshMachine
+from vmtax.meter.below import read_below
 from vmtax.meter.text import fields
 from vmtax.plan.schema import Plan
 from vmtax.testbed import counting, cpus, migration, needs, net_paths
@@ -97,10 +98,19 @@ def examined(own: Examined, machine: Machine, options: TestbedOptions) -> There:
             f"{where}: QEMU is {theirs.qemu.version} there, and {ours.qemu.version} on the host under test: install the"
             " same, or name one that both have with --qemu"
         )
+    below = read_below(machine)
+    if below["emulated_cpu"] is not own.host_emulated:
+        emulated, other = (where, "the host under test") if below["emulated_cpu"] else ("the host under test", where)
+        raise CannotMeasure(
+            f"{emulated} is itself emulated (TCG), and {other} is not: their figures say nothing together"
+        )
     if ours.accelerator.name == "kvm":
         _refuse_other_cpu(own, machine)
     _refuse_lacking(own, machine, theirs)
-    return There(machine, options.destination, placed, theirs.qemu)
+    note = ""
+    if below["virtualized"] and not below["emulated_cpu"]:
+        note = f"The destination {where} is itself a VM (under {below['hypervisor'] or 'an unknown hypervisor'})."
+    return There(machine, options.destination, placed, theirs.qemu, theirs.accelerator.name, note)
 
 
 def _refuse_lacking(own: Examined, machine: Machine, theirs: Platform) -> None:

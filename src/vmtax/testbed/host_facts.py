@@ -10,6 +10,7 @@ from vmtax.meter.facts import differences, read_facts
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.host_disk import find_logged
 from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.session import There
 from vmtax.workload.durability import Durability
 
 # Facts that may explain a difference in speed; those that change by the minute, or only name the host, are left out.
@@ -22,8 +23,20 @@ TOLD = (
 
 
 def host_facts(sides: Sequence[Examined]) -> dict[str, Json]:
-    """Facts of every host under test, its image, QEMU and disk, by the path under which they are stored."""
-    return {root_facts_path(side): _facts_of_qemu(side) if side.second_qemu else _facts_of_host(side) for side in sides}
+    """Facts of every host under test, its image, QEMU and disk, and of the host to which guests move, by the path under
+    which they are stored.
+    """
+    found = {root_facts_path(one): _facts_of_qemu(one) if one.second_qemu else _facts_of_host(one) for one in sides}
+    return found | {there.machine.path: facts_of_destination(there) for one in sides if (there := one.destination)}
+
+
+def facts_of_destination(there: There) -> Json:
+    """Facts of the host to which guests move, and of its QEMU."""
+    qemu = there.qemu
+    return read_facts(there.machine) | {
+        "qemu": {"command": list(qemu.identity), "version": qemu.version, "text": qemu.described},
+        "accelerator": {"name": there.accelerator},
+    }
 
 
 def _facts_of_host(side: Examined) -> Json:

@@ -45,7 +45,7 @@ HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvta
 # Paths that do not work over a card that is a port of a bridge -> why.
 APART = {
     Path.USER: "it goes over no card",
-    Path.MACVTAP: "their card is a port of a bridge, and such a card carries no macvtap",
+    Path.MACVTAP: "the card is a port of a bridge, and such a card carries no macvtap",
 }
 IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
 
@@ -73,20 +73,16 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
             why = f"takes {len(parts)} guests at once or more, and guest.count is {counts[name]}"
         if why is not None:
             refused[name] = f"{PATH}={card.path} {why}"
-    wired = wire is not None or take_functions([each for each in treatments if each.name not in refused])
+    has_functions = take_functions([each for each in treatments if each.name not in refused])
+    cause = "--card" if wire is not None else f"{PATH}=sriov of the same plan" if has_functions else ""
     cpus = plan.guest.vcpus
     for name, card in cards.items():
         if card.queues > cpus:
             refused.setdefault(name, f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}")
-        if wired and card.mtu != DEFAULT.mtu:
-            refused.setdefault(
-                name,
-                f"net.mtu={card.mtu} takes a plan without virtual functions ({PATH}=sriov) and --card, whose cards keep"
-                " theirs",
-            )
-        if wired and card.path in APART:
-            why = f"takes a plan without virtual functions ({PATH}=sriov) and --card: {APART[card.path]}"
-            refused.setdefault(name, f"{PATH}={card.path} {why}")
+        if cause and card.mtu != DEFAULT.mtu:
+            refused.setdefault(name, f"net.mtu={card.mtu} cannot be measured with {cause}: a real card keeps its MTU")
+        if cause and card.path in APART:
+            refused.setdefault(name, f"{PATH}={card.path} cannot be measured with {cause}: {APART[card.path]}")
     return refused
 
 

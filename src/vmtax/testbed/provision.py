@@ -186,7 +186,7 @@ def provision(on: Examined) -> Provisioned:
         ends = wired.wire
         notes.append(f"The network goes over the card {ends.card} to the card {ends.peer_card} of {ends.peer}.")
     if there := on.destination:
-        notes.append(destination.NOTE.format(there.wanted))
+        notes += filter(None, (destination.NOTE.format(there.wanted), there.note))
     if on.has_disks:
         here = _open_disks(here, notes)
     if on.wants(Durability.name):

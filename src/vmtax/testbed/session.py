@@ -122,6 +122,8 @@ class There:
     wanted: Destination
     placed: Placed
     qemu: Qemu
+    accelerator: str  # the same as on the host under test
+    note: str = ""  # how figures must be read because it is itself a VM; empty on bare metal
 
     def refuse_cards(self, host: Machine) -> None:
         """Raises CardInUse if one of the cards may no longer be taken."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.hosts import other_kernels
 from vmtax.analysis.summary import Contrast, Figure, Summary
 from vmtax.core.notices import MEANINGS, Code
 from vmtax.core.units import at_most, format_cost, printable
@@ -84,7 +85,7 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
         yield Text("iperf3's CPU: iperf3 on the measured machine, without what QEMU does for it.", style="dim")
     if (used := _used(found, analysis)) is not None:
         yield Text(printable(used), style="dim")
-    if _differ_in_kernels(analysis):
+    if other_kernels(analysis.experiment):
         yield Text("Host and guests run different kernels: part of a cost may be theirs.", style="dim")
     if not analysis.sides:
         yield from _highest(found)
@@ -123,11 +124,6 @@ def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:
     least, most = (format_cost(floor).estimate.lstrip("+") for floor in (found.floors[0], found.floors[-1]))
     what = "Noise floor" if same else "Noise, guest against itself"
     return f"{what}: {most if least == most else f'{least} to {most}'}{meaning}"
-
-
-def _differ_in_kernels(analysis: Analysis) -> bool:
-    facts = (found for found in analysis.experiment.facts.values() if isinstance(found, dict))
-    return len({release for found in facts if (release := found.get("kernel_release"))}) > 1
 
 
 def _main(found: Summary) -> Iterator[tuple[str, list[tuple[Figure, Contrast]]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vmtax.analysis.hosts import hypervisor_below, is_bare_metal
+from vmtax.analysis.hosts import hypervisor_below, is_bare_metal, other_kernels
 from vmtax.core.notices import MEANINGS
 from vmtax.core.records import Experiment
 from vmtax.core.units import at_most, count_of, format_cost, format_room
@@ -45,7 +45,7 @@ def machine(run: Experiment) -> Section:
         lines.append(("is itself", ((Span("no VM (bare metal)"),),)))
     if accelerators := dict.fromkeys(boot.accelerator for boot in run.boots):
         lines.append(("guests on", ((Span(" and ".join(map(_accelerator, accelerators))),),)))
-    if others := dict.fromkeys(_guest_kernels(run, facts.get("kernel_release"))):
+    if others := other_kernels(run):
         has_host = any(treatment.layer == "host" for treatment in run.treatments)
         doubt = ": part of a cost may be the kernel's" if has_host else ""
         lines.append(("kernel of guests", ((Span(f"{' and '.join(others)}{doubt}"),),)))
@@ -54,14 +54,6 @@ def machine(run: Experiment) -> Section:
 
 def _accelerator(name: str) -> str:
     return "an emulated CPU (TCG)" if name == "tcg" else name.upper()
-
-
-def _guest_kernels(run: Experiment, of_host: str | None) -> Iterator[str]:
-    """Kernels of guests that differ from the host's."""
-    for path, facts in run.facts.items():
-        release = facts.get("kernel_release") if isinstance(facts, dict) and path != "host" else None
-        if isinstance(release, str) and release != of_host:
-            yield release
 
 
 def _fact(name: str, value: str) -> str:
