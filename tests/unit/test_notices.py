@@ -84,11 +84,11 @@ def test_what_the_numbers_of_a_ratio_say() -> None:
     assert code == "coarse" and cause.startswith("All 8 ratios are the same to the last digit")
     stalled = before * noise * np.where(np.arange(40) % 5 == 0, 4, 1)
     ((code, cause),) = said(stats.paired_ratio(before, stalled))
-    assert code == "stalls" and cause.startswith("20 % of the values, and 0 % of those that they are compared with")
+    assert code == "stalls" and cause.startswith("20 % of the values, and 0 % of the baseline's values")
     carried = stats.paired_ratio(before, before * noise * np.where(first, 1.05, 1.0), baseline_first=first.tolist())
     assert carried.carry_over is not None
     moved = 100 * abs(math.expm1(carried.carry_over.estimate))
-    cause = f"Which of the two configurations ran first moves the ratio by {moved:.1f} % (p = 0.001)"
+    cause = f"The ratio differs by {moved:.1f} % depending on which of the two configurations ran first (p = 0.001)"
     assert said(carried) == [("carry-over", cause)]
 
 

@@ -1,4 +1,4 @@
-"""Collect the notices of a whole run, and group them by cause. Pure."""
+"""Collect the notices of a whole run, and group them by their causes. Pure."""
 
 from __future__ import annotations
 
@@ -128,13 +128,13 @@ def of_ratio(found: stats.PairedRatio | None, alpha: float) -> Iterator[Notice]:
     if stalls.differ:
         yield Notice(
             "stalls",
-            f"{100 * stalls.treatment:.0f} % of the values, and {100 * stalls.baseline:.0f} % of those that they are"
-            f" compared with, are slower than {stats.STALL} times their median (p = {stalls.p:.2g}); the ratio of the"
-            f" medians is {found.ratio:.3f}, that of the means {found.mean_ratio:.3f}",
+            f"{100 * stalls.treatment:.0f} % of the values, and {100 * stalls.baseline:.0f} % of the baseline's"
+            f" values, are slower than {stats.STALL} times their median (p = {stalls.p:.2g}); the ratio of the medians"
+            f" is {found.ratio:.3f}, that of the means is {found.mean_ratio:.3f}",
         )
     if found.carry_over is not None and found.carry_over.matters:
         moved = 100 * abs(math.expm1(found.carry_over.estimate))
-        cause = f"Which of the two configurations ran first moves the ratio by {moved:.1f} %"
+        cause = f"The ratio differs by {moved:.1f} % depending on which of the two configurations ran first"
         yield Notice("carry-over", f"{cause} (p = {found.carry_over.p:.2g})")
 
 

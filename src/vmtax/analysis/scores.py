@@ -39,12 +39,12 @@ Rounds = Mapping[int, float]  # round -> number
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
-    """What a part of a score is measured by."""
+    """The treatment that a part of a score is scaled by."""
 
-    treatment: str  # its name
-    host: bool  # bare metal; else the first treatment that has the numbers
-    same_round: int  # rounds in which it has its own number
-    other_rounds: int  # rounds in which it has none: the median of its others serves
+    treatment: str  # name of the treatment
+    host: bool  # whether it is bare metal; otherwise it is the first treatment that has the numbers
+    same_round: int  # number of rounds in which it has a number of its own
+    other_rounds: int  # number of rounds in which it has none, so that the median of its other rounds is used
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ HOST, VM = "host", "VM"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding."""
+    """One finding of the doctor."""
 
-    area: Area  # what it is about; "tried": only with --try
-    name: str  # of what was looked at: "VM", "governor"; unique within its area
-    status: Status  # "unknown": reading alone does not show it
+    area: Area  # what the check is about; "tried": only with --try
+    name: str  # what was examined: "VM", "governor"; unique within its area
+    status: Status  # "unknown": what could be read does not show it
     text: str  # what was found, and why it matters
-    remedy: str = ""  # what to type or do, a line each; empty where there is nothing to do
+    remedy: str = ""  # what to type or do, one line for each step; empty: there is nothing to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Diagnosis:
     """All findings about one host."""
 
     host: str  # "local" or "ssh://[user@]host", as given
-    about: str  # processor, memory, system; one line
+    about: str  # processor, memory and system, in one line
     checks: tuple[Check, ...]
 
     def of(self, area: Area) -> tuple[Check, ...]:

@@ -45,9 +45,9 @@ Code = Literal[
 class Meaning:
     """The meaning of a code, for any run."""
 
-    label: str  # a few words, as in a footnote
-    cause: str  # in general; a notice gives the cause in its run
-    effect: str  # on the affected figures
+    label: str  # a few words, for footnotes
+    cause: str  # the cause in general; a notice gives the cause in its run
+    effect: str  # the effect on the affected figures
     cure: str  # what to do; a notice may give better advice
 
 
@@ -122,7 +122,7 @@ MEANINGS: Mapping[Code, Meaning] = {
     "stalls": Meaning(
         "stalls that the median does not show",
         "One side stalls more often than the other: it has more values slower than 1.5 times their median",
-        "The cost is one of typical values and leaves the stalls out",
+        "The cost is that of typical values and does not include the stalls",
         "Look at the ratio of the means as well: mean_ratio in the JSON answer",
     ),
     "carry-over": Meaning(
@@ -133,9 +133,9 @@ MEANINGS: Mapping[Code, Meaning] = {
     ),
     "clock": Meaning(
         "a clock was wrong",
-        "A guest's or a tool's clock counted a different time from the one that went by",
-        "Rates and times of these rounds are wrong by as much as the clock was",
-        "Repeat while nothing else runs on the host, and see clocksource among that machine's facts",
+        "The clock of a guest or a tool counted more or less time than really passed",
+        "Rates and times of these rounds are wrong to the same extent as the clock",
+        "Repeat the run while nothing else runs on the host, and look at clocksource in that machine's facts",
     ),
     "late-command": Meaning(
         "a command ended late, so perhaps wrong",
@@ -146,7 +146,7 @@ MEANINGS: Mapping[Code, Meaning] = {
     "apart": Meaning(
         "not all worked at the same time",
         "Of several machines that are measured at once, some began later or ended earlier than the others",
-        "The rates of those that worked longer hold time in which they had more of the host for themselves",
+        "The rates of those that worked longer include time in which they had more of the host to themselves",
         "Make the workload longer",
     ),
     "second-boot": Meaning(
@@ -158,7 +158,7 @@ MEANINGS: Mapping[Code, Meaning] = {
     "shutdown": Meaning(
         "the guest did not shut down by itself",
         "A guest did not shut down by itself",
-        "The time to shut down has no value from these rounds; other figures were measured before",
+        "The time to shut down has no value from these rounds; the other figures were measured before",
         "Read the guest's console in the raw output of its boot",
     ),
     "two-hosts": Meaning(
@@ -176,8 +176,8 @@ MEANINGS: Mapping[Code, Meaning] = {
     "mixed-runs": Meaning(
         "runs of one side differ",
         "The machines of the runs on one side differ from each other",
-        "The change is from one mixture to another",
-        "Name only runs of one state",
+        "The result compares one mixture of machines with another",
+        "For each side, name only runs on machines in the same state",
     ),
     "boots-as-sessions": Meaning(
         "fewer boots of the host than runs",
@@ -187,13 +187,13 @@ MEANINGS: Mapping[Code, Meaning] = {
     ),
     "boots-of-calibrations": Meaning(
         "calibrations of too few boots",
-        "The calibrations are of too few boots of the host to show what a reboot changes",
+        "The calibrations cover too few boots of the host to show what a reboot changes",
         "The interval may be too narrow",
         "Calibrate in three boots or more",
     ),
     "borrowed-variance": Meaning(
         "variance of another configuration",
-        "The calibrations lack a configuration, which is given the variance between sessions of another one",
+        "A configuration was not calibrated, so the variance between sessions of another one is used for it",
         "The interval may be too narrow or too wide",
         "Calibrate this configuration as well",
     ),
@@ -206,8 +206,8 @@ MEANINGS: Mapping[Code, Meaning] = {
     "other": Meaning(
         "see the warnings",
         "A warning of another version of vmtax",
-        "It says itself what it does to the figures",
-        "It says itself what to do",
+        "The warning itself says what it does to the figures",
+        "The warning itself says what to do",
     ),
 }
 
@@ -227,7 +227,7 @@ class Notice:
 
     code: Code
     cause: str  # one sentence about this run
-    cure: str = ""  # what to do; "": as in the table
+    cure: str = ""  # what to do; "": as in MEANINGS
     treatments: tuple[str, ...] = ()  # Treatment.name; empty: all of the run
     metrics: tuple[str, ...] = ()  # Metric.name; empty: all
     rounds: tuple[int, ...] = ()  # from 1; empty: all, or it is about no rounds

@@ -119,24 +119,25 @@ class Treatment:
     name: Name  # "vm disk.cache=writeback": the layer, then the levels that differ within the plan
     layer: Layer  # "host", "vm" or "nested"
     levels: Mapping[Name, Name] = field(default_factory=dict)  # dotted factor name -> level, every factor named
-    repeats: Name | None = None  # name of the treatment that this one is once more in each round: the A/A
+    repeats: Name | None = None  # name of the treatment that this one repeats in each round: the A/A; None: it is not a
+    # repeat
     side: Text = ""  # what `run --interleave-with` names, for the treatments of that side
 
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """One start of one guest for one treatment; a nested treatment has two, the carrier's and its own."""
+    """One start of one guest for one treatment. A nested treatment has two boots: that of the outer VM and its own."""
 
-    round: Count  # from 1
-    treatment: Name  # Treatment.name
-    path: Name  # the machine's path: "host/vm", "host/vm/vm"
+    round: Count  # number of the round, from 1
+    treatment: Name  # name of the treatment
+    path: Name  # path of the machine: "host/vm", "host/vm/vm"
     accelerator: Name  # "kvm" or "tcg"
-    emulated: bool  # True when this guest, or any machine below it, runs on TCG
+    emulated: bool  # whether this guest, or any machine below it, runs on TCG
     argv: tuple[Text, ...]  # the whole QEMU command line
-    ready_seconds: Seconds  # launch to first answered command
-    kernel_seconds: Seconds  # the guest kernel's own share of ready_seconds
-    warnings: tuple[Text, ...] = ()  # as `notices.recorded` writes them: "second-boot: ..."
-    obtained: OneReading = field(default_factory=dict)  # what it really got: "memory.huge_bytes"
+    ready_seconds: Seconds  # time from the launch of QEMU to the first answered command
+    kernel_seconds: Seconds  # the part of ready_seconds that the guest's kernel took
+    warnings: tuple[Text, ...] = ()  # doubts about the boot, each as "CODE: CAUSE", such as "second-boot: ..."
+    obtained: OneReading = field(default_factory=dict)  # what the guest really got, by name: "memory.huge_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +151,19 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What else happened on the host under test while a trial ran. It explains outliers; it never deletes one."""
+    """What else happened on the host under test while a trial ran. It explains outliers; no trial is removed for it."""
 
-    wall_seconds: Seconds  # between the two readings, by the host's own clock
-    busy_seconds: Reading  # CPUs x wall - idle, over all CPUs; what was stolen is in it
-    steal_seconds: Reading  # over all CPUs: the host is itself a guest, and its hypervisor ran something else
-    cpu_pressure_seconds: Reading | None  # some task waited for a CPU; None: kernel without PSI
-    io_pressure_seconds: Reading | None  # some task waited for a disk
-    memory_pressure_seconds: Reading | None  # some task waited for memory
-    mean_frequency_hz: Reading | None  # of the two readings, not of the time between them
-    throttles: Difference | None  # times that the first CPU's package was slowed for its heat; None: not counted there
+    wall_seconds: Seconds  # time between the two readings, by the host's own clock
+    busy_seconds: Reading  # CPUs x wall - idle, over all CPUs; stolen time is included
+    steal_seconds: Reading  # CPU time, over all CPUs, that the host did not get because it is a guest and its
+    # hypervisor ran something else
+    cpu_pressure_seconds: Reading | None  # time in which some task waited for a CPU; None: the kernel has no PSI
+    io_pressure_seconds: Reading | None  # time in which some task waited for a disk; None: the kernel has no PSI
+    memory_pressure_seconds: Reading | None  # time in which some task waited for memory; None: the kernel has no PSI
+    mean_frequency_hz: Reading | None  # mean of the frequencies at the two readings, not over the time between them;
+    # None: unknown
+    throttles: Difference | None  # how often the first CPU's package was slowed down because it was too hot; None: this
+    # is not counted there
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +172,20 @@ class Trial:
 
     round: Count  # from 1
     position: Count  # of the treatment within its round's shuffled order, from 1
-    treatment: Name  # Treatment.name
-    workload: Name  # Workload.name
+    treatment: Name  # name of the treatment
+    workload: Name  # name of the workload
     case: Text  # the part of the workload: "randread-4k-qd1"; "" if there is only one
     iteration: Count  # within the boot, from 1
     status: Status  # "failed": the command did not work; "refused": it worked but must not be compared
     started: Time  # seconds since the epoch, clock of the machine that runs vmtax
-    wall_seconds: Seconds  # the command's duration seen from outside
+    wall_seconds: Seconds  # duration of the command, measured from outside
     measurements: tuple[Measurement, ...] = ()
-    warnings: tuple[Text, ...] = ()  # as `notices.recorded` writes them: "clock: ..."
+    warnings: tuple[Text, ...] = ()  # doubts about the result, in the format of `notices.recorded`: "clock: ..."
     error: Text | None = None  # one line: why it failed or was refused
     raw: str = ""  # the tool's own output; stored compressed beside the database
     disturbance: Disturbance | None = None  # None: not read
-    latencies: tuple[tuple[Share, Seconds], ...] = ()  # (share of operations, seconds that these took at most), rising
-    machine: Text = ""  # path of the machine whose work it is: "host/vm-2"; "" in older runs
+    latencies: tuple[tuple[Share, Seconds], ...] = ()  # (share of operations, most seconds that these took), rising
+    machine: Text = ""  # path of the machine whose work was measured: "host/vm-2"; "" in older runs
     readings: Readings = field(default_factory=dict)  # machine path -> what meters read there: "vmstat.pgfault"
 
 
@@ -190,20 +194,21 @@ class Comparison:
     """One metric of one treatment against a baseline, with its exact interval."""
 
     metric: Metric
-    baseline: str  # Treatment.name
-    treatment: str  # Treatment.name
+    baseline: str  # name of the treatment that it is compared with
+    treatment: str  # name of the treatment
     ratio: float  # exp(Hodges-Lehmann of ln(treatment/baseline) over rounds)
     low: float | None  # of the interval of the ratio; None if there are too few rounds
     high: float | None
     rounds: int  # rounds in which both sides have a value
     verdict: Verdict
     mean_ratio: float | None = None  # exp(mean of the log ratios): also affected by stalls, unlike the median
-    p95_ratio: float | None = None  # of the slow tails; None with fewer than 200 rounds
-    baseline_stalls: float = 0.0  # share of its runs that are slower than 1.5 times its median
+    p95_ratio: float | None = None  # ratio of the slow tails; None with fewer than 200 rounds
+    baseline_stalls: float = 0.0  # share of the baseline's values that are slower than 1.5 times their median
     treatment_stalls: float = 0.0
     stalls_p: float = 1.0  # Fisher's exact test of the two
-    carry_over: float | None = None  # mean(D | baseline first) - mean(D | treatment first), D in log ratio
-    carry_over_p: float | None = None  # by permutation; None: the order never changed
+    carry_over: float | None = None  # mean(D | baseline first) - mean(D | treatment first), where D is the log ratio of
+    # a round
+    carry_over_p: float | None = None  # by permutation; None: one of the orders occurred in fewer than two rounds
     notices: tuple[Notice, ...] = ()
 
     @property

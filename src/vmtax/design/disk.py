@@ -105,8 +105,8 @@ class DiskSettings(Settings):
         "disk.filesystem",
         ("as-is", "none", *FILE_SYSTEMS),
         str,
-        "the file system around the disk's file, made for the run; as-is: that of the named directory, or the"
-        " dataset; none: the guest gets the block device",
+        "the file system that holds the disk's file, made for the run; as-is: that of the named directory, or the"
+        " dataset; none: there is no file, and the guest gets the block device",
         layers=BACKED,
         conflicts=(
             Conflict(
@@ -139,7 +139,7 @@ class DiskSettings(Settings):
         "disk.preallocation",
         ("falloc", "off", "metadata", "full"),
         str,
-        "the part of the file that exists before it is first written (qemu-img's preallocation=)",
+        "how much of the file is allocated before it is first written (qemu-img's preallocation=)",
         layers=BACKED,
         options={"qemu-img": Option("preallocation")},
         only_with={"disk.filesystem": ("as-is", *FILE_SYSTEMS)},
@@ -159,8 +159,8 @@ class DiskSettings(Settings):
         "disk.barriers",
         ("on", "off"),
         is_on,
-        "whether the host's ext4 has its disk write flushed data at once; off (barrier=0): a power cut takes the data"
-        " that a disk with a volatile cache has not written",
+        "whether the host's ext4 makes its disk write flushed data at once; off (barrier=0): a power cut loses the data"
+        " that a disk with a volatile cache has not written yet",
         layers=BACKED,
         options={"mount": Option("", {"off": "barrier=0"})},
         only_with={"disk.filesystem": ("ext4",)},
@@ -178,7 +178,8 @@ class DiskSettings(Settings):
         "disk.lazy_refcounts",
         SWITCH,
         is_on,
-        "fewer metadata writes in a qcow2 file, which is repaired after a crash",
+        "whether QEMU delays updates of a qcow2 file's reference counts; this saves writes of metadata, and the file"
+        " must be repaired after a crash",
         layers=BACKED,
         options={"qemu-img": Option("lazy_refcounts")},
         only_with=QCOW2,
@@ -187,7 +188,7 @@ class DiskSettings(Settings):
         "disk.extended_l2",
         SWITCH,
         is_on,
-        "parts of a cluster of a qcow2 file are allocated separately",
+        "whether parts of a cluster of a qcow2 file can be allocated separately",
         layers=BACKED,
         options={"qemu-img": Option("extended_l2")},
         only_with=QCOW2,
@@ -211,7 +212,7 @@ class DiskSettings(Settings):
         "zfs.recordsize",
         RECORDS,
         parse_bytes,
-        "largest block of a file in a ZFS dataset",
+        "size of the largest block of a file in a ZFS dataset",
         layers=BACKED,
         options={"zfs": Option("recordsize", in_bytes(RECORDS))},
         only_with=DATASETS,
@@ -220,7 +221,7 @@ class DiskSettings(Settings):
         "zfs.compression",
         ("lz4", "off", "zstd"),
         str,
-        "compression by ZFS; the data under test do not compress",
+        "how ZFS compresses data; the data under test cannot be compressed",
         layers=BACKED,
         options={"zfs": Option("compression")},
         only_with=ON_ZFS,
@@ -229,7 +230,7 @@ class DiskSettings(Settings):
         "zfs.sync",
         ("standard", "disabled", "always"),
         str,
-        "whether ZFS writes flushed data to the disk before it answers",
+        "whether ZFS writes flushed data to the disk before it reports the flush as complete",
         layers=BACKED,
         options={"zfs": Option("sync")},
         only_with=ON_ZFS,
@@ -254,7 +255,7 @@ class DiskSettings(Settings):
         "disk.aio",
         ("native", "threads", "io_uring"),
         str,
-        "how QEMU submits I/O to the host's kernel; native goes only with disk.cache none or directsync",
+        "how QEMU submits I/O to the host's kernel; native works only with disk.cache none or directsync",
         options={"drive": Option("aio"), "libvirt": Option("io"), "proxmox": Option("aio")},
         conflicts=(
             Conflict(
@@ -270,14 +271,15 @@ class DiskSettings(Settings):
         "disk.iothread",
         SWITCH,
         is_on,
-        "a virtio disk has a thread of its own instead of QEMU's main loop",
+        "whether a virtio disk has a thread of its own; otherwise QEMU's main loop serves it",
         only_with=QUEUED,
     )
     bounded: bool = setting(
         "disk.page_cache",
         ("unbounded", "bounded"),
         lambda level: level == "bounded",
-        "the host's page cache for the guest's disk: as memory allows, or a quarter of the disk (a memory cgroup)",
+        "how large the host's page cache for the guest's disk may be: as large as memory allows, or a quarter of the"
+        " disk (limited by a memory cgroup)",
         layers=("vm",),
         scope="host",
         only_with={"disk.cache": CACHED},
@@ -292,7 +294,7 @@ class DiskSettings(Settings):
         "disk.queues",
         ("auto", "1", "2", "4", "8"),
         lambda level: 0 if level == "auto" else int(level),
-        "queues of a virtio disk; auto: one for each vCPU",
+        "number of queues of a virtio disk; auto: one for each vCPU",
         only_with=QUEUED,
     )
     discard: str = setting(
@@ -310,7 +312,7 @@ class DiskSettings(Settings):
         "disk.detect_zeroes",
         ("off", "on", "unmap"),
         str,
-        "whether QEMU writes blocks of zeros without data; unmap: it frees them",
+        "whether QEMU detects blocks of zeros, and writes them without data; unmap: it frees these blocks instead",
         options={
             "drive": Option("detect-zeroes", {"on": "on", "unmap": "unmap"}),
             "libvirt": Option("detect_zeroes", {"on": "on", "unmap": "unmap"}),

@@ -13,8 +13,8 @@ from typing import Literal
 from vmtax.core.records import Json
 from vmtax.design.disk import DiskSettings
 
-State = Literal["yes", "no", "not tried", "not shown"]  # the last: not by the measurements
-# name -> what a disk that has it does; in the order of the table.
+State = Literal["yes", "no", "not tried", "not shown"]  # not shown: the measurements do not decide it
+# Name -> what a disk with this feature does, in the order of the table.
 FEATURES: Mapping[str, str] = {
     "durable": "keeps what the guest flushed when the host loses power",
     "savevm": "lets the guest's state be saved into the image (savevm)",
@@ -27,7 +27,7 @@ FEATURES: Mapping[str, str] = {
 # Share of the host's CPU time for the cheapest card that the host carries; below it, a card has the feature "no host
 # CPU"
 SMALL = 0.5
-# The same for a network card: `card_features.py` says which card has them.
+# The same for network cards; `card_features.py` says which card has which.
 CARD_FEATURES: Mapping[str, str] = {
     "migratable": "can be migrated while the guest runs",
     "no-host-cpu": "costs the host, beside guest code, less than half of the cheapest card whose packets it carries",
@@ -38,12 +38,12 @@ DOCUMENTED, BY_TRIAL = "documented", "by trial"  # sources of the answer whether
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What one choice can do, or not."""
+    """Whether one choice has a feature."""
 
-    name: str  # of FEATURES or CARD_FEATURES
-    state: State  # the answer
-    how: str  # what was done to find out, or documented
-    words: str = ""  # why, in the words of who refused where somebody did
+    name: str  # name of the feature, such as durable or migratable
+    state: State  # whether the choice has it
+    how: str  # what was done to find out, or that it is documented
+    words: str = ""  # the reason, in the words of the program that refused, if one did
 
     def to_json(self) -> Json:
         return asdict(self)
@@ -54,7 +54,7 @@ class Feature:
 
 
 def documented_durability(settings: DiskSettings) -> Feature:
-    """From the settings only. Pure. Sources: this module's docstring."""
+    """Whether a disk with these settings is documented as durable. The module's docstring has the sources. Pure."""
     cache = settings.cache
     if cache.ignores_flushes:
         return Feature("durable", "no", DOCUMENTED, f"cache={cache} ignores the guest's flushes")

@@ -22,9 +22,9 @@ class HostSettings(Settings):
         "host.kernel_arguments",
         (AS_USUAL, "mitigations=auto", "mitigations=off", "nosmt"),
         str,
-        "arguments of the host's own kernel, such as mitigations=off, several with spaces between them; none: none of"
-        " those that the other levels name. The host is rebooted for each level of each round: `vmtax run` says when,"
-        " and a lab does it by itself",
+        "arguments of the host's own kernel, such as mitigations=off; spaces separate several of them; none: without"
+        " any of the arguments that the other levels name. The host is rebooted for each level in each round: `vmtax"
+        " run` says when, and a lab reboots by itself",
         layers=LAYERS,
         scope="reboot",
         others=ARGUMENTS,

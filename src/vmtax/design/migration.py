@@ -24,9 +24,10 @@ class MigrationSettings(Settings):
         "migration.mode",
         tuple(Mode),
         Mode,
-        "how the guest's memory moves: all of it before its CPUs do (precopy), the same over several connections at"
-        " once (multifd), or what is left after one pass only when the guest, which runs at the destination by then,"
-        " asks for it (postcopy); a guest whose destination dies during postcopy is lost",
+        "how the guest's memory moves. precopy: all of it moves before the guest runs at the destination; multifd: the"
+        " same, over several connections at once; postcopy: after one pass the guest runs at the destination, and the"
+        " rest of its memory follows, first the pages that it asks for. If the destination dies during postcopy, the"
+        " guest is lost",
         layers=("vm",),
         scope="guest",
     )

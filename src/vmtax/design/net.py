@@ -66,14 +66,15 @@ class NetSettings(Settings):
         "net.path",
         tuple(Path),
         Path,
-        "how the guest's packets reach the network: a virtio card whose packets QEMU itself carries to a tap on a"
-        " bridge (tap), the same carried by the host's kernel (vhost), which can also pass them to a card without a"
-        " bridge (macvtap), a card that QEMU plays in full on a tap on a bridge (e1000e, rtl8139), a virtio card on a"
-        " network that QEMU plays as well, for TCP alone (user), or a virtual function of a network card, given to the"
-        " guest (sriov), also with a virtio card of the same address beside it, which takes over where the function is"
-        " gone (sriov-standby). Of several guests at once, every other one can have a function, and the rest vhost"
-        " (sriov+vhost). Where a plan names one of these, every path, and the host, goes"
-        " over that card to a peer behind it: a lab has both",
+        "how the guest's packets reach the network. tap: by a virtio card, whose packets QEMU itself carries to a tap"
+        " on a bridge; vhost: the same, but the host's kernel carries the packets; macvtap: as vhost, but the kernel"
+        " passes them to a network card without a bridge; e1000e, rtl8139: by a card that QEMU emulates completely,"
+        " with a tap on a bridge; user: by a virtio card on a network that QEMU emulates as well, for TCP only; sriov:"
+        " by a virtual function of a network card, which the guest gets; sriov-standby: the same, with a virtio card of"
+        " the same address beside the function, which takes over when the function is gone; sriov+vhost: of several"
+        " guests at once, every other one has a function, and the others use vhost. If a plan names one of the last"
+        " three levels, all paths, and the host, use that network card to reach a peer behind it; a lab has such a card"
+        " and such a peer",
         layers=("vm",),
         scope="network",
     )
@@ -81,8 +82,8 @@ class NetSettings(Settings):
         "net.queues",
         ("1", "2", "4"),
         int,
-        "how many queues the guest's card has in each direction, each served by a thread of the host's kernel; the"
-        " guest takes no more of them than it has CPUs",
+        "number of queues of the guest's card in each direction, each served by a thread of the host's kernel; the"
+        " guest uses no more of them than it has CPUs",
         layers=("vm",),
         scope="network",
         only_with={"net.path": (Path.VHOST,)},
@@ -100,8 +101,8 @@ class NetSettings(Settings):
         "net.offloads",
         tuple(reversed(SWITCH)),
         is_on,
-        "whether the guest's virtio card takes over checksums and the division of large segments into packets, in both"
-        " directions; without it the guest's kernel does both",
+        "whether the guest's virtio card computes checksums and divides large segments into packets, in both"
+        " directions; if it does not, the guest's kernel does both",
         layers=("vm",),
         scope="network",
         only_with={"net.path": (Path.TAP, Path.VHOST)},

@@ -22,7 +22,7 @@ Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "pro
 T = TypeVar("T")
 
 GUESTS = ("vm", "nested")
-BACKED = ("host", "vm")  # a nested guest's disk is always a raw file on its carrier's disk
+BACKED = ("host", "vm")  # a nested guest's disk is always a raw file on its outer VM's disk
 SWITCH = ("off", "on")
 _FACTOR = "factor"  # key in a field's metadata
 

@@ -41,7 +41,7 @@ ATTEMPTS = 2  # to boot an emulated guest: occasionally one is lost on a busy ho
 PATIENCE = Patience(ready=60.0)  # 4 s are usual
 FAILURES = (MachineError, BootFailed, StorageError, QemuError, ImageError, OSError)
 LONGEST = 300  # characters of a reason
-# Once it is in a namespace, it vanishes with that. Constant text, the name stays an argument.
+# A tap that was moved to a namespace vanishes with the namespace. Constant text; the name is an argument.
 DELETE_TAP = ("sh", "-c", '! test -e "/sys/class/net/$1" || exec ip link delete "$1"', "sh")
 NOT_TRIED = Check("tried", "cold caches", "unknown", "not tried: it would slow down everything else on the host")
 
@@ -66,7 +66,7 @@ def announce(readings: Readings) -> tuple[str, ...]:
 
 
 def attempt(readings: Readings, emit: Emit) -> tuple[Readings, tuple[Check, ...]]:
-    """Try everything that the readings allow; returns them with what is now known about KVM."""
+    """Try everything that the readings allow; returns the readings with what is now known about KVM, and the checks."""
     left: list[str] = []
     with connected(readings.host, left.append) as hosts:
         readings, checks = attempt_on(hosts, readings, emit)

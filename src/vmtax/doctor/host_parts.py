@@ -27,17 +27,17 @@ PATTERN = ("if=/dev/urandom", "bs=64k", "count=4", "conv=fsync", "status=none")
 PEER_NAME = "vmtax-peer"  # in /etc/hosts: the machine that answers pings behind a card with virtual functions
 FREE_ADDRESS = "10.78.0.77/24"
 
-# Constant texts, names stay arguments; they succeed if there is nothing to undo. Members of an array must not keep its
-# metadata, from which udev would assemble it again. They are found by their files, because a loop device may be
-# somebody else's by now.
+# Constant texts; names are arguments. The commands succeed if there is nothing to undo. Members of an array must not
+# keep its metadata, from which udev would assemble it again. They are found by their files, because somebody else may
+# use the loop device by now.
 NO_ARRAY = (
     *("sh", "-c"),
     '! test -e "$1" || mdadm --quiet --stop "$1" || exit 1; shift; for file; do losetup -n -O NAME -j "$file"; done | '
     'while read -r loop; do mdadm --quiet --zero-superblock "$loop" 2> /dev/null; done; true',
     "sh",
 )
-# Of a single node if there are several: a total would be spread over all nodes, and taken back from others. By size,
-# because the default size may be 1 GiB.
+# The count of a single node if there are several: a total would be spread over all nodes, and taken back from others.
+# The size is given, because the default size may be 1 GiB.
 HUGE_PAGE_COUNT = (
     *("sh", "-c"),
     "for file in /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages "
@@ -141,7 +141,7 @@ def _pool(parts: Parts) -> str:
     host, file = parts.host, str(parts.directory / "zfs.raw")
     host.run("truncate", "-s", str(FILE_BYTES), file)
     host.undo_later(*NO_POOL, parts.name)
-    # No mount point of its own, not in the host's list of pools.
+    # The pool gets no mount point of its own, and is not added to the host's list of pools.
     host.run("zpool", "create", "-o", "cachefile=none", "-O", "mountpoint=none", parts.name, file)
     host.run("zfs", "create", "-V", "64M", f"{parts.name}/volume")
     volume = f"/dev/zvol/{parts.name}/volume"

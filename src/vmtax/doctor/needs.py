@@ -46,7 +46,7 @@ class Wanted:
 
     vcpus: int
     vm_bytes: int  # memory, including QEMU's
-    nested_bytes: int  # memory of a VM that carries a nested one
+    nested_bytes: int  # memory of an outer VM, in which a nested VM runs
     disk_bytes: int  # for the disks under test
 
 

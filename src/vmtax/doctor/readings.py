@@ -27,7 +27,7 @@ CPU = "/sys/devices/system/cpu"
 # Constant texts for the remote shell; names are arguments.
 SYSTEM = ("sh", "-c", "uname -sm; id -u")
 HAVE = ("sh", "-c", 'for tool; do command -v "$tool" >/dev/null && echo "$tool"; done', "sh")
-# Opens devices read-only, because a container may have a device without being allowed to use it.
+# Opens the devices, read-only, because a container may have a device that it is not allowed to use.
 OPENS = (
     *("sh", "-c", 'for file; do test -c "$file" && dd if="$file" count=0 status=none && echo "$file"; done', "sh"),
     *("/dev/kvm", "/dev/net/tun"),
@@ -42,8 +42,8 @@ MORE_FILES = (
     'exec grep -s -a -H "" /proc/meminfo /proc/self/cgroup /etc/os-release '
     f"{CPU}/cpu[0-9]*/topology/thread_siblings_list {CPU}/cpu[0-9]*/thermal_throttle/*_throttle_count",
 )
-# Complete process names, cut to 15 characters as the kernel does; on Proxmox, a kernel thread of KVM is longer than
-# "kvm".
+# Complete process names, cut to 15 characters as the kernel does. They must match completely: on Proxmox, KVM has a
+# kernel thread whose name begins with "kvm" and is longer.
 VMMS = "qemu-.*|kvm|firecracker|cloud-hyperviso|crosvm|VBoxHeadless|VirtualBoxVM|vmware-vmx"
 PROCESSES = ("sh", "-c", 'exec grep -s -a -H -x -E "$1" /proc/[0-9]*/comm', "sh", VMMS)
 

@@ -70,7 +70,7 @@ class _Model(BaseModel):
 
 
 class Guest(_Model):
-    """The size of a guest; the host is held to the same number of CPUs."""
+    """The size of a guest; the host layer is limited to the same number of CPUs."""
 
     vcpus: Whole = Field(2, ge=1, le=1024, description="CPUs of a guest, and of the host layer")
     memory: Memory = Field(
@@ -94,7 +94,7 @@ class Rounds(_Model):
 
 
 class Decide(_Model):
-    """A question with yes or no for an answer, asked of every primary contrast."""
+    """A question with the answer yes or no, asked about every primary contrast."""
 
     worse_than: Margin = Field(
         description="the question: is it worse by more than this, of rate lost or time added?", examples=["3%"]
@@ -102,7 +102,7 @@ class Decide(_Model):
 
 
 class Combination(_Model):
-    """An entry of a hand-made list of treatments."""
+    """An entry of the plan's own list of treatments."""
 
     name: Annotated[Name, AfterValidator(rules.label)] | None = Field(
         None, description="what its configurations are called, in place of their levels"
@@ -113,14 +113,14 @@ class Combination(_Model):
 
 
 class Choice(_Model):
-    """A workload and what the plan sets of it."""
+    """A workload and the parameters that the plan sets."""
 
     name: Name = Field(description="the workload's name")
     parameters: dict[str, Any] = Field(default_factory=dict, description="the parameters that the plan sets")
 
 
 class Plan(_Model):
-    """One experiment as it was asked for. The fields are checked in this order, a later one against earlier ones."""
+    """One experiment as requested. The fields are checked in this order, each one against those before it."""
 
     name: Annotated[Name, AfterValidator(rules.plan_name)] = Field(
         description="begins the ids of its runs: 1 to 64 letters, digits, `.`, `_` or `-`"

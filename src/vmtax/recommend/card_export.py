@@ -31,18 +31,19 @@ BEHIND: Mapping[Path, Tap | UserNetwork] = {
 
 @dataclass(frozen=True, slots=True)
 class CardExport:
-    """One choice in every form; what a form cannot say stands in its notes."""
+    """One choice in the form of each program; what a form cannot express is in its notes."""
 
-    mac: str  # of the card
-    function: str | None  # PCI address of the virtual function; None: it takes none
-    host: tuple[Argv, ...]  # commands for the host that QEMU's arguments take, in order; capital words are to be put in
-    host_notes: tuple[str, ...]  # which of the commands the other forms take as well
-    qemu: Argv  # added to QEMU's command line
-    qemu_notes: tuple[str, ...]  # what it cannot say
+    mac: str  # MAC address of the card
+    function: str | None  # PCI address of the virtual function; None: the choice needs none
+    host: tuple[Argv, ...]  # commands for the host that QEMU's arguments need, in order; words in capitals must be
+    # replaced
+    host_notes: tuple[str, ...]  # which of these commands the other forms need as well
+    qemu: Argv  # arguments that are added to QEMU's command line
+    qemu_notes: tuple[str, ...]  # what these cannot express
     libvirt: str  # a child of <domain>
-    libvirt_notes: tuple[str, ...]  # what it cannot say
-    proxmox: tuple[Argv, ...]  # commands; empty where Proxmox VE cannot say it
-    proxmox_notes: tuple[str, ...]  # what it cannot say
+    libvirt_notes: tuple[str, ...]  # what it cannot express
+    proxmox: tuple[Argv, ...]  # commands; empty if Proxmox VE cannot express the choice
+    proxmox_notes: tuple[str, ...]  # what these cannot express
 
     def forms(self, width: int = 78) -> tuple[Form, ...]:
         """The host's commands, and its forms for QEMU, libvirt and Proxmox; commands are broken at `width`."""

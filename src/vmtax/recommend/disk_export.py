@@ -33,17 +33,18 @@ _BLOCKSIZE = "volblocksize"  # the only property of a ZFS volume that Proxmox se
 
 @dataclass(frozen=True, slots=True)
 class DiskExport:
-    """One choice in every form; what a form cannot say stands in its notes."""
+    """One choice in the form of each program; what a form cannot express is in its notes."""
 
-    path: str  # of the disk
-    size: str  # of the disk, as the commands write it; a volume that holds a file is a tenth larger
-    backing: tuple[Argv, ...]  # commands that make what the disk is kept in, in order; capital words are to be put in
-    qemu: Argv  # added to QEMU's command line
-    machine: str  # QEMU's -machine that has the bus
-    libvirt: str  # children of <domain>; empty where libvirt cannot say it
-    libvirt_notes: tuple[str, ...]  # what it cannot say
-    proxmox: tuple[Argv, ...]  # commands; empty where Proxmox VE cannot say it
-    proxmox_notes: tuple[str, ...]  # what it cannot say
+    path: str  # path of the disk
+    size: str  # size of the disk, as the commands write it; a volume that holds a file is a tenth larger
+    backing: tuple[Argv, ...]  # commands that make the storage below the disk, in order; words in capitals must be
+    # replaced
+    qemu: Argv  # arguments that are added to QEMU's command line
+    machine: str  # value of QEMU's -machine that has the disk's bus
+    libvirt: str  # children of <domain>; empty if libvirt cannot express the choice
+    libvirt_notes: tuple[str, ...]  # what these cannot express
+    proxmox: tuple[Argv, ...]  # commands; empty if Proxmox VE cannot express the choice
+    proxmox_notes: tuple[str, ...]  # what these cannot express
 
     def forms(self, width: int = 78) -> tuple[Form, ...]:
         """The commands that make it, and its forms for QEMU, libvirt and Proxmox; commands are broken at `width`."""

@@ -15,12 +15,12 @@ MOST_NAMED = 3  # treatments that a sentence names; the JSON has all
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """A choice against another, as fractions; above 0 is worse. None: not measured, or too few rounds."""
+    """One choice compared with another, in fractions; above 0 is worse. None: not measured, or too few rounds."""
 
-    slower: float | None  # of the rate lost
+    slower: float | None  # the share of the rate that is lost
     slower_low: float | None  # lower end of its interval
     slower_high: float | None  # upper end of its interval
-    dearer: float | None  # host CPU time more, for one operation
+    dearer: float | None  # how much more host CPU time one operation takes
     dearer_low: float | None  # lower end of its interval
     dearer_high: float | None  # upper end of its interval
 

@@ -36,20 +36,22 @@ End = Literal["complete", "interrupted", "failed"]
 class ExperimentSummary:
     """One line of `vmtax runs`."""
 
-    id: str  # unique; sorts by time
-    name: str  # the plan's name; "" of a damaged run, as the host
-    host: str  # as given: "local" or "ssh://user@host"
-    created: float  # seconds since the epoch; 0 of a damaged run
-    finished: float | None  # seconds since the epoch; None: not finished
-    state: State | Literal["damaged"]  # "interrupted" also when the process that ran it is gone
-    treatments: int  # how many are compared
-    rounds: int  # rounds in which every treatment has a trial; the newest of a running one may still go on
-    ok: int  # trials that worked
-    failed: int  # trials that failed or were refused
-    label: str = ""  # what its user calls it
-    seconds: float | None = None  # that it took, set-up included and pauses not; None: it goes on
-    emulated: bool | None = None  # a guest, or a machine below one, was; None: it booted none
-    result: str = ""  # its headline in few words; "" where none was computed
+    id: str  # id of the run; it is unique, and ids sort by time
+    name: str  # name of the plan; "" if the run is damaged
+    host: str  # the host, as given: "local" or "ssh://user@host"; "" if the run is damaged
+    created: float  # time of the start, in seconds since the epoch; 0 if the run is damaged
+    finished: float | None  # time of the end, in seconds since the epoch; None: not finished
+    state: State | Literal["damaged"]  # "interrupted" also if the process that ran it is gone
+    treatments: int  # number of treatments that are compared
+    rounds: int  # number of rounds in which every treatment has a trial; the last one of a running run may still be in
+    # progress
+    ok: int  # number of trials that succeeded
+    failed: int  # number of trials that failed or were refused
+    label: str = ""  # label that the user gave to the run; "": none
+    seconds: float | None = None  # duration, including set-up but not pauses; None: the run is in progress, or its
+    # duration is unknown
+    emulated: bool | None = None  # whether a guest, or a machine below one, was emulated; None: the run booted no guest
+    result: str = ""  # the headline of the results in a few words; "": there is none
 
 
 class Store:

@@ -21,16 +21,16 @@ class Boot(Workload[BootParameters]):
     """Has no command: each start and end of a guest is its trial."""
 
     name = "boot"
-    describe = "boot: launch to first answered command, the kernel's share of it, and shutdown"
+    describe = "boot: time from launch to first answered command, the kernel's share of it, and time to shut down"
     tool = "vmtax"
     title = "Boot"
     headline = READY.name
     measures: ClassVar = {
         "ready_seconds": Measure(
-            "from the launch of QEMU to the first answered command", "launch to first answer", "its first answer"
+            "time from the launch of QEMU to the first answered command", "launch to first answer", "its first answer"
         ),
-        "kernel_seconds": Measure("the guest kernel's share of ready_seconds", "the kernel's share of it"),
-        "shutdown_seconds": Measure("from asking the guest to power off to the end of its QEMU", "shutdown"),
+        "kernel_seconds": Measure("the part of ready_seconds that the guest kernel takes", "the kernel's share of it"),
+        "shutdown_seconds": Measure("time from the request to power off until the guest's QEMU ends", "shutdown"),
     }
     parameters_type = BootParameters
     layers = frozenset({"vm", "nested"})  # a host is not booted

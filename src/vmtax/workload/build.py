@@ -83,23 +83,23 @@ class BuildParameters(Parameters):
     target: Literal["auto"] | Target = Field(
         "auto",
         description="what to compile: `objects`, a few files of lib/; or a whole kernel, `tinyconfig`, `defconfig` or"
-        " `allmodconfig`. `auto`: `tinyconfig`, and `objects` where a layer is emulated",
+        " `allmodconfig`. `auto`: `tinyconfig`, or `objects` if a layer is emulated",
     )
-    jobs: int | None = Field(None, ge=1, le=4096, description="compilers at once; by default twice the CPUs")
+    jobs: int | None = Field(None, ge=1, le=4096, description="compilers at once; by default two for each CPU")
 
 
 class Build(Command[BuildParameters]):
     """The same compiler and source on every layer, in a tmpfs, with all files read into memory beforehand."""
 
     name = "build"
-    describe = "kernel build: Linux compiled by gcc in memory, as the article did, seconds and objects per second"
+    describe = "kernel build: gcc compiles Linux in memory, as in a published comparison; seconds, objects per second"
     tool = "make"
     title = "Kernel build"
     emulated_start_seconds = 60.0  # make starts hundreds of processes before the first object is compiled
     headline = "build.tinyconfig.seconds"
     measures: ClassVar = {
-        "seconds": Measure("from the start of make to its end", "time", "kernel build time"),
-        "objects_per_second": Measure("object files made in a second", "rate", "objects compiled per second"),
+        "seconds": Measure("time from the start of make to its end", "time", "kernel build time"),
+        "objects_per_second": Measure("object files compiled in a second", "rate", "objects compiled per second"),
     }
     parameters_type = BuildParameters
 

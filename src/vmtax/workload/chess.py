@@ -27,11 +27,13 @@ METRICS = {
 
 class ChessParameters(Parameters):
     threads: tuple[Annotated[int, Field(ge=2, le=MAX_THREADS)], ...] = Field(
-        (), description="more numbers of threads to search on, besides one and min(8, vCPUs)"
+        (), description="further numbers of threads to search with, besides one and min(8, vCPUs)"
     )
-    more_threads_than_cpus: bool = Field(False, description="let `threads` be more than a guest has CPUs")
-    depth: int = Field(13, ge=1, le=30, description="search depth in plies; each adds about half of the time again")
-    emulated_depth: int = Field(7, ge=1, le=30, description="the same where some layer of the run is emulated")
+    more_threads_than_cpus: bool = Field(False, description="allow more `threads` than a guest has CPUs")
+    depth: int = Field(
+        13, ge=1, le=30, description="search depth in plies; each ply makes the search about half as long again"
+    )
+    emulated_depth: int = Field(7, ge=1, le=30, description="search depth if some layer of the run is emulated")
 
 
 class Chess(Command[ChessParameters]):
@@ -49,7 +51,7 @@ class Chess(Command[ChessParameters]):
             "chess positions searched in a second, on min(8, vCPUs) threads", "chess, all CPUs", "CPU throughput"
         ),
         ONE_THREAD.name: Measure(
-            "the same on one thread; it must search equally many on every layer",
+            "chess positions searched in a second, on one thread; their total number must be the same on every layer",
             "chess, one CPU",
             "one-thread CPU throughput",
         ),

@@ -24,7 +24,7 @@ class Cpuid(Stressing[CpuidParameters]):
     """Runs one instance, so that no exit waits for another instance's."""
 
     name = "cpuid"
-    describe = "VM exits: the time of a cpuid instruction, which a guest leaves to its hypervisor (stress-ng)"
+    describe = "VM exits: the time of a cpuid instruction, which makes a guest exit to its hypervisor (stress-ng)"
     title = "VM exits"
     headline = INSTRUCTION.name
     stressors: ClassVar = {
@@ -32,7 +32,7 @@ class Cpuid(Stressing[CpuidParameters]):
     }
     measures: ClassVar = {
         INSTRUCTION.name: Measure(
-            "mean time of a cpuid instruction on one CPU; in a guest, that of a VM exit and the way back",
+            "mean time of a cpuid instruction on one CPU; in a guest, the time of a VM exit and of the way back",
             "one cpuid instruction",
             "a cpuid instruction, in a guest a VM exit",
         )

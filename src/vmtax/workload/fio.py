@@ -114,8 +114,8 @@ class DiskParameters(Parameters):
     patterns: tuple[PatternName, ...] = Field(
         ("randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m"),
         min_length=1,
-        description="what to measure: way, block size, queue depth (qd) or an fsync after every write; randrw: 70 %"
-        " reads; first-write: all of a disk that was never written, in a VM",
+        description="what to measure: access pattern, block size, and queue depth (qd) or an fsync after every write;"
+        " randrw: 70 % reads; first-write: the whole of a disk that was never written, in a VM",
     )
     size: Size = Field("1GiB", description="size of the file or disk under test")
     fresh_size: Size = Field("128MiB", description="size of the disk for first-write")
@@ -125,12 +125,12 @@ class DiskParameters(Parameters):
         strict=True,
         ge=10,
         le=10**9,
-        description="operations in a second that each machine is asked for, the same on every layer, for latencies"
-        " below full load; without it, as many as it can",
+        description="operations that each machine is asked for in a second, the same on every layer; this shows"
+        " latencies below full load; by default, as many as it can do",
     )
     percentiles: tuple[Percentile, ...] = Field(
         ("p50", "p99", "p999"),
-        description="of latency, to report: p50 takes 20 operations in a run, p99 1,000, p999 10,000",
+        description="percentiles of latency to report: p50 needs 20 operations in a run, p99 1,000, p999 10,000",
     )
 
     @property
@@ -151,7 +151,10 @@ def _tails() -> Iterator[tuple[str, Measure]]:
     """The percentiles of PERCENTILES as measures."""
     for prefix, operations, what in (("", "operations", ""), ("fsync_", "fsyncs", "fsync ")):
         for name, share, part, _ in PERCENTILES:
-            meaning = f"{part} {operations} took at most this long; given from {MINIMUM_TAIL / (1 - share):,.0f} on"
+            meaning = (
+                f"{part} {operations} took at most this long; reported if there were"
+                f" {MINIMUM_TAIL / (1 - share):,.0f} or more"
+            )
             yield f"{prefix}{name}_seconds", Measure(meaning, f"p{100 * share:g} {what}latency")
 
 
@@ -166,15 +169,14 @@ class Disk(Command[DiskParameters]):
         "iops": Measure("reads or writes completed in a second", "operations"),
         "bytes_per_second": Measure("bytes read or written in a second", "bandwidth"),
         "mean_seconds": Measure(
-            "mean time of an operation, from request to answer; with fsync, of the write and its fsync", "mean latency"
+            "mean time of an operation, from request to answer; with fsync, of a write and its fsync together",
+            "mean latency",
         ),
-        CPU_PER_OPERATION: Measure(
-            "CPU time of the whole host while fio ran, for each operation", "host CPU per operation"
-        ),
+        CPU_PER_OPERATION: Measure("CPU time of the whole host per operation, while fio ran", "host CPU per operation"),
         "rewrite_iops": Measure(
-            "writes completed in a second when all of the disk is written for the second time", "rewrite iops"
+            "writes completed in a second when the whole disk is written for the second time", "rewrite iops"
         ),
-        "of_rewrite": Measure("rate of the first write, as a fraction of that of the second", "of rewrite"),
+        "of_rewrite": Measure("rate of the first write, as a fraction of the rate of the second", "of rewrite"),
         **dict(_tails()),
     }
     parameters_type = DiskParameters

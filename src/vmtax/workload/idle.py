@@ -25,14 +25,14 @@ class Idle(Command[IdleParameters]):
     """A command that sleeps; one second of one machine is one operation."""
 
     name = "idle"
-    describe = "idleness: the host's CPU time while a machine sleeps, for each second and machine (sleep)"
+    describe = "idleness: the host's CPU time per second and machine, while the machine sleeps (sleep)"
     tool = "sleep"
     title = "Idle"
     packages = ("coreutils",)
     headline = CPU.name
     measures: ClassVar = {
         CPU.name: Measure(
-            "CPU time of the host in a second in which one machine does nothing; on the host layer, its own",
+            "CPU time of the host in a second in which one machine does nothing; on the host layer, this is the host",
             "host's CPU time in a second",
             "the host's CPU time of an idle machine",
         )

@@ -54,15 +54,19 @@ class LatencyParameters(Parameters):
     cases: tuple[Literal["tcp-rr", "udp-rr", "tcp-rr-16", "udp-rr-16"], ...] = Field(
         ("tcp-rr", "udp-rr", "udp-rr-16"),
         min_length=1,
-        description="what to measure: request and response, one at a time, or 16 at once for the rate of small packets",
+        description="what to measure: round trips, one at a time, or 16 at once for the rate of small packets",
     )
-    bytes: int = Field(64, strict=True, ge=14, le=1400, description="size of each message, the same there and back")
+    bytes: int = Field(64, strict=True, ge=14, le=1400, description="bytes of each message, in both directions")
     seconds: int = Field(
-        5, strict=True, ge=2, le=10, description="run length of each case; for each second sockperf takes up to 30 MB"
+        5,
+        strict=True,
+        ge=2,
+        le=10,
+        description="run length of each case, in seconds; for each of them sockperf needs up to 30 MB of memory",
     )
     percentiles: tuple[Literal["p50", "p99", "p999"], ...] = Field(
         ("p50", "p99", "p999"),
-        description="of the round trip, to report: p50 takes 20 round trips in a run, p99 1,000, p999 10,000",
+        description="percentiles of round trips to report: p50 needs 20 round trips in a run, p99 1,000, p999 10,000",
     )
 
 
@@ -78,11 +82,12 @@ class Latency(Command[LatencyParameters]):
     networked = True
     takes_bridge = "latency"
     measures: ClassVar = {
-        "per_second": Measure("messages in a second that were sent and answered", "round trips"),
+        "per_second": Measure("messages that were sent and answered in a second", "round trips"),
         "mean_seconds": Measure("mean time from a message to its answer", "mean latency"),
         **{
             f"{name}_seconds": Measure(
-                f"{SOME[name]} round trips took at most this long; given from {MINIMUM_TAIL / (1 - share):,.0f} on",
+                f"{SOME[name]} round trips took at most this long; reported if there were"
+                f" {MINIMUM_TAIL / (1 - share):,.0f} or more",
                 f"p{100 * share:g} latency",
             )
             for name, share in PERCENTILES.items()

@@ -24,11 +24,11 @@ def _metric(case: Case, measure: str = "per_second", unit: Unit = "1/s") -> Metr
 
 class MemoryParameters(Parameters):
     cases: tuple[Case, ...] = Field(("stream", "faults", "switches"), min_length=1, description="what to measure")
-    seconds: float = Field(5.0, ge=1, le=3600, description="run length of each, in seconds; stream takes 5 or more")
+    seconds: float = Field(5.0, ge=1, le=3600, description="run length of each case, in seconds; 5 or more for stream")
     # The size is given, never taken from the cache that the guest reports: stress-ng makes each array 4 × this size,
     # divided by the number of instances.
     stream_cache: Literal["4m", "16m", "64m", "256m"] = Field(
-        "16m", description="stream: cache size to exceed; m is MiB"
+        "16m", description="size of the cache that the arrays of stream must exceed; m is MiB"
     )
 
 
@@ -67,12 +67,12 @@ class Memory(Stressing[MemoryParameters]):
             "page faults per second",
         ),
         stressors["switches"].metric.name: Measure(
-            "messages passed from process to process in a second: each switches context",
+            "messages passed between processes in a second; each one causes a context switch",
             "context switches",
             "context switches per second",
         ),
         stressors["forks"].metric.name: Measure(
-            "processes begun and ended in a second, all vCPUs together", "forks", "forks per second"
+            "processes started and ended in a second, all vCPUs together", "forks", "forks per second"
         ),
     }
     parameters_type = MemoryParameters

@@ -120,28 +120,28 @@ class MigrationParameters(Parameters):
         strict=True,
         ge=10,
         le=5000,
-        description="packets in a second from the peer to the guest and back; without it, as many as suit the machine:"
-        f" {RATE}, or {EMULATED_RATE} where a layer is emulated",
+        description="packets per second from the peer to the guest and back; by default, as many as suit the machine:"
+        f" {RATE}, or {EMULATED_RATE} if a layer is emulated",
     )
     seconds: float = Field(
-        5.0, ge=1, le=600, description="for which packets are exchanged before the guest moves, and after it has moved"
+        5.0, ge=1, le=600, description="seconds of exchanging packets before the guest moves, and again after it"
     )
-    limit: float = Field(120.0, ge=1, le=3600, description="seconds after which a migration is given up")
+    limit: float = Field(120.0, ge=1, le=3600, description="seconds after which vmtax gives up on a migration")
     load: int = Field(
         0,
         strict=True,
         ge=0,
         le=10**5,
-        description="MiB of memory in a second whose pages a program in the guest writes to, over and over in a quarter"
-        " of the guest's memory; 0: the guest is idle",
+        description="MiB of memory whose pages a program in the guest writes to in a second, again and again over a"
+        " quarter of the guest's memory; 0: the guest is idle",
     )
     bandwidth: int | None = Field(
         None,
         strict=True,
         ge=1,
         le=10**6,
-        description="MiB in a second that QEMU may send; without it, QEMU's own limit, which is 128, and none once the"
-        " guest of a postcopy runs at its destination",
+        description="MiB that QEMU may send in a second; by default QEMU's own limit, which is 128; with postcopy,"
+        " there is no limit once the guest runs at its destination",
     )
 
     @model_validator(mode="after")
@@ -160,34 +160,36 @@ class Migration(Workload[MigrationParameters]):
     """Has no command: each guest's migration is its trial."""
 
     name = "migration"
-    describe = "live migration: how long a guest is away, and what its packets take, by echoes that its peer counts"
+    describe = "live migration: how long a guest is silent, and how long packets take, by echoes that its peer counts"
     tool = "vmtax"
     title = "Migration"
     headline = "migration.downtime_seconds"
     measures: ClassVar = {
         "migration.downtime_seconds": Measure(
-            "longest time between two answers of the guest, as its peer saw it", "downtime", "downtime"
+            "longest time between two answers of the guest, as measured by its peer", "downtime", "downtime"
         ),
         "migration.total_seconds": Measure(
-            "from the beginning of the migration to its end, by QEMU's query-migrate", "duration", "its duration"
+            "time from the beginning of the migration to its end, as reported by QEMU's query-migrate",
+            "duration",
+            "its duration",
         ),
         "migration.qemu_downtime_seconds": Measure(
-            "downtime by QEMU's own account, which ends before packets arrive again, in whole ms",
+            "downtime as reported by QEMU, in whole milliseconds; it ends before packets arrive again",
             "downtime as QEMU says",
             "downtime by QEMU's own account",
             may_be_zero=True,
         ),
         "migration.lost_packets": Measure(
-            "packets without an answer from the beginning of the migration on, by their numbers",
+            "packets sent since the beginning of the migration that were not answered; packets are numbered",
             "loss of packets",
             "lost packets",
             may_be_zero=True,
         ),
-        "migration.sent_bytes": Measure("bytes that QEMU sent for it", "bytes sent", "bytes sent"),
+        "migration.sent_bytes": Measure("bytes that QEMU sent for the migration", "bytes sent", "bytes sent"),
         **{
             f"migration.{window}_{name}_seconds": Measure(
-                f"{SOME[name]} round trips {when} took at most this long, of those with an answer;"
-                f" given from {MINIMUM_TAIL / (1 - share):,.0f} on",
+                f"{SOME[name]} round trips {when} took at most this long; packets without an answer are left out;"
+                f" reported if there were {MINIMUM_TAIL / (1 - share):,.0f} or more",
                 f"{name} round trip {window}",
                 f"{name} of the round trips {when}",
             )

@@ -45,7 +45,7 @@ class NetParameters(Parameters):
     cases: tuple[Case, ...] = Field(
         ("tcp-in", "tcp-out"),
         min_length=1,
-        description="what to measure: into the layer, out of it; those of UDP need `rate`, and root on the host",
+        description="what to measure: traffic into the layer or out of it; UDP needs `rate`, and root on the host",
     )
     seconds: float = Field(10.0, ge=1, le=3600, description="run length of each direction, in seconds")
     rate: int | None = Field(
@@ -53,8 +53,8 @@ class NetParameters(Parameters):
         strict=True,
         ge=1,
         le=10**6,
-        description="Mbit in a second that each machine is asked for, the same on every layer, for the CPU below full"
-        " load; without it, as many as it can",
+        description="Mbit that each machine is asked for in a second, the same on every layer; this shows the CPU time"
+        " below full load; by default, as many as it can transfer",
     )
     streams: int = Field(
         1, strict=True, ge=1, le=16, description="TCP connections at once, which share the rate; UDP has one stream"
@@ -63,7 +63,7 @@ class NetParameters(Parameters):
 
 class Net(Command[NetParameters]):
     name = "net"
-    describe = "network: iperf3 TCP throughput in and out, with the CPU use of both ends; UDP at a rate, with its loss"
+    describe = "network: iperf3 TCP throughput in and out, with the CPU use of both ends; UDP loss at a fixed rate"
     tool = "iperf3"
     title = "Network"
     packages = ("iperf3",)
@@ -71,33 +71,33 @@ class Net(Command[NetParameters]):
     measures: ClassVar = {
         "bits_per_second": Measure("bits of payload that arrived in a second", "throughput"),
         "lost": Measure(
-            "datagrams that did not arrive, as a fraction of those sent; where some round lost none there is no ratio,"
-            " and the throughput is what is compared",
+            "datagrams that did not arrive, as a fraction of those sent; if none was lost in some round, there is no"
+            " ratio, and the throughput is compared instead",
             "loss",
             "share of datagrams lost",
             may_be_zero=True,
         ),
         "jitter_seconds": Measure(
-            "how much the time of a datagram on its way varies from one to the next (RFC 3550)", "jitter", "jitter"
+            "how much the transit time varies from one datagram to the next (RFC 3550)", "jitter", "jitter"
         ),
         "local_cpu": Measure("CPUs that iperf3 kept busy on the layer itself", "CPUs busy, own end"),
         "peer_cpu": Measure("CPUs that iperf3 kept busy at the far end", "CPUs busy, far end"),
         "local_seconds_per_byte": Measure(
-            "CPU time of iperf3 on the layer itself for each byte", "CPU per GB, own end", "CPU time of iperf3 per GB"
+            "CPU time of iperf3 per byte, on the layer itself", "CPU per GB, own end", "CPU time of iperf3 per GB"
         ),
         "peer_seconds_per_byte": Measure(
-            "CPU time of iperf3 at the far end for each byte",
+            "CPU time of iperf3 per byte, at the far end",
             "CPU per GB, far end",
             "CPU time of iperf3 per GB at the far end",
         ),
         HOST_SIDE: Measure(
-            "CPU time of the host for a guest on KVM beside the guest's code, for each byte: exits, QEMU, vhost and"
+            "CPU time per byte that the host spends on a guest on KVM outside of guest code: exits, QEMU, vhost and"
             " interrupts",
             "host CPU per GB outside guest code",
             "CPU time of the host per GB outside guest code",
         ),
         CPU_PER_OPERATION: Measure(
-            "CPU time of the whole host while iperf3 ran, for each byte; with that of a peer on the same host",
+            "CPU time of the whole host per byte, while iperf3 ran, including that of a peer on the same host",
             "host CPU per GB",
             "CPU time of the host per GB",
         ),

@@ -84,7 +84,7 @@ Size = Annotated[str, Quantity(parse_bytes, "16MiB", "64GiB", "64MiB", as_text=T
 
 class SmbParameters(Parameters):
     cases: tuple[Literal["in", "out"], ...] = Field(
-        ("in", "out"), min_length=1, description="what to measure: a copy into the guest, out of it"
+        ("in", "out"), min_length=1, description="what to measure: a copy into the guest, or out of it"
     )
     size: Size = Field(
         "64MiB", description="size of the file; the host keeps two such files in its memory for each guest"
@@ -95,7 +95,7 @@ class Smb(Command[SmbParameters]):
     """Not run on the host: its kernel may lack cifs, and the share would be mounted among the host's own files."""
 
     name = "smb"
-    describe = "SMB: a file copied from and to an smbd at the peer, bytes per second, its digest checked (cifs, dd)"
+    describe = "SMB: a file copied from and to an smbd at the peer and compared; bytes per second (cifs, dd)"
     tool = "dd"
     title = "SMB"
     packages = ("samba",)
@@ -106,7 +106,7 @@ class Smb(Command[SmbParameters]):
     server_capabilities = ("CAP_SETGID", "CAP_SETUID")  # smbd switches to the user who logs in
     measures: ClassVar = {
         "bytes_per_second": Measure(
-            "bytes copied in a second; out of the guest, until smbd has all of them", "bandwidth"
+            "bytes copied in a second; a copy out of the guest ends when smbd has all of them", "bandwidth"
         )
     }
     parameters_type = SmbParameters

@@ -30,9 +30,9 @@ class TlbParameters(Parameters):
     cases: tuple[Case, ...] = Field(
         ("chase-1m", "chase-16m", "chase-64m", "chase-256m", "shootdown"),
         min_length=1,
-        description="what to measure; the guest must have more memory than the largest, in MiB",
+        description="what to measure; numbers are sizes in MiB, and the guest must have more memory than the largest",
     )
-    seconds: float = Field(3.0, ge=1, le=3600, description="run length of each, in seconds")
+    seconds: float = Field(3.0, ge=1, le=3600, description="run length of each case, in seconds")
 
 
 class Tlb(Stressing[TlbParameters]):
@@ -41,7 +41,7 @@ class Tlb(Stressing[TlbParameters]):
     """
 
     name = "tlb"
-    describe = "TLB: the time of a read at random in 1 to 256 MiB, and TLB shootdowns between CPUs (stress-ng)"
+    describe = "TLB: the time of a random read in 1 to 256 MiB of memory, and TLB shootdowns between CPUs (stress-ng)"
     title = "TLB"
     stressors: ClassVar = {
         **{f"chase-{mib}m": _chase(mib) for mib in (1, 16, 64, 256)},
@@ -50,12 +50,13 @@ class Tlb(Stressing[TlbParameters]):
     headline = stressors["chase-64m"].metric.name
     measures: ClassVar = {
         "access_seconds": Measure(
-            "mean time to follow a pointer to a page at random, on one CPU",
+            "mean time to follow a pointer to a random page, on one CPU",
             "read at random",
             "time of a read at random",
         ),
         stressors["shootdown"].metric.name: Measure(
-            "times in a second that a CPU changed memory and made the others forget where it was, all vCPUs together",
+            "times in a second that a CPU changed a mapping of memory and made the others drop it from their TLBs, all"
+            " vCPUs together",
             "shootdowns",
             "TLB shootdowns per second",
         ),

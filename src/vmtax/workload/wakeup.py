@@ -28,12 +28,15 @@ METRICS = {name: Metric(f"wakeup.{name}_seconds", "s", "lower") for name in PERC
 class WakeupParameters(Parameters):
     seconds: float = Field(3.0, ge=1, le=600, description="run length, in seconds")
     interval_microseconds: int = Field(
-        1000, ge=100, le=1_000_000, description="sleep from which it wakes; longer ones reach deeper idle states"
+        1000,
+        ge=100,
+        le=1_000_000,
+        description="length of each sleep, in microseconds; longer sleeps reach deeper idle states",
     )
     percentiles: tuple[Literal["p50", "p99", "p999"], ...] = Field(
         ("p50", "p99"),
         min_length=1,
-        description="which to report; 10 wake-ups must lie beyond one: p99 takes 1,000, p999 10,000",
+        description="percentiles to report; 10 wake-ups must lie beyond each: p99 needs 1,000, p999 10,000",
     )
 
 
@@ -41,25 +44,25 @@ class Wakeup(Command[WakeupParameters]):
     """Runs one instance: two would also measure how the scheduler lets them interfere."""
 
     name = "wakeup"
-    describe = "wake-up latency: how late a sleeper of high priority runs again, mean and percentiles (stress-ng)"
+    describe = "wake-up latency: how late a high-priority thread runs after a sleep, mean and percentiles (stress-ng)"
     tool = "stress-ng"
     title = "Wake-up"
     packages = (stress_ng.PACKAGE,)
     headline = METRICS["p50"].name
     measures: ClassVar = {
         MEAN.name: Measure(
-            "mean time from the end of a sleep until its thread runs", "mean latency", "mean wake-up latency"
+            "mean time from the end of a sleep until the thread runs", "mean latency", "mean wake-up latency"
         ),
         METRICS["p50"].name: Measure(
-            "time from the end of a sleep until its thread runs, at most, for half of the wake-ups",
+            "half of the wake-ups took at most this long, from the end of the sleep until the thread runs",
             "p50 latency",
             "median wake-up latency",
         ),
         METRICS["p99"].name: Measure(
-            "the same, at most, for 99 of 100 wake-ups", "p99 latency", "99th percentile of wake-up latency"
+            "99 of 100 wake-ups took at most this long", "p99 latency", "99th percentile of wake-up latency"
         ),
         METRICS["p999"].name: Measure(
-            "the same, at most, for 999 of 1,000 wake-ups", "p999 latency", "99.9th percentile of wake-up latency"
+            "999 of 1,000 wake-ups took at most this long", "p999 latency", "99.9th percentile of wake-up latency"
         ),
     }
     parameters_type = WakeupParameters

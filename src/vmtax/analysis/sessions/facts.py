@@ -28,10 +28,10 @@ ABSENT = "none"
 class FactChange:
     """One fact that is not the same on both sides."""
 
-    path: str  # of the machine: "host", "host/vm"
-    name: str  # dotted: "qemu.version"
-    before: str  # for people; several values where the sessions of that side differ, joined by " | "
-    after: str  # the same, after
+    path: str  # path of the machine: "host", "host/vm"
+    name: str  # name of the fact, with dots: "qemu.version"
+    before: str  # the value before, for people; different values of several sessions are joined by " | "
+    after: str  # the value after, in the same form
 
 
 def changes(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[FactChange, ...]:

@@ -1,4 +1,4 @@
-"""What every `--json` answer holds: records whose fields, in their order, are the keys; comments say what they mean.
+"""The records of every `--json` answer: their fields, in their order, are the keys; comments say what these mean.
 
-`schema.py` makes the JSON Schema of them that docs/reference has; a test holds the real answers to it.
+`schema.py` makes the JSON Schema in docs/reference from them; a test checks real answers against it.
 """

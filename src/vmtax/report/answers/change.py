@@ -17,24 +17,33 @@ from vmtax.stats import SessionMethod
 
 @dataclass(frozen=True)
 class ChangeLine(Part):
-    """One metric of one treatment, or of one contrast between two, after against before; over sessions."""
+    """One metric of one treatment, or of one contrast between two treatments: the sessions after compared with those
+    before.
+    """
 
-    metric: str  # its name
+    metric: str  # name of the metric
     unit: str  # base unit of the metric; the ratio has none
     better: Better  # which direction is an improvement
-    treatment: str  # name of a treatment; `vm against host`: the overhead itself
-    primary: bool  # the verdict is about these; the others are exploratory
-    ratio: float | None  # after / before: exp of the difference of the sessions' mean levels
-    low: float | None  # lower end of its 95 % interval; null: cannot be given
-    high: float | None  # upper end of its 95 % interval
-    cost: Overhead  # the same as a cost of the change
-    sessions: tuple[int, int]  # before, after; boots of the host where it was rebooted in between
-    method: SessionMethod  # where the variance between sessions is from
-    verdict: Outcome  # worse, better: the interval excludes 0; same: it is within same_within
-    gate: Gate | None  # failed: the whole interval is worse than fail_if_worse; passed: none of it is; undecided: a
-    # part of it is, or there is no interval; null: no limit was asked for, or the line is not primary
-    emulated: bool  # either side is
-    why: str | None  # it is undecided, and what would decide it
+    treatment: str  # name of the treatment; for a contrast, such as `vm against host`, the line is about the overhead
+    # itself
+    primary: bool  # whether the line counts for the gate, as a primary metric of all runs does; the other lines are
+    # exploratory
+    ratio: float | None  # after / before: exp of the difference between the mean logarithms of the sessions; null: a
+    # side has no result
+    low: float | None  # lower end of the ratio's 95 % interval; null: there is no interval, and `why` gives the reason
+    high: float | None  # upper end of the ratio's 95 % interval
+    cost: Overhead  # the ratio as a cost of the change
+    sessions: tuple[int, int]  # number of sessions before and after; boots of the host if it was rebooted between the
+    # two sides
+    method: SessionMethod  # source of the variance between sessions; welch: the compared sessions; stored:
+    # calibrations; other side: the side with several sessions; none: there is no interval
+    verdict: Outcome  # same: the interval of the cost lies within same_within; worse, better: it does not, and excludes
+    # 0; undecided: neither, or there is no interval
+    gate: Gate | None  # failed: the whole interval is worse than fail_if_worse; passed: no part of it is; undecided: a
+    # part of it is, or there is no interval; null: no limit was given, or the line is not primary
+    emulated: bool  # whether either side ran on an emulated CPU
+    why: str | None  # why the gate is undecided (the verdict if there is no gate), and what would decide it; null: it
+    # is decided
 
     @classmethod
     def made(cls, line: analysed.Line) -> Self:
@@ -43,19 +52,20 @@ class ChangeLine(Part):
 
 @dataclass(frozen=True)
 class Change(Part):
-    """Runs before a change against runs after it: what `vmtax compare` found."""
+    """The result of `vmtax compare`: runs after a change compared with runs before it."""
 
-    before: Sequence[str]  # ids of the runs before
-    after: Sequence[str]  # ids of the runs after
-    hosts: tuple[str, str]  # where measured, before and after, as given
-    facts: Sequence[FactChange]  # what differs about the machines
-    emulated: Sequence[str]  # treatments that ran on an emulated CPU
-    same_within: float  # fraction within which two are the same
-    fail_if_worse: float | None  # fraction by which after may be worse; null: nothing was asked
-    gate: Gate | None  # of all primary lines: failed where any is, else undecided where any is
-    lines: Sequence[ChangeLine]  # what came out, the primary lines first
-    warnings: Sequence[str]  # its notices as sentences
-    notices: Sequence[Notice]  # what casts doubt on it
+    before: Sequence[str]  # ids of the runs before the change
+    after: Sequence[str]  # ids of the runs after the change
+    hosts: tuple[str, str]  # the hosts that were measured before and after, as given
+    facts: Sequence[FactChange]  # facts about the machines that differ between the sides
+    emulated: Sequence[str]  # names of the treatments that ran on an emulated CPU
+    same_within: float  # fraction within which two figures count as the same
+    fail_if_worse: float | None  # fraction by which figures may be worse after the change; null: no limit was given
+    gate: Gate | None  # failed: a primary line failed; undecided: none failed, but one is undecided; passed: all
+    # passed; null: no limit was given
+    lines: Sequence[ChangeLine]  # the results, primary lines first
+    warnings: Sequence[str]  # the notices as sentences
+    notices: Sequence[Notice]  # doubts about this comparison
 
     @classmethod
     def made(cls, change: analysed.Change) -> Self:

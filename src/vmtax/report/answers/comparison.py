@@ -15,10 +15,12 @@ from vmtax.report.answers.part import Part
 
 @dataclass(frozen=True)
 class Overhead(Part):
-    """Lost rate, 1 - ratio, where higher is better; added time, ratio - 1, where lower is better."""
+    """A ratio as a cost: the lost rate, 1 - ratio, where higher is better; the added time, ratio - 1, where lower is
+    better.
+    """
 
-    estimate: float | None  # a fraction: 0.02 is 2 %; above 0 is a cost
-    low: float | None  # lower end of its interval
+    estimate: float | None  # a fraction: 0.02 is 2 %; above 0 is a cost; null: there is no ratio
+    low: float | None  # lower end of its interval; null: there is no interval
     high: float | None  # upper end of its interval
 
 
@@ -29,30 +31,37 @@ def about(metric: records.Metric) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Comparison(Part):
-    """One metric of one treatment against a baseline; null bounds: too few rounds for an interval."""
+    """One metric of one treatment compared with a baseline. The ends of the interval are null if there are too few
+    rounds, or if all ratios are equal because the metric's steps are too coarse.
+    """
 
-    metric: str  # its name
+    metric: str  # name of the metric
     unit: str  # base unit of the metric; the ratio has none
     better: Better  # which direction is an improvement
     baseline: str  # name of the treatment that it is compared with
     treatment: str  # name of the treatment
-    ratio: float | None  # exp of the Hodges-Lehmann estimate of ln(treatment / baseline)
+    ratio: float | None  # exp of the Hodges-Lehmann estimate of ln(treatment / baseline); null: no round has both
+    # values
     low: float | None  # lower end of the ratio's interval
     high: float | None  # upper end of the ratio's interval
-    overhead: Overhead  # the same as a cost
+    overhead: Overhead  # the ratio as a cost
     rounds: int  # rounds in which both sides have a value
-    verdict: Verdict  # what the interval shows
-    mean_ratio: float | None  # exp of the mean of ln(treatment / baseline); stalls move it
-    p95_ratio: float | None  # of the slow tails; null with fewer than 200 rounds
-    baseline_stalls: float  # share of the baseline's runs slower than 1.5 times their median
-    treatment_stalls: float  # the same of the treatment's runs
-    stalls_p: float  # Fisher's exact test of the two
-    carry_over: float | None  # log ratio with the baseline first minus that with it second
-    carry_over_p: float | None  # of that, by permutation; null: the order never changed
-    emulated: bool  # either side is
-    warnings: Sequence[str]  # its notices as sentences
+    verdict: Verdict  # what the interval shows, in words
+    mean_ratio: float | None  # exp of the mean of ln(treatment / baseline); stalls affect it, unlike `ratio`; null: no
+    # round has both
+    p95_ratio: float | None  # ratio of the slow tails: of 95th percentiles of times, or 5th percentiles of rates; null:
+    # fewer than 200 rounds
+    baseline_stalls: float  # share of the baseline's values that are slower than 1.5 times their median, 0 to 1
+    treatment_stalls: float  # the same share of the treatment's values
+    stalls_p: float  # p-value of Fisher's exact test that compares these two shares
+    carry_over: float | None  # mean ln(treatment / baseline) of the rounds in which the baseline ran first, minus that
+    # of the other rounds; null: one of these orders occurred in fewer than two rounds
+    carry_over_p: float | None  # p-value of carry_over, by permutation of the orders; null if carry_over is
+    emulated: bool  # whether either side ran on an emulated CPU
+    warnings: Sequence[str]  # the notices about this comparison, as sentences
     verdict_code: VerdictCode  # the verdict as an identifier
-    notice_codes: Sequence[Code]  # what casts doubt on it; `notices` of the run has causes and cures
+    notice_codes: Sequence[Code]  # codes of the notices about this comparison; `notices` of the run has their causes
+    # and cures
 
     @classmethod
     def made(cls, found: records.Comparison, emulated: frozenset[str]) -> Self:
@@ -68,30 +77,31 @@ class Comparison(Part):
 
 @dataclass(frozen=True)
 class Standing(Part):
-    """One treatment in a ranking; overheads against the best, fractions, above 0 is a cost."""
+    """One treatment in a ranking, compared with the best one. Overheads are fractions; above 0 is a cost."""
 
-    treatment: str  # its name
-    overhead: float | None  # estimate; null: no round has both it and the best
-    low: float | None  # lower end of its interval; null: too few rounds, or the best itself
-    high: float | None  # upper end of its interval
-    top: bool  # no other is shown to beat it
-    tie: bool  # its interval lies within same_within of the best
-    beaten_by: Sequence[str]  # names of those shown to be better, best first
-    emulated: bool  # a boot of it, or its host, ran on an emulated CPU
+    treatment: str  # name of the treatment
+    overhead: float | None  # estimate, 0 for the best itself; null: no round has both this treatment and the best
+    low: float | None  # lower end of the overhead's interval; null: too few rounds, or this is the best
+    high: float | None  # upper end of the overhead's interval
+    top: bool  # whether no other treatment is shown to be better
+    tie: bool  # whether the interval lies within same_within; true for the best itself
+    beaten_by: Sequence[str]  # names of the treatments that are shown to be better, best first
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
 
 @dataclass(frozen=True)
 class Ranking(Part):
-    """One metric of one layer's treatments, where there are three or more."""
+    """The treatments of one layer, ranked by one metric. A layer with fewer than three has no ranking."""
 
-    metric: str  # its name
+    metric: str  # name of the metric
     layer: str  # host, vm or nested
-    side: str  # as of its treatments
-    standings: Sequence[Standing]  # best first
-    rounds: int  # in which two treatments or more have a value
-    incomplete: int  # of these, in which not all have
-    same_within: float  # what makes a tie: a fraction, from the plan
-    unranked: Sequence[str]  # treatments with values in fewer than half of the rounds
+    side: str  # `side` of these treatments
+    standings: Sequence[Standing]  # the ranked treatments, best first
+    rounds: int  # rounds in which at least two of the treatments have a value
+    incomplete: int  # number of these rounds in which at least one treatment has no value
+    same_within: float  # differences within this fraction are ties; from the plan
+    unranked: Sequence[str]  # names of treatments that are not ranked, because they have values in fewer than half of
+    # the rounds
 
     @classmethod
     def made(cls, found: rankings.Ranking, emulated: Collection[str]) -> Self:

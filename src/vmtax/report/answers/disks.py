@@ -1,4 +1,4 @@
-"""What an answer says of disks and network cards: scores, what each gives up, the advice."""
+"""The parts of an answer about disks and network cards: scores, what each choice gives up, and the advice."""
 
 from __future__ import annotations
 
@@ -20,41 +20,43 @@ from vmtax.report.sections.recommendation import Recommendation
 class ScorePart(Part):
     """One metric of a score."""
 
-    metric: str  # its name
-    weight: float  # above 0; its share of the sum counts
-    yardstick: Yardstick | None  # null: taken as it is, the article's factor scales to it
+    metric: str  # name of the metric
+    weight: float  # above 0; only its share of the sum of all weights matters
+    yardstick: Yardstick | None  # the treatment that the metric is scaled by; null: the metric is used as it is,
+    # because the article's factor scales the other metric of the pair to it
 
 
 @dataclass(frozen=True)
 class ScoreValue(Part):
-    """One treatment's score."""
+    """The score of one treatment."""
 
-    treatment: str  # its name; of a host too, where it has all parts
+    treatment: str  # name of the treatment; a host that has all parts is included
     value: float  # median over rounds, in the score's unit
-    emulated: bool  # a boot of it, or its host, ran on an emulated CPU
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
 
 @dataclass(frozen=True)
 class OtherWinner(Part):
-    """Who wins by other weights."""
+    """A treatment that wins with other weights."""
 
-    treatment: str  # its name
-    draws_won: float  # share of the drawn sets of weights, 0 to 1; 0: only a corner
+    treatment: str  # name of the treatment
+    draws_won: float  # share of the random sets of weights with which it wins, 0 to 1; 0: it wins only if weights are
+    # halved or doubled
 
 
 @dataclass(frozen=True)
 class Stability(Part):
-    """Whether the winner wins also by other weights."""
+    """Whether the winner also wins with other weights."""
 
-    winner: str  # name of the treatment that stands first
-    corners: int  # sets with every weight halved or doubled; 256 drawn of them where they are more
-    corners_won: float  # share of them in which it stays first, 0 to 1
-    draws: int  # sets drawn at random around the weights, with a fixed seed
-    draws_won: float  # share of them in which it stays first
-    draws_near: float  # share in which it is first or within same_within of the first
-    behind: float  # the most that it is behind the first, over all sets; a fraction
-    others: Sequence[OtherWinner]  # who wins otherwise, most often first
-    emulated: bool  # the winner is
+    winner: str  # name of the treatment with the best score
+    corners: int  # number of sets in which every weight is halved or doubled: all of them, or a fixed sample of 256
+    corners_won: float  # share of these sets with which the winner stays first, 0 to 1
+    draws: int  # number of sets that are drawn at random around the score's weights, with a fixed seed
+    draws_won: float  # share of these sets with which the winner stays first, 0 to 1
+    draws_near: float  # share of these sets with which it is first, or within same_within of the first, 0 to 1
+    behind: float  # the most that it is behind the first, over all sets, as a fraction
+    others: Sequence[OtherWinner]  # treatments that win with other weights, most frequent winner first
+    emulated: bool  # whether any guest or the host of the winner ran on an emulated CPU
 
     @classmethod
     def made(cls, found: scores.Stability, emulated: frozenset[str]) -> Self:
@@ -64,18 +66,20 @@ class Stability(Part):
 
 @dataclass(frozen=True)
 class Score(Part):
-    """A figure for a whole disk: the article's, its geometric sister, or a mix's; of one layer's treatments."""
+    """One score of the disks of one layer: the article's, its variant with a geometric mean, or that of a mix."""
 
-    ranking: Ranking  # of score.read, score.both.geometric, score.database, ...; higher is better
-    unit: str  # B/s; 1 for a mix
-    mean: Literal["arithmetic", "geometric"]  # of the parts, weighted
-    parts: Sequence[ScorePart]  # what it is made of
-    values: Sequence[ScoreValue]  # the scores themselves
-    left_out: Sequence[str]  # metrics of a mix that were not measured in this layer
-    untold: Sequence[str]  # its percentiles that some boot had too few operations for: left out as well
-    measured: float  # share of the mix's weight that is in the score, 0 to 1
-    unranked: Sequence[str]  # treatments that have all parts in fewer than half of the rounds
-    stability: Stability | None  # null: one part only, reads or writes alone, or no round has all
+    ranking: Ranking  # the treatments ranked by score.read, score.both.geometric, score.database, ...; higher is better
+    unit: str  # unit of the score: B/s, or 1 for a mix
+    mean: Literal["arithmetic", "geometric"]  # which weighted mean of the parts the score is
+    parts: Sequence[ScorePart]  # the metrics that the score is made of
+    values: Sequence[ScoreValue]  # the score of each treatment
+    left_out: Sequence[str]  # metrics of a mix that are left out, because they were not measured on this layer
+    untold: Sequence[str]  # percentiles of a mix that are left out, because some boot had too few operations for them
+    measured: float  # share of the mix's weight that the score includes, 0 to 1
+    unranked: Sequence[str]  # names of treatments that are not ranked, because they have all parts in fewer than half
+    # of the rounds
+    stability: Stability | None  # whether the winner also wins with other weights; null: the score has one part, or is
+    # of reads or writes alone, or no round has all parts of all treatments
 
     @classmethod
     def made(cls, found: scores.Score, emulated: frozenset[str]) -> Self:
@@ -92,10 +96,13 @@ class Score(Part):
 
 @dataclass(frozen=True)
 class Scores(Part):
-    """Storage scores, of every layer with three treatments or more."""
+    """The storage scores of every layer with three treatments or more. The article is a comparison of KVM storage that
+    was published in 2013; docs/how-to/rank-storage.md describes its score.
+    """
 
-    found: Sequence[Score]  # layer by layer, the article's first; a mix where --for or --weights asks
-    missing: Sequence[str]  # why a score could not be made, for people
+    found: Sequence[Score]  # the scores, layer by layer: first those of the article, then that of a mix if --for or
+    # --weights asks for one
+    missing: Sequence[str]  # why a score, or the stability of its winner, could not be computed, for people
 
     @classmethod
     def made(cls, found: scores.Scores, emulated: frozenset[str]) -> Self:
@@ -104,18 +111,20 @@ class Scores(Part):
 
 @dataclass(frozen=True)
 class Within(Part):
-    """Two figures of the same disk in the same boot, one over the other."""
+    """The ratio of two figures of the same disk in the same boot."""
 
-    upper: str  # metric of the figure above the line
-    lower: str  # metric of the figure below it
-    treatment: str  # its name
-    ratio: float  # upper / lower, Hodges-Lehmann over rounds
-    low: float | None  # lower end of its interval; null: too few rounds
-    high: float | None  # upper end of its interval
-    rounds: int  # in which the boot has both
-    first: str | None  # treatment that it is held against; null: it is the first of its layer
-    less: Overhead | None  # how much smaller than that one's, a fraction, in the same rounds
-    emulated: bool  # either treatment is
+    upper: str  # name of the metric that is divided
+    lower: str  # name of the metric that it is divided by
+    treatment: str  # name of the treatment
+    ratio: float  # upper / lower: exp of the Hodges-Lehmann estimate of its logarithm over rounds
+    low: float | None  # lower end of the ratio's interval; null: too few rounds
+    high: float | None  # upper end of the ratio's interval
+    rounds: int  # rounds in which the boot has both figures
+    first: str | None  # name of the treatment whose ratio this one is compared with; null: this is that treatment, the
+    # first of its layer
+    less: Overhead | None  # how much smaller this ratio is than that of `first`, as a fraction, over the rounds that
+    # both have; null: there is no such round, or `first` is null
+    emulated: bool  # whether this treatment or `first` ran on an emulated CPU
 
     @classmethod
     def made(cls, gain: gains.Gain, emulated: frozenset[str]) -> Self:
@@ -130,53 +139,54 @@ class Within(Part):
 
 @dataclass(frozen=True)
 class Candidate(Part):
-    """A disk or network card that meets what is needed."""
+    """A disk or network card that meets the needs."""
 
-    treatment: str  # its name
-    features: Sequence[str]  # that it is shown, or documented, to have
-    unusual: Sequence[str]  # its settings that are not the default
-    best: Against  # against the first of the options
-    in_pareto_set: bool  # of speed, host CPU and features
-    tie: bool  # its interval against the first of the options lies within same_within
-    emulated: bool  # a boot of it, or its host, ran on an emulated CPU
+    treatment: str  # name of the treatment
+    features: Sequence[str]  # features that it is shown, or documented, to have
+    unusual: Sequence[str]  # its settings that are not the default, such as disk.cache=writeback
+    best: Against  # how it compares with the first of `options`
+    in_pareto_set: bool  # whether it is in the Pareto set of speed, host CPU and features
+    tie: bool  # whether its interval against the first of `options` lies within same_within; true for that one itself
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
 
 @dataclass(frozen=True)
 class Refused(Part):
     """A choice that was not considered."""
 
-    treatment: str  # its name
-    why: str  # for people
+    treatment: str  # name of the treatment
+    why: str  # why it was not considered, for people
 
 
 @dataclass(frozen=True)
 class GivenUp(Part):
     """One row of the table of what each choice gives up."""
 
-    treatment: str  # its name
-    features: Sequence[Feature]  # each once
+    treatment: str  # name of the treatment
+    features: Sequence[Feature]  # its features, each once
 
 
 @dataclass(frozen=True)
 class Advised(Part):
-    """What to choose, and why: of the guests of the outermost layer."""
+    """What to choose for the guests of the outermost layer, and why."""
 
-    layer: str  # of all choices
-    by: str  # what ranks them, for people
-    by_cpu: bool  # that is the host's CPU time; else it is speed
-    needs: Sequence[str]  # features that were needed
-    accept_loss: bool  # what loses flushed data was considered
-    choice: Candidate | None  # null: none meets what is needed; the notes say so
-    reasons: Sequence[str]  # for the choice, for people
-    runner_up: Candidate | None  # null: there is no other
-    runner_up_words: str  # what it costs against the choice, and what it can do, for people
-    options: Sequence[Candidate]  # all that meet what is needed, the best first
-    refused: Sequence[Refused]  # those that were not considered
+    layer: str  # the layer of all choices
+    by: str  # what the choices are ranked by, for people
+    by_cpu: bool  # whether they are ranked by the host's CPU time; otherwise by speed
+    needs: Sequence[str]  # features that a choice must have
+    accept_loss: bool  # whether choices that lose flushed data were considered
+    choice: Candidate | None  # the recommended choice; null: nothing can be recommended, and the notes say why
+    reasons: Sequence[str]  # reasons for the choice, for people
+    runner_up: Candidate | None  # the second choice; null: there is no other
+    runner_up_words: str  # what the runner-up costs compared with the choice, and which features it adds or lacks, for
+    # people
+    options: Sequence[Candidate]  # all choices that meet the needs, the best first
+    refused: Sequence[Refused]  # the choices that were not considered
     notes: Sequence[str]  # doubts, for people
-    same_within: float  # fraction: what does not matter
-    metric: str | None  # name of what ranks them; null: a mean of several
-    apply: str | None  # the command that prints the same for people
-    give_ups: Sequence[GivenUp]  # of every treatment that was looked at
+    same_within: float  # differences within this fraction do not matter
+    metric: str | None  # name of the metric that ranks the choices; null: a mean of several metrics does
+    apply: str | None  # command that prints `export` for people; null: there is no choice
+    give_ups: Sequence[GivenUp]  # the features of every treatment that was examined
 
     @classmethod
     def made(cls, found: Recommendation) -> Self:
@@ -198,13 +208,13 @@ class Advised(Part):
 
 @dataclass(frozen=True)
 class Advice(Advised):
-    """Of disks."""
+    """Which disk to choose for the guests of the outermost layer, and why."""
 
-    export: DiskExport | None  # the choice, ready to be applied
+    export: DiskExport | None  # the choice, ready to be applied; null: there is no choice
 
 
 @dataclass(frozen=True)
 class CardAdvice(Advised):
-    """Of network cards."""
+    """Which network card to choose for the guests of the outermost layer, and why."""
 
-    export: CardExport | None  # the choice, ready to be applied
+    export: CardExport | None  # the choice, ready to be applied; null: there is no choice

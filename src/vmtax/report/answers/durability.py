@@ -1,4 +1,4 @@
-"""What an answer says of durability: what survived when the power went, by trial."""
+"""The part of an answer about durability: which data survived a power cut, as trials show."""
 
 from __future__ import annotations
 
@@ -15,30 +15,35 @@ from vmtax.workload.durability import NEEDED_STATES
 
 @dataclass(frozen=True)
 class DurabilityWriter(Part):
-    """What one writer in the guest had acknowledged, over all rounds."""
+    """What one writer in the guest lost of the data that it had acknowledged, over all rounds."""
 
-    name: str  # append-fsync-4k, sqlite-wal, ...; control: the one that never flushes, and must lose
-    states: int  # in which it had acknowledged something
-    lost: int  # of these, in which acknowledged data were missing or old
-    torn: int  # of these, in which acknowledged data were torn
+    name: str  # append-fsync-4k, sqlite-wal, ...; control: the writer that never flushes, and must lose data
+    states: int  # number of states of the disk in which the writer had acknowledged something
+    lost: int  # number of these states in which acknowledged data were missing or old
+    torn: int  # number of these states in which acknowledged data were torn: partly new and partly old
 
 
 @dataclass(frozen=True)
 class DurabilityEnd(Part):
-    """All states of one kind of end, over all rounds."""
+    """The states of the disk after one kind of end of the guest, over all rounds."""
 
-    end: str  # guest-killed: QEMU was; power-cut: rebuilt from the log of writes; host-cut: a host's power was cut;
-    # stack-cut: rebuilt from the logs of writes to the host's own disks; real-cut: the host under test lost its power
-    states: int  # in which something had been acknowledged
-    lost: int  # of these, with a loss of any writer but the control, or with damage
-    low: float  # lower bound of the share that is lost, one-sided, at `confidence`
-    high: float  # upper bound of it, as exact, one-sided
-    file_system_damaged: int  # states
-    image_damaged: int | None  # states, by qemu-img check; null: a raw image has nothing to check
-    writers: Sequence[DurabilityWriter]  # without the control
-    control: DurabilityWriter | None  # null: none had acknowledged anything
-    states_without_disk: int | None  # of the states, those in which one of the host's disks was gone; null: none ever
-    lost_without_disk: int | None  # of these, with a loss
+    end: str  # guest-killed: QEMU was killed; power-cut: a power cut of the host, rebuilt from the log of QEMU's
+    # writes; host-cut: the outer VM of a nested guest was killed; stack-cut: a power cut of the host, rebuilt from the
+    # logs of writes to its own disks; real-cut: a real power cut of the host under test
+    states: int  # number of states in which any writer but the control had acknowledged something
+    lost: int  # number of these states in which any writer but the control had lost or torn data, or something was
+    # damaged
+    low: float  # exact one-sided lower bound of the share of states with a loss, at `confidence`
+    high: float  # exact one-sided upper bound of this share, at `confidence`
+    file_system_damaged: int  # number of states in which a file system was damaged
+    image_damaged: int | None  # number of states in which qemu-img check found damage; null: a raw image has no
+    # structure to check
+    writers: Sequence[DurabilityWriter]  # the writers, without the control
+    control: DurabilityWriter | None  # the control; null: it had acknowledged nothing
+    states_without_disk: int | None  # number of `states` in which one of the host's disks was gone; null: no disk was
+    # ever gone
+    lost_without_disk: int | None  # number of `lost` in which one of the host's disks was gone; null: no disk was ever
+    # gone
 
     @classmethod
     def made(cls, found: End) -> Self:
@@ -57,14 +62,14 @@ class DurabilityEnd(Part):
 class DurabilityEvidence(Part):
     """What the trials of one configuration show."""
 
-    treatment: str  # its name; its A/A is counted with it
-    state: Literal["yes", "no", "not shown"]  # durable, by trial
-    reason: str  # why, one line for people
-    documented: Feature  # what documentation says of it
-    disagrees: bool  # trial and documentation contradict each other
+    treatment: str  # name of the treatment; the trials of its A/A are included
+    state: Literal["yes", "no", "not shown"]  # whether the trials show that it is durable
+    reason: str  # reason for `state`, in one line for people
+    documented: Feature  # what documentation says about its durability
+    disagrees: bool  # whether the trials contradict the documentation
     ends: Sequence[DurabilityEnd]  # the kinds of end that were tried
-    failed: int  # trials without a result
-    emulated: bool  # a boot of it, or its host, ran on an emulated CPU
+    failed: int  # number of trials without a result
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
     @classmethod
     def made(cls, found: durability.Evidence, emulated: frozenset[str]) -> Self:
@@ -78,15 +83,17 @@ class DurabilityEvidence(Part):
 
 @dataclass(frozen=True)
 class Durability(Part):
-    """What survived when the power went, by trial."""
+    """Which acknowledged data survived when QEMU was killed or the host lost its power, as trials show."""
 
-    evidence: Sequence[DurabilityEvidence]  # configuration by configuration
-    needed_states: int  # of a power cut, without a loss, before it counts as shown that one is durable
-    confidence: float  # of each bound
-    proves: bool  # a configuration that is documented as not durable did lose, so that the trials notice such a loss
-    proof: str  # the same, for people
-    blind: Sequence[str]  # configurations whose own control lost nothing, so that their trials prove nothing
-    disagreements: Sequence[str]  # with documentation, for people
+    evidence: Sequence[DurabilityEvidence]  # the evidence for each configuration
+    needed_states: int  # number of states after a power cut, all without a loss, that show a configuration to be
+    # durable
+    confidence: float  # confidence level of the bounds, as a fraction
+    proves: bool  # whether a configuration that is documented as not durable lost data; this shows that the trials
+    # notice such a loss
+    proof: str  # the same, as a sentence for people
+    blind: Sequence[str]  # names of configurations whose trials prove nothing, because their own control lost nothing
+    disagreements: Sequence[str]  # contradictions between trials and documentation, as sentences for people
 
     @classmethod
     def made(cls, found: durability.Survival, emulated: frozenset[str]) -> Self:

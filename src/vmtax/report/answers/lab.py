@@ -11,27 +11,28 @@ from vmtax.report.answers.part import Part
 
 @dataclass(frozen=True)
 class LabState(Part):
-    """An emulated host."""
+    """A lab: a guest that is a hypervisor host of its own."""
 
-    name: str  # its name
-    host: str  # what `--host` takes
+    name: str  # name of the lab
+    host: str  # value of `--host` for this lab
     state: Literal["up", "off"]  # whether it is running
-    saved: bool  # whether `lab start --from` can begin from it
-    directory: str  # of its disks and records
-    vcpus: int  # CPUs
-    memory_bytes: int  # that it is given
-    spares: int  # disks for storage under test
-    spare_bytes: int  # size of each
-    nvme: bool  # whether there is one more, as NVMe
-    qemu: str  # version, at its last start, as what follows
-    image: str  # identity of the root image
-    kernel: str  # release
-    zfs: str | None  # version; null: none was built
-    accelerator: str  # kvm or tcg (emulated)
-    started: float | None  # when it was started; null, as what follows, where it is off
-    ready_seconds: float | None  # from the start command to the first answered command
-    settled_seconds: float | None  # until all its devices were there
-    port: int | None  # of its ssh, on 127.0.0.1
-    peer_namespace: str | None  # network namespace of its peer; null: user networking
-    logs_writes: bool  # whether all writes to its spare disks are logged
-    warnings: Sequence[str]  # of its start
+    saved: bool  # whether `lab start --from` can start a lab from its saved state
+    directory: str  # directory of its disks and records
+    vcpus: int  # number of its CPUs
+    memory_bytes: int  # size of its memory
+    spares: int  # number of its disks for storage under test
+    spare_bytes: int  # size of each of these disks
+    nvme: bool  # whether it has one more such disk, an NVMe disk
+    qemu: str  # version of QEMU at the last start
+    image: str  # identity of the root image at the last start
+    kernel: str  # release of the kernel at the last start
+    zfs: str | None  # version of ZFS at the last start; null: no ZFS had been built
+    accelerator: str  # kvm or tcg (emulated), at the last start
+    started: float | None  # time of its start, in seconds since the epoch; null: it is off
+    ready_seconds: float | None  # time from the start command to the first answered command; null: it is off
+    settled_seconds: float | None  # time from the start command until all its devices and disks were ready; null: it is
+    # off
+    port: int | None  # port of its ssh server on 127.0.0.1; null: it is off
+    peer_namespace: str | None  # network namespace of its peer; null: user networking provides the peer, or it is off
+    logs_writes: bool  # whether all writes to its spare disks are logged; false if it is off
+    warnings: Sequence[str]  # warnings from its start, and the reason if it is paused; empty if it is off

@@ -16,24 +16,24 @@ from vmtax.report.wording import figures
 
 @dataclass(frozen=True)
 class Notice(Part):
-    """One cause of warnings; warnings.md has all codes."""
+    """One cause of warnings; warnings.md lists all codes."""
 
     code: Code  # identifier of the cause
-    cause: str  # what it was, one sentence
-    effect: str  # what it does to the figures that it is about, one sentence
-    cure: str  # what to do about it, one sentence
-    about: str  # the figures that it is about, for people
-    treatments: Sequence[str]  # names of those that it is about; empty: all
-    metrics: Sequence[str]  # names of those that it is about; empty: all
-    rounds: Sequence[int]  # those that it is about; empty: all, or it is about no rounds
+    cause: str  # what happened, in one sentence
+    effect: str  # its effect on the affected figures, in one sentence
+    cure: str  # what to do about it, in one sentence
+    about: str  # the affected figures, for people
+    treatments: Sequence[str]  # names of the affected treatments; empty: all
+    metrics: Sequence[str]  # names of the affected metrics; empty: all
+    rounds: Sequence[int]  # numbers of the affected rounds; empty: all, or the cause does not concern single rounds
 
     @classmethod
     def of_cause(cls, found: Cause, analysis: Analysis) -> Self:
-        """Of a run."""
+        """The notice for a cause in a run."""
         return cls.of(found, cause=found.text, cure=found.remedy, about=figures.about(found, analysis))
 
     @classmethod
     def of_notice(cls, found: notices.Notice) -> Self:
-        """Of a comparison of runs."""
+        """The notice about a comparison of runs."""
         about = ", ".join(found.treatments) or "all figures"
         return cls.of(found, cure=found.remedy, about=about)

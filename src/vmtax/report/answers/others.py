@@ -1,4 +1,4 @@
-"""The answers that are one short record, or a list of them."""
+"""Answers that consist of one short record, or of a list of such records."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from vmtax.report.answers.part import Part
 class PlanLine(Part):
     """A built-in plan."""
 
-    name: str  # what `vmtax run` takes
-    describe: str  # the question that it answers
+    name: str  # name of the plan, for `vmtax run`
+    describe: str  # the question that the plan answers
 
 
 @dataclass(frozen=True)
 class Diagnosis(Part):
     """What `vmtax doctor` found."""
 
-    host: str  # as given: local, ssh://[user@]host or lab[:NAME]
-    about: str  # processor, memory, system; one line
-    measurable: bool  # host and VM can be measured
-    checks: Sequence[Check]  # one for each thing looked at
+    host: str  # the host, as given: local, ssh://[user@]host or lab[:NAME]
+    about: str  # processor, memory and system, in one line
+    measurable: bool  # whether host and VM can be measured; false also if something that --try tried has failed
+    checks: Sequence[Check]  # the findings, one for each thing that was examined
 
     @classmethod
     def made(cls, diagnosis: doctor.Diagnosis) -> Self:
@@ -38,28 +38,29 @@ Kept = Literal["image", "ZFS pack", "kernel pack", "PostgreSQL pack", "not whole
 
 @dataclass(frozen=True)
 class StoredImage(Part):
-    """A root image in the cache, a pack, or what is left of either."""
+    """A root image or a pack in the cache, or what is left of an incomplete one."""
 
-    what: Kept  # the last: half made, damaged, or of another version of vmtax
-    name: str  # what `image remove` takes; of a pack the version of what is in it
-    path: str  # where it is
-    usable: bool  # of the present recipe; of ZFS: an image here can use it
-    kernel: str | None  # release; null, as what follows, where it is not whole
-    bytes: int | None  # of all its files
-    packages: int | None  # how many Debian packages are in it; null: it is a pack
+    what: Kept  # what it is; not whole: half made, damaged, or made by another version of vmtax
+    name: str  # identity of an image, or name of what is not whole, as `image remove` takes it; for a pack, the version
+    # of the software in it
+    path: str  # its path
+    usable: bool  # whether it was made by the present recipe; for a ZFS pack, whether an image on this host can use it
+    kernel: str | None  # kernel release of an image or a ZFS pack; null: another pack, or not whole
+    bytes: int | None  # size of all its files; null: not whole
+    packages: int | None  # number of Debian packages in an image; null: it is a pack, or not whole
 
 
 @dataclass(frozen=True)
 class Removed(Part):
-    """What was removed."""
+    """Something that was removed."""
 
-    what: str  # its kind, for people
-    text: str  # which: the id of a run, a path, a command that undid something
+    what: str  # what kind of thing it was, for people
+    text: str  # which one it was: the id of a run, a path, or a command that undid something
 
 
 @dataclass(frozen=True)
 class Error(Part):
-    """Why there is no other answer."""
+    """Why a command failed and gives no other answer."""
 
-    code: int  # exit code of the program, of those in exit-codes.md
-    message: str  # what is wrong, and what would be right; the same text is on stderr
+    code: int  # exit code of the program; exit-codes.md lists all
+    message: str  # what is wrong and what would be right; stderr has the same text

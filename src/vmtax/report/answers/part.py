@@ -1,6 +1,7 @@
-"""What every record of an answer is: a dataclass whose fields, in their order, are the keys of its JSON.
+"""The base of every record of an answer: a dataclass whose fields, in their order, are the keys of its JSON.
 
-The comment beside a field is its description in the schema. No pydantic: it loads slowly, and printing needs none.
+The comment beside a field is its description in the schema. Pydantic is not used here, because it loads slowly and
+printing does not need it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 
 class Part:
-    """Base units: seconds, bytes, bits, operations; times since the epoch."""
+    """A record in base units: seconds, bytes, bits, operations. Times are in seconds since the epoch."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # the schema allows no other keys
 
@@ -19,12 +20,12 @@ class Part:
 
     @classmethod
     def of(cls, record: object, **more: Any) -> Self:
-        """With what `record` has under the same names, and `more`."""
-        if "_names" not in vars(cls):  # a run has many thousand measurements
+        """A part with the attributes of `record` that have the same names, and with `more`."""
+        if "_names" not in vars(cls):  # only once: a run has thousands of measurements
             cls._names = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]  # all subclasses are dataclasses
         return cls(**{name: getattr(record, name) for name in cls._names if name not in more}, **more)
 
 
 def written(seconds: float) -> str:
-    """A time since the epoch in UTC, to the second: "2026-11-22T09:37:00Z"."""
+    """A time in seconds since the epoch, as text in UTC: "2026-11-22T09:37:00Z"."""
     return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,4 +1,4 @@
-"""The answer about one run."""
+"""The answer about one run, with everything that is known about it."""
 
 from __future__ import annotations
 
@@ -30,43 +30,45 @@ class Treatment(Part):
     """One layer and one level of each factor."""
 
     name: str  # the layer, then the levels that differ within the plan
-    layer: Literal["host", "vm", "nested"]  # where it ran
-    levels: Mapping[str, str]  # every factor's level
-    repeats: str | None  # name of the treatment that it is once more in each round: the A/A
-    side: str  # what --interleave-with names, for the treatments of that side
-    emulated: bool  # a boot of it, or its host, ran on an emulated CPU
+    layer: Literal["host", "vm", "nested"]  # the layer on which it ran
+    levels: Mapping[str, str]  # factor -> level, for all factors that apply to its layer
+    repeats: str | None  # name of the treatment that this one repeats in each round (the A/A); null: it is not a repeat
+    side: str  # value of --interleave-with, for the treatments of that side; empty for all others
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
 
 @dataclass(frozen=True)
 class _Number(Part):
-    metric: str  # its name
+    metric: str  # name of the metric
     unit: str  # base unit: 1/s, s, B/s, bit/s, B, s/B or 1
     better: Better  # which direction is an improvement
-    value: float  # in unit
-    emulated: bool  # a boot of the treatment, or its host, ran on an emulated CPU
+    value: float  # the value, in `unit`
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
 
 @dataclass(frozen=True)
 class _Reason(Part):
-    status: Literal["failed", "refused"]  # did not work; worked, but must not be compared
-    error: str | None  # why, one line
+    status: Literal["failed", "refused"]  # failed: the command did not work; refused: it worked, but its result must
+    # not be compared
+    error: str | None  # the reason, in one line; null: no reason was recorded
 
 
 @dataclass(frozen=True)
 class _Place(Part):
-    treatment: str  # name of a treatment
-    machine: str  # path of the machine whose work it is, as "host/vm-2"; "" in older runs
-    workload: str  # name of a workload
-    case: str  # part of the workload; empty where there is only one
-    round: int  # from 1
-    position: int  # of the treatment within its round, from 1
-    iteration: int  # within the boot, from 1
-    started: float  # seconds since the epoch
-    started_iso: str  # the same as ISO 8601 writes it
-    wall_seconds: float  # of the command, in seconds, seen from outside
-    warnings: Sequence[str]  # doubts about the number
-    disturbance: Disturbance | None  # what else happened on the host under test; null: not read
-    readings: Mapping[str, Mapping[str, float]]  # machine path to what meters counted: vmstat.pgfault …
+    treatment: str  # name of the treatment
+    machine: str  # path of the machine whose work was measured, such as host/vm-2; empty in older runs
+    workload: str  # name of the workload
+    case: str  # part of the workload; empty: there is only one
+    round: int  # number of the round, from 1
+    position: int  # position of the treatment within its round, from 1
+    iteration: int  # number of the iteration within the boot, from 1
+    started: float  # start time, in seconds since the epoch
+    started_iso: str  # the same time as ISO 8601 writes it
+    wall_seconds: float  # duration of the command in seconds, measured from outside
+    warnings: Sequence[str]  # doubts about the result
+    disturbance: Disturbance | None  # what else happened on the host under test; null: it was not read
+    readings: Mapping[str, Mapping[str, float]]  # path of a machine -> what meters counted there, such as
+    # vmstat.pgfault
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Measurement(_Place, _Number):
 
     @classmethod
     def made(cls, trial: records.Trial, emulated: bool) -> Iterator[Self]:
-        """All of a trial's."""
+        """All measurements of a trial; none if it was not successful."""
         if trial.status != "ok":
             return
         iso = written(trial.started)
@@ -85,20 +87,21 @@ class Measurement(_Place, _Number):
 
 @dataclass(frozen=True)
 class Failure(_Place, _Reason):
-    """A trial without a number: what it ran did not work, or must not be compared."""
+    """A trial without a result: its command did not work, or its result must not be compared."""
 
 
 @dataclass(frozen=True)
 class Schedule(Part):
-    """What the pilot planned for one case of a workload, the same in all boots."""
+    """The iterations that the pilot planned for one case of a workload; they are the same in all boots."""
 
-    workload: str  # name of a workload
-    case: str  # part of the workload; empty where there is only one
-    metric: str  # that it was planned by
-    warm_up: int  # leading iterations of every boot that no comparison counts
-    iterations: int  # that count, in each boot after the pilot
-    steady: bool  # false: values never settled; then the first iterations of each boot are compared
-    reason: str  # how the warm-up was found, or why not
+    workload: str  # name of the workload
+    case: str  # part of the workload; empty: there is only one
+    metric: str  # name of the metric by which it was planned
+    warm_up: int  # number of iterations at the beginning of every boot that do not count
+    iterations: int  # number of iterations that count, in each boot after the pilot
+    steady: bool  # whether the values settled; if not, there is no warm-up, and the first iterations of each boot are
+    # compared
+    reason: str  # how the warm-up was determined, or why it could not be
 
     @classmethod
     def made(cls, case: design.Case, planned: design.Schedule) -> Self:
@@ -107,16 +110,16 @@ class Schedule(Part):
 
 @dataclass(frozen=True)
 class Variance(Part):
-    """Where the variance of a metric's logarithm is; warm-up left out."""
+    """The variance of a metric's logarithm, between boots and within boots. Warm-up is left out."""
 
-    metric: str  # a primary one
-    treatment: str  # name of a treatment
-    emulated: bool  # a boot of it, or its host, ran on an emulated CPU
-    share_between: float  # the part of the variance that is between boots, 0 to 1
+    metric: str  # name of a primary metric
+    treatment: str  # name of the treatment
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
+    share_between: float  # share of the variance that lies between boots, 0 to 1
     between: float  # variance between boots
-    within: float  # variance of iterations within a boot
-    boots: int  # how many it is from
-    iterations: int  # in all of them together
+    within: float  # variance between the iterations of a boot
+    boots: int  # number of boots that were used
+    iterations: int  # number of iterations in all these boots
 
     @classmethod
     def made(cls, spread: Spread) -> Self:
@@ -126,30 +129,34 @@ class Variance(Part):
 
 @dataclass(frozen=True)
 class FactorEffect(Part):
-    """One level of a factor against its first, or what two levels do together beyond each alone."""
+    """The effect of one level of a factor, compared with the factor's first level; or the interaction of two levels:
+    what both together do beyond the effects of each alone.
+    """
 
-    metric: str  # its name, one of the plan's primary
+    metric: str  # name of a primary metric
     layer: str  # host, vm or nested
-    side: str  # as of its treatments
-    factors: Sequence[str]  # one, or two that interact
-    levels: Sequence[str]  # one for each factor
-    overhead: float  # estimate, a fraction, above 0 is a cost
-    low: float  # lower end of the interval of this level alone
-    high: float  # upper end of the interval of this level alone
-    share: float  # of the variance within rounds that the factors explain so, 0 to 1
-    shown: bool  # all levels at once do something; one error rate over a metric's factors and pairs
-    emulated: bool  # any treatment of the layer is
+    side: str  # `side` of these treatments
+    factors: Sequence[str]  # name of the factor, or names of the two that interact
+    levels: Sequence[str]  # one level for each factor
+    overhead: float  # estimate of the effect, a fraction; above 0 is a cost
+    low: float  # lower end of the interval for this level alone
+    high: float  # upper end of the interval for this level alone
+    share: float  # share of the variance within rounds that the factor or pair explains, with all its levels, 0 to 1
+    shown: bool  # whether the factor or pair is shown to have an effect, over all its levels; one error rate holds for
+    # all factors and pairs of a metric
+    emulated: bool  # whether any treatment of the layer ran on an emulated CPU
 
 
 @dataclass(frozen=True)
 class Decision(Part):
     """The answer to the plan's question about one primary contrast."""
 
-    metric: str  # its name
+    metric: str  # name of the metric
     baseline: str  # name of the treatment that it is compared with
     treatment: str  # name of the treatment
-    worse: Literal["yes", "no", "undecided"]  # by more than the plan's decide.worse_than
-    emulated: bool  # either side is
+    worse: Literal["yes", "no", "undecided"]  # whether the treatment is worse than the baseline by more than
+    # decide.worse_than of the plan
+    emulated: bool  # whether either side ran on an emulated CPU
 
     @classmethod
     def made(cls, found: stopping.Decision, emulated: frozenset[str]) -> Self:
@@ -164,18 +171,19 @@ class Decision(Part):
 
 @dataclass(frozen=True)
 class Exits(Part):
-    """How often one guest left to KVM in all trials of one case, all its vCPUs together."""
+    """How often one guest exited to KVM in all trials of one case; all its vCPUs are counted together."""
 
-    treatment: str  # name of a treatment
-    machine: str  # path of the guest that exits: of a nested treatment its outer VM too
-    workload: str  # name of a workload
-    case: str  # part of the workload; empty where there is only one
-    per_operation: float | None  # exits by operations; null: not counted, or the workload counts no operations
-    per_second: float | None  # exits in a second of the trial; null: not counted
-    reasons: Mapping[str, float]  # share of the exits, 0 to 1, by KVM's reason; empty without guest.exit_trace
-    why_not: str | None  # why exits are not counted; null: they are
-    host_cycles: float | None  # share of its QEMU's CPU cycles outside of guest code, 0 to 1; null without guest.cycles
-    emulated: bool  # a boot of the treatment, or its host, ran on an emulated CPU
+    treatment: str  # name of the treatment
+    machine: str  # path of the guest that exits; a nested treatment also has an entry for its outer VM
+    workload: str  # name of the workload
+    case: str  # part of the workload; empty: there is only one
+    per_operation: float | None  # exits per operation; null: they are not counted, or the workload counts no operations
+    per_second: float | None  # exits per second of the trials; null: they are not counted
+    reasons: Mapping[str, float]  # KVM's reason -> share of the exits, 0 to 1; empty without guest.exit_trace
+    why_not: str | None  # why exits are not counted; null: they are counted
+    host_cycles: float | None  # share of the CPU cycles of the guest's QEMU that are outside of guest code, 0 to 1;
+    # null without guest.cycles
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
     @classmethod
     def made(cls, found: counted.Exits, emulated: frozenset[str]) -> Self:
@@ -185,20 +193,24 @@ class Exits(Part):
 
 @dataclass(frozen=True)
 class Ledger(Part):
-    """Who used a machine's CPU in the trials of one case, as means of a trial: docs/explanation/ledger.md."""
+    """What the CPUs of one machine were used for in the trials of one case; all figures are means of these trials.
+    docs/explanation/ledger.md explains the entries.
+    """
 
-    treatment: str  # name of a treatment
-    machine: str  # path of the machine whose CPUs they are
-    workload: str  # name of a workload
-    case: str  # part of the workload; empty where there is only one
-    trials: int  # how many it is the mean of
-    seconds: float  # between the two readings
-    busy: float  # core-seconds: CPUs x seconds - idle - waiting for disks
-    entries: Mapping[str, float]  # core-seconds; with remainder, which may be below 0, they add up to busy
-    error: float  # core-seconds by which the entries can be off together
-    operations: float | None  # that were done meanwhile; null: the workload counts none
-    per_operation: Mapping[str, float]  # entries by operations; empty where none are counted
-    emulated: bool  # a boot of the treatment, or its host, ran on an emulated CPU
+    treatment: str  # name of the treatment
+    machine: str  # path of the machine that has these CPUs
+    workload: str  # name of the workload
+    case: str  # part of the workload; empty: there is only one
+    trials: int  # number of trials
+    seconds: float  # time between the two readings
+    busy: float  # core-seconds in which the CPUs were busy: CPUs x seconds - idle - waiting for disks
+    entries: Mapping[str, float]  # name of the entry -> core-seconds; with `remainder`, which may be below 0, they add
+    # up to `busy`
+    error: float  # core-seconds by which all entries together can be wrong
+    operations: float | None  # number of operations that were done in that time; null: the workload counts none
+    per_operation: Mapping[str, float]  # name of the entry -> core-seconds per operation; empty: operations are not
+    # counted
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
     @classmethod
     def made(cls, found: used.Ledger, emulated: frozenset[str]) -> Self:
@@ -211,45 +223,51 @@ class Ledger(Part):
 class Experiment(Part):
     """One run of a plan."""
 
-    id: str  # unique; sorts by time
-    name: str  # the plan's
-    host: str  # where it was measured, as given: local, ssh://[user@]host or lab[:NAME]
-    command: str  # what repeats it
-    created: float  # seconds since the epoch
-    created_iso: str  # the same in UTC as ISO 8601 writes it: 2026-11-22T09:37:00Z
-    finished: float | None  # seconds since the epoch; null: not finished
-    finished_iso: str | None  # the same as ISO 8601 writes it
-    state: State  # how far it is
-    ended: str | None  # why there were no more rounds; null: not known, or not ended by itself
-    label: str  # what its user calls it; empty where it has none
-    seconds: float | None  # that it took, set-up included and pauses not; null: not finished
-    plan: Json  # the plan with every default, as `vmtax plan show --json` gives it
-    notes: Sequence[str]  # what was not measured, and why; what a reader must know
-    facts: Mapping[str, Any]  # machine path to the facts of that machine; null: it could not be read
-    treatments: Sequence[Treatment]  # what was compared
+    id: str  # id of the run; it is unique, and ids sort by time
+    name: str  # name of the plan
+    host: str  # the host that was measured, as given: local, ssh://[user@]host or lab[:NAME]
+    command: str  # command line that repeats the run
+    created: float  # time of the start, in seconds since the epoch
+    created_iso: str  # the same time in UTC as ISO 8601 writes it: 2026-11-22T09:37:00Z
+    finished: float | None  # time of the end, in seconds since the epoch; null: not finished
+    finished_iso: str | None  # the same time as ISO 8601 writes it; null: not finished
+    state: State  # whether the run is in progress, or how it ended
+    ended: str | None  # why there were no more rounds; null: unknown, or the run did not end by itself
+    label: str  # label that the user gave to the run; empty: none
+    seconds: float | None  # duration, including set-up but not pauses; null: the run is in progress, or its duration is
+    # unknown
+    plan: Json  # the plan with every default filled in, as `vmtax plan show --json` prints it
+    notes: Sequence[str]  # what was not measured and why, and what else a reader must know
+    facts: Mapping[str, Any]  # path of a machine -> facts about that machine; a fact that could not be read is null
+    treatments: Sequence[Treatment]  # the treatments that were compared
     boots: Sequence[Boot]  # every start of a guest
-    measurements: Sequence[Measurement]  # every number, trial by trial
-    failures: Sequence[Failure]  # every trial without a number
-    comparisons: Sequence[Comparison]  # what came out
-    schedules: Sequence[Schedule]  # what the pilot planned; empty without `iterations: auto`
-    variance: Sequence[Variance]  # of primary metrics; empty where boots have one iteration
-    noise_floor: Sequence[Comparison]  # one guest treatment against itself: the A/A, primary metrics
-    rankings: Sequence[Ranking]  # of every layer with three treatments or more
-    scores: Scores  # storage ranked by one figure: as the article does, and by mixes
-    within: Sequence[Within]  # what queue depth gains, what a first write loses; of three or more disks
-    advice: Advice | None  # null: the run did not find out what its disks can do, or has no choice
-    card_advice: CardAdvice | None  # null: the run has no choice of network cards, or no figures that compare them
-    durability: Durability | None  # what survived when the power went, by trial; null: no such trial has a result
-    effects: Sequence[FactorEffect]  # of layers in which two factors or more differ
-    decisions: Sequence[Decision]  # answers to the plan's decide; empty where it asks nothing
-    exits: Sequence[Exits]  # how often guests left to KVM, and why; empty where no guest ran a command
-    ledger: Sequence[Ledger]  # who used the host's CPU; empty in runs of earlier versions
+    measurements: Sequence[Measurement]  # every number of every successful trial
+    failures: Sequence[Failure]  # every trial without a result
+    comparisons: Sequence[Comparison]  # every comparison of two treatments by one metric
+    schedules: Sequence[Schedule]  # the iterations that the pilot planned; empty without `iterations: auto`
+    variance: Sequence[Variance]  # variance of primary metrics between and within boots; empty: every boot has one
+    # iteration
+    noise_floor: Sequence[Comparison]  # comparisons of one guest treatment with itself (the A/A), by primary metrics
+    rankings: Sequence[Ranking]  # rankings of every layer with three treatments or more
+    scores: Scores  # rankings of storage by a single figure: that of the article, and that of a mix
+    within: Sequence[Within]  # what queue depth gains and what a first write loses; of every layer with three disks or
+    # more
+    advice: Advice | None  # which disk to choose; null: the run did not examine what its disks can do, or has no choice
+    # of disks
+    card_advice: CardAdvice | None  # which network card to choose; null: the run has no choice of network cards, or no
+    # figures that compare them
+    durability: Durability | None  # which acknowledged data survived the end of a guest or a power cut; null: no such
+    # trial has a result
+    effects: Sequence[FactorEffect]  # effects of the factors, for layers in which two factors or more vary
+    decisions: Sequence[Decision]  # answers to the plan's question (decide); empty: the plan has no question
+    exits: Sequence[Exits]  # how often guests exited to KVM and why; empty: no guest ran a command
+    ledger: Sequence[Ledger]  # what the CPUs of the machines were used for; empty in runs of earlier versions
     summary: Summary  # the few figures that answer what the run was made for
-    notices: Sequence[Notice]  # every cause of warnings once, the gravest first
+    notices: Sequence[Notice]  # every cause of warnings once, the most serious first
 
     @classmethod
     def made(cls, analysis: Analysis) -> Self:
-        """All but the tools' raw output; treatments by name."""
+        """Everything but the raw output of the tools; treatments are given by their names."""
         run, emulated = analysis.experiment, analysis.emulated
         layers = analysis.emulated_layers
         advice = {one.kind: one for one in recommendations_if_known(analysis)}

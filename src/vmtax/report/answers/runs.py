@@ -1,4 +1,4 @@
-"""The answer about what is in the store."""
+"""The answer about the runs in the store."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vmtax.store import ExperimentSummary
 class Run(ExperimentSummary, Part):
     """One line of `vmtax runs`."""
 
-    created_iso: str | None = None  # created in UTC as ISO 8601 writes it; null of a damaged run
-    finished_iso: str | None = None  # None: not finished
+    created_iso: str | None = None  # `created` in UTC as ISO 8601 writes it; null: the run is damaged
+    finished_iso: str | None = None  # `finished` in UTC as ISO 8601 writes it; null: not finished
 
     @classmethod
     def made(cls, entry: ExperimentSummary) -> Self:

@@ -1,4 +1,4 @@
-"""The JSON Schema of every answer, from the records that the answers are made of. Only docs and tests load this."""
+"""The JSON Schema of every answer, made from the records of the answers. Only docs and tests load this module."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
 
 
 def json_schema() -> Json:
-    """JSON Schema (2020-12) of every answer: one envelope for each kind."""
+    """The JSON Schema (2020-12) of every answer, with one envelope for each kind."""
     mode: JsonSchemaMode = "serialization"
     inputs = [(kind, mode, TypeAdapter(data)) for kind, data in KINDS.items()]
     by_kind, shared = TypeAdapter.json_schemas(inputs)
@@ -76,7 +76,7 @@ def json_schema() -> Json:
 
 
 def comments(record: type) -> dict[str, str]:
-    """Field -> the comment beside it, and those on the lines below that go on with it."""
+    """Field -> the comment beside it, with its continuation on the lines below."""
     sources = (inspect.getsource(one) for one in reversed(record.__mro__) if is_dataclass(one))
     pattern = r"^    (\w+): [^#\n]*#\s+(.+(?:\n    #\s+.+)*)$"
     found = [pair for source in sources for pair in re.findall(pattern, source, re.MULTILINE)]
@@ -88,7 +88,7 @@ def _for_json(text: str) -> str:
 
 
 def _records(data: Any) -> Iterator[type]:
-    """Every dataclass in a type, also those in the fields of others."""
+    """Every dataclass in a type, including those in the fields of others."""
     if isinstance(data, type) and is_dataclass(data):
         yield data
         for kind in get_type_hints(data).values():

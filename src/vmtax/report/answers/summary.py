@@ -18,31 +18,34 @@ Places = Mapping[str, summary.Place]  # by treatment
 
 @dataclass(frozen=True)
 class Median(Part):
-    """What one configuration gave."""
+    """The median of one configuration."""
 
-    treatment: str  # its name
+    treatment: str  # name of the treatment
     layer: str  # host, vm or nested
-    side: str  # as of the treatment
-    median: float  # over rounds, in the figure's unit
-    emulated: bool  # a boot of it, or its host, ran on an emulated CPU
+    side: str  # `side` of the treatment
+    median: float  # median over rounds, in the figure's unit
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
 
 @dataclass(frozen=True)
 class Cost(Part):
-    """Time for the same work of one configuration against another: 1.031 is +3.1 %, 24 is 24 times the time."""
+    """How long the same work takes in one configuration, compared with another: 1.031 is +3.1 %, 24 is 24 times the
+    time.
+    """
 
-    treatment: str  # its name
-    layer: str  # host, vm or nested
+    treatment: str  # name of the treatment
+    layer: str  # layer of the treatment: host, vm or nested
     baseline: str  # name of the treatment that it is compared with
-    against: str  # layer of that
-    ratio: float | None  # of times for the same work; null: no round has both
-    low: float | None  # lower end of its interval; null: too few rounds
-    high: float | None  # upper end of its interval
+    against: str  # layer of the baseline
+    ratio: float | None  # ratio of the times for the same work; null: no round has both
+    low: float | None  # lower end of the ratio's interval; null: too few rounds, or all ratios are equal
+    high: float | None  # upper end of the ratio's interval
     rounds: int  # rounds in which both have a value
     verdict_code: VerdictCode  # what the interval shows
-    same: bool  # no more than what a guest costs against itself in this run
-    emulated: bool  # either is
-    notice_codes: Sequence[Code]  # what casts doubt on it; `notices` of the run has causes and cures
+    same: bool  # whether the cost is no more than that of a guest against itself in this run
+    emulated: bool  # whether either side ran on an emulated CPU
+    notice_codes: Sequence[Code]  # codes of the notices about this figure, except `emulated`; `notices` of the run has
+    # their causes and cures
 
     @classmethod
     def made(cls, found: summary.Contrast, places: Places) -> Self:
@@ -57,16 +60,18 @@ class Cost(Part):
 
 @dataclass(frozen=True)
 class Figure(Part):
-    """One metric that matters."""
+    """One of the metrics that answer what the run was made for."""
 
-    metric: str  # its name
-    label: str  # what people call it, for people
+    metric: str  # name of the metric
+    label: str  # short name of the metric, for people
     unit: str  # base unit of the medians
     better: Better  # which direction is an improvement
-    primary: bool  # the plan is about it
-    noise_floor: float | None  # what a guest's interval against itself reaches, a ratio above 1
-    medians: Sequence[Median]  # of the first configuration of each layer, from the host upward
-    costs: Sequence[Cost]  # VM against host, nested against VM, nested against host; or between sides
+    primary: bool  # whether it is a primary metric of the plan
+    noise_floor: float | None  # how far the interval of a guest against itself reaches, as a ratio of times above 1;
+    # null: not measured
+    medians: Sequence[Median]  # medians of the first configuration of each layer, from the host upward
+    costs: Sequence[Cost]  # costs of VM against host, nested VM against VM, and nested VM against host; with
+    # --interleave-with, of one side against the other
 
     @classmethod
     def made(cls, found: summary.Figure, places: Places) -> Self:
@@ -84,10 +89,10 @@ class Figure(Part):
 class Summary(Part):
     """What `vmtax show` prints of a run: `data.summary`, and all of `--json=summary`."""
 
-    run: str  # its id
-    emulated: bool  # any of its figures is
-    figures: Sequence[Figure]  # in the order in which a reader asks
-    durable: Mapping[str, str]  # treatment -> yes, no, or not shown; empty where no power cut was tried
+    run: str  # id of the run
+    emulated: bool  # whether any treatment of the run ran on an emulated CPU
+    figures: Sequence[Figure]  # the figures, in the order in which a reader asks for them
+    durable: Mapping[str, str]  # name of a treatment -> yes, no, or not shown; empty: no durability trial has a result
 
     @classmethod
     def made(cls, analysis: Analysis) -> Self:

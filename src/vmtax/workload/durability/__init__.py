@@ -93,29 +93,29 @@ class DurabilityParameters(Parameters):
         description="what writes in the guest, all at once: append, overwrite or rename, then fsync, fdatasync or dsync"
         " (O_DSYNC), then the size of a record, from 4k to 1m; or sqlite-wal, sqlite-rollback, or"
         " sqlite-rollback-full, whose last transaction a power cut may undo on any disk (synchronous=FULL, not EXTRA);"
-        " or postgresql, a server, which takes the PostgreSQL pack",
+        " or postgresql, a server that needs the PostgreSQL pack",
     )
     size: DiskSize = Field("192MiB", description="size of the disk, which is made anew for each boot")
-    room: Room = Field("1MiB", description="bytes of records after which each writer rests")
+    room: Room = Field("1MiB", description="bytes of records after which each writer stops")
     seconds: float = Field(
         5.0,
         ge=1,
         le=600,
-        description="for which they write at most; each boot ends at a moment drawn from the last half",
+        description="seconds for which the writers write at most; each boot ends at a random moment in the last half",
     )
     states: int = Field(
         300,
         strict=True,
         ge=1,
         le=100_000,
-        description="states that are checked after each boot: of the disk of a host that lost its power; with"
-        " --power-cut there is one",
+        description="number of states of the disk, after the host has lost its power, that are checked after each boot;"
+        " with --power-cut there is one",
     )
     mount_options: Options = Field(
         "",
         max_length=200,
         pattern=r"^[a-z0-9_=,]*$",
-        description="with which the guest mounts its ext4 file system, such as barrier=0",
+        description="options with which the guest mounts its ext4 file system, such as barrier=0",
     )
 
     @model_validator(mode="after")
@@ -192,7 +192,7 @@ class Durability(Workload[DurabilityParameters]):
     """Has no command: each boot is one trial, which ends the guest."""
 
     name = NAME
-    describe = "what of acknowledged data survives when QEMU is killed, and when the host loses its power"
+    describe = "durability: which acknowledged data survive when QEMU is killed, and when the host loses its power"
     tool = "vmtax"
     title = "Durability"
     headline = f"{NAME}.{POWER_CUT}.{LOST}"
