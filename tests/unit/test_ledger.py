@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -12,14 +13,29 @@ from tests.answers import experiment_data
 from tests.fake_machine import FakeMachine, Reply
 from tests.sample import sample_experiment
 from tests.svg import root, share
+from tests.unit.test_exits import GOLDEN, FakeGuest
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
+from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.meter import Work
-from vmtax.meter.ledger import COMMAND, LOOSE, Ledger, Reading, parse, reckon
+from vmtax.meter.ledger import (
+    COMMAND,
+    FEWEST_SAMPLES,
+    LOOSE,
+    SAMPLED,
+    Ledger,
+    Reading,
+    divided,
+    parse,
+    reckon,
+)
 from vmtax.report.figures import ledger_picture
 from vmtax.report.figures.ledger import MOST
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections import ledger as section
+from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.workload import Site
+from vmtax.workload.cpuid import Cpuid, CpuidParameters
 
 # Two CPUs: a KVM guest with vhost in QEMU, vmtax (50) that waits for its commands, a process of a user (70), and a
 # worker of the kernel. A line each, which `printed` turns into what the program prints:
@@ -245,6 +261,60 @@ def test_a_page_has_a_bar_for_each_case_as_long_as_its_parts() -> None:
     assert len(bars) == 2 * MOST == 2 * (len(found) - 1)
     assert [(share(bar.attrib["x"]), share(bar.attrib["width"])) for bar in bars[:2]] == [(0, 0.45), (0.45, 0.35)]
     assert ledger_picture((), ()) is None
+
+
+@pytest.mark.parametrize("is_sampled", [True, False])
+def test_samples_of_all_guests_divide_what_the_host_s_vcpus_used(is_sampled: bool) -> None:
+    raw = (GOLDEN / "workload" / "cpuid.txt").read_text()
+    workload = Cpuid(CpuidParameters())
+    host = FakeMachine("host", {COMMAND: [printed(BEFORE), printed(AFTER)]})
+    before = {"exits": 1.0, "samples.guest": 5.0, "samples.kernel": 5.0, "samples.user": 0.0}
+    after = {"exits": 9.0, "samples.guest": 305.0, "samples.kernel": 105.0, "samples.user": 0.0}
+    looks = [(before, after), (before, after) if is_sampled else ({"exits": 1.0}, {"exits": 9.0})]
+    guests: list[Any] = [FakeGuest(f"host/vm-{number}", *look) for number, look in enumerate(looks, start=1)]
+    answers = {lambda argv: argv[0] == "stress-ng": raw}
+    subjects = [RunningSubject(Site(FakeMachine(guest.path, answers), "vm", 1, ()), guest) for guest in guests]
+    running = RunningTreatment(tuple(subjects), host, (), meters=(Ledger(),))
+    trials = run_trials(TrialKey(1, 1, "vm"), running, workload, "", Signatures(), iteration=1)
+    (rows, again) = [trial.readings["host"] for trial in trials]
+    assert rows == again
+    vcpus = [rows[f"ledger.{entry}"] for entry in SAMPLED]
+    plain = rows_of()
+    assert sum(vcpus) == pytest.approx(sum(plain[entry] for entry in SAMPLED))
+    if is_sampled:
+        assert rows["ledger.samples"] == 800 and vcpus[0] / sum(vcpus) == pytest.approx(0.75) and vcpus[2] == 0
+    else:
+        assert "ledger.samples" not in rows and vcpus == pytest.approx([plain[entry] for entry in SAMPLED])
+
+
+@given(
+    st.dictionaries(st.sampled_from(["guest", "kernel", "user"]), st.integers(0, 10**7).map(float)),
+    st.lists(st.floats(0, 1e6), min_size=3, max_size=3),
+)
+def test_samples_divide_the_time_of_vcpus_and_change_no_sum(samples: dict[str, float], seconds: list[float]) -> None:
+    rows = {**dict(zip(SAMPLED, seconds, strict=True)), "vhost": 7.0, "busy": 20.0}
+    found = divided(rows, samples)
+    assert sum(found[entry] for entry in SAMPLED) == pytest.approx(sum(seconds))
+    assert {name: found[name] for name in ("vhost", "busy")} == {"vhost": 7.0, "busy": 20.0}
+    total = sum(samples.values())
+    if total < FEWEST_SAMPLES:
+        assert found == rows, "too few to say more than ticks do"
+    else:
+        assert found["samples"] == total
+        assert found["guest"] == pytest.approx(sum(seconds) * samples.get("guest", 0.0) / total)
+
+
+def test_a_report_says_what_divides_the_time_of_vcpus() -> None:
+    rows = {"guest": 9.0, "vcpu_kernel": 1.0, "remainder": 0.0, "busy": 10.0, "seconds": 10.0, "error": 0.1}
+    by_ticks, sampled = run(**rows), run(**rows, samples=2400.0)
+    both = replace(by_ticks, trials=(*by_ticks.trials[1:], *sampled.trials[:1]))
+    cases = len(Analysis(by_ticks).ledger)
+    assert section.BY_TICKS in " ".join(render_markdown(Analysis(by_ticks)).split())
+    assert section.SAMPLED in " ".join(render_markdown(Analysis(sampled)).split())
+    assert f"In {cases - 1} of {cases} rows samples divide" not in render_markdown(Analysis(by_ticks))
+    assert {one.samples for one in Analysis(both).ledger} == {0.0}
+    (first, *_) = experiment_data(Analysis(sampled))["ledger"]
+    assert first["samples"] == 2400.0 * first["trials"] and "samples" not in first["entries"]
 
 
 def test_runs_of_earlier_versions_have_none() -> None:

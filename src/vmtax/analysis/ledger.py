@@ -12,7 +12,8 @@ from vmtax.core.records import Experiment, Treatment, Trial
 METERS = ("ledger.", "clock.")
 REMAINDER, BUSY, SECONDS, ERROR, OPERATIONS = "remainder", "busy", "seconds", "error", "operations"
 SUMS = (BUSY, SECONDS, ERROR, OPERATIONS)
-NO_ENTRIES = (*SUMS, "steal_seconds")  # rows that are no entries
+SAMPLES = "samples"
+NO_ENTRIES = (*SUMS, SAMPLES, "steal_seconds")  # rows that are no entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Ledger:
     entries: Mapping[str, float]  # core-seconds; with `remainder`, which may be negative, they add up to `busy`
     error: float  # core-seconds by which the entries can be off in total, because some are counted in ticks
     operations: float | None  # during the trial; None: the workload counts none
+    samples: float = 0.0  # in all trials, by which the time of vCPUs is divided; 0: in some trial by ticks
 
     @property
     def cores(self) -> float:
@@ -75,4 +77,5 @@ def _of(treatment: Treatment, where: tuple[str, str, str], trials: Sequence[Mapp
         entries={name: means[name] for name in names},
         error=means[ERROR],
         operations=means[OPERATIONS] if all(OPERATIONS in rows for rows in trials) else None,
+        samples=sum(rows[SAMPLES] for rows in trials) if all(SAMPLES in rows for rows in trials) else 0.0,
     )

@@ -18,11 +18,13 @@ from vmtax.design.topology import COUNTED, Worked, overlap
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, MachineLost, Outcome
 from vmtax.meter import GuestMeter, Meter, Readings, Work
-from vmtax.meter.ledger import SERVING, Ledger
+from vmtax.meter.exits import Exits
+from vmtax.meter.ledger import SERVING, Ledger, divided
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command, Workload
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 
+SAMPLES = f"{Exits.name}.samples."
 GRACE_SECONDS = 60.0  # beyond the expected duration, before a command counts as hung
 # Error texts for a missing program, from bubblewrap, a shell, and timeout(1) in either locale.
 NOT_THERE = (
@@ -112,7 +114,30 @@ def run_trials(
             found = meter.after(machine, [works[place] for place in places])
             for place in places:
                 trials[place] = with_readings(trials[place], meter.name, machine, found)
+    trials = _divided(trials, running)
     return tuple(_with_cpu(_void(trials), workload, running.host.path))
+
+
+def _divided(trials: Sequence[Trial], running: RunningTreatment) -> list[Trial]:
+    """The trials with the time of vCPUs in each machine's ledger divided by samples, if all its guests are sampled."""
+    known = {path: rows for trial in trials for path, rows in trial.readings.items()}
+    found = list(trials)
+    machines: tuple[Machine | Guest, ...] = (running.host, *running.outer)
+    for machine in machines:
+        guests = [guest.path for guest in running.guests if guest.path.rpartition("/")[0] == machine.path]
+        counted = [_under(SAMPLES, known.get(path, {})) for path in guests]
+        if not counted or not all(counted):
+            continue
+        samples = {name: math.fsum(rows[name] for rows in counted) for name in counted[0]}
+        for place, trial in enumerate(found):
+            if rows := _under(f"{Ledger.name}.", trial.readings.get(machine.path, {})):
+                found[place] = with_readings(trial, Ledger.name, machine, Readings(divided(rows, samples)))
+    return found
+
+
+def _under(prefix: str, rows: Mapping[str, float]) -> dict[str, float]:
+    """The rows whose names begin with the prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in rows.items() if name.startswith(prefix)}
 
 
 def _looked_at(

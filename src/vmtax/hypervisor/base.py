@@ -167,6 +167,7 @@ class Guest(Protocol):
 
         With the factor guest.exit_trace also `reason.cpuid` and the like: exits by reason, since it was up. With
         guest.cycles `cycles.guest` and `cycles.host`: cycles of its hypervisor's threads in guest code and elsewhere.
+        If its vCPUs are sampled, `samples.guest`, `samples.kernel` and `samples.user`: where they were.
         """
         ...
 

@@ -20,6 +20,7 @@ from vmtax.hypervisor.qemu.exit_trace import ExitTrace
 from vmtax.hypervisor.qemu.guest import QemuGuest
 from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
+from vmtax.hypervisor.qemu.samples import Samples
 from vmtax.machine import Machine, MachineLost, Process
 from vmtax.machine.answer import number_of
 from vmtax.machine.local import LocalMachine
@@ -92,6 +93,7 @@ def boot(
         guest.kvm = KvmCounters(qmp) if spec.accelerator == "kvm" else None
         guest.trace = _traced(parent, guest, stack)
         guest.cycles = _counted(parent, guest, stack)
+        guest.samples = _sampled(parent, guest, stack)
         yield guest
 
 
@@ -115,6 +117,17 @@ def _counted(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> 
         cycles = Cycles(parent, [thread.id for thread in guest.threads(parent)])
     stack.callback(cycles.end)
     return cycles
+
+
+def _sampled(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> Samples | None:
+    """Samples of its vCPUs; None if it is emulated, outlives us, or if its parent does not let us sample."""
+    if guest.kvm is None or guest.spec.lasting is not None:
+        return None
+    with contextlib.suppress(CannotDo):
+        samples = Samples(parent, [thread.id for thread in guest.threads(parent) if thread.vcpu is not None])
+        stack.callback(samples.end)
+        return samples
+    return None
 
 
 @contextlib.contextmanager

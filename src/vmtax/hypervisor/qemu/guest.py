@@ -21,6 +21,7 @@ from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.memory import memory_readings
 from vmtax.hypervisor.qemu.migrate import Late, Split, differs, migrate
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
+from vmtax.hypervisor.qemu.samples import Samples
 from vmtax.hypervisor.qemu.threads import threads
 from vmtax.hypervisor.spec import Nic, Passed
 from vmtax.machine import Machine, MachineError, MachineLost, Process
@@ -63,6 +64,7 @@ class QemuGuest:
     kvm: KvmCounters | None = None  # None: it is emulated
     trace: ExitTrace | None = None  # None: its exits are not traced
     cycles: Cycles | None = None  # None: its cycles are not counted
+    samples: Samples | None = None  # None: its vCPUs are not sampled
 
     def cause_of_death(self) -> str | None:
         """QEMU's last message if it is gone, or why it has paused the guest; None while the guest runs."""
@@ -95,10 +97,12 @@ class QemuGuest:
         counted = self.kvm.read() if self.kvm else {}
         reasons = self.trace.read() if self.trace else {}
         cycles = self.cycles.read() if self.cycles else {}
+        samples = self.samples.read() if self.samples else {}
         return {
             **counted,
             **{f"reason.{name}": count for name, count in reasons.items()},
             **{f"cycles.{name}": count for name, count in cycles.items()},
+            **{f"samples.{name}": count for name, count in samples.items()},
         }
 
     @property
@@ -121,7 +125,8 @@ class QemuGuest:
             raise MoveFailed(f"{self.path} was not migrated: {first_line(str(error))}{words}; {where}") from error
         self.machine.close()
         self._end()
-        for name in ("spec", "argv", "process", "qmp", "console", "ports", "machine", "kvm", "trace", "cycles"):
+        here = ("spec", "argv", "process", "qmp", "console", "ports", "machine", "kvm", "trace", "cycles", "samples")
+        for name in here:
             setattr(self, name, getattr(destination, name))
         return moved
 

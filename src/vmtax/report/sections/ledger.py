@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,12 @@ READING = (
     " or as its emulator. Entries below 1 % are left out. The remainder is what no entry explains: CPUs × time − idle −"
     " waiting for disks, less all entries."
 )
+SAMPLED = "The time of a guest's vCPUs is divided into guest code, kernel and QEMU by samples of where they were."
+BY_TICKS = (
+    "The time of a guest's vCPUs is divided into guest code, kernel and QEMU by the kernel's ticks. The division is wrong"
+    " if the guest works in step with them: docs/explanation/ledger.md says what is better."
+)
+BOTH = "In {} of {} rows samples divide the time of a guest's vCPUs, in the others the kernel's ticks."
 KERNEL = "kernel."
 NAMES = {
     "guest": "guest code",
@@ -55,7 +62,16 @@ def section(analysis: Analysis, picture: Picture | None = None) -> Section | Non
     columns = (Column("workload"), Column("cores busy"), Column("of which", words=True), Column("remainder"))
     table = Table(TITLE, columns, tuple(rows), "wrapped")
     drawn = (Figure((picture,)),) if picture else ()
-    return Section("ledger", TITLE, (*drawn, table, Paragraph(READING, "note")), TITLE)
+    texts = (Paragraph(text, "note") for text in (READING, *_divided(found)))
+    return Section("ledger", TITLE, (*drawn, table, *texts), TITLE)
+
+
+def _divided(found: Sequence[Ledger]) -> Iterator[str]:
+    """How the time of vCPUs is divided in the rows of guests on KVM."""
+    on_kvm = [one for one in found if "guest" in one.entries]
+    sampled = sum(one.samples > 0 for one in on_kvm)
+    if on_kvm:
+        yield SAMPLED if sampled == len(on_kvm) else BOTH.format(sampled, len(on_kvm)) if sampled else BY_TICKS
 
 
 def place(one: Ledger) -> str:
