@@ -24,8 +24,8 @@ READING = (
 )
 SAMPLED = "The time of a guest's vCPUs is divided into guest code, kernel and QEMU by samples of where they were."
 BY_TICKS = (
-    "The time of a guest's vCPUs is divided into guest code, kernel and QEMU by the kernel's ticks. The division is wrong"
-    " if the guest works in step with them: docs/explanation/ledger.md says what is better."
+    "The time of a guest's vCPUs is divided into guest code, kernel and QEMU by the kernel's ticks, and wrongly if the"
+    " guest works in step with them: docs/explanation/ledger.md says what is better."
 )
 BOTH = "In {} of {} rows samples divide the time of a guest's vCPUs, in the others the kernel's ticks."
 KERNEL = "kernel."
