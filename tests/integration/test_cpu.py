@@ -15,6 +15,7 @@ guest: {vcpus: 1, memory: 512MiB}
 factors:
   cpu.pinning: [none, one-to-one]
   cpu.timer: [auto, tsc, hpet]
+  guest.hpet: [auto, "off"]
 design: one-at-a-time
 workloads:
   - wakeup: {seconds: 2}
@@ -29,7 +30,8 @@ def test_pinned_cpus_and_clocks_are_proved_and_a_sleeper_is_woken_on_host_and_vm
     plan.write_text(PLAN)
     data = measured(str(plan), directory=tmp_path)
     got = {boot["treatment"]: boot["obtained"] for boot in data["boots"]}
-    assert {"vm", "vm cpu.pinning=one-to-one", "vm cpu.timer=tsc", "vm cpu.timer=hpet"} <= got.keys()
+    levels = ("cpu.pinning=one-to-one", "cpu.timer=tsc", "cpu.timer=hpet", "guest.hpet=off")
+    assert {"vm", *(f"vm {level}" for level in levels)} <= got.keys()
     pinned = got["vm cpu.pinning=one-to-one"]
     assert [pinned[f"cpu.{name}"] for name in ("pinned_cpus", "pinned_cores", "threads_astray")] == [1, 1, 0]
     have = {(row["treatment"], row["metric"]) for row in data["measurements"]}

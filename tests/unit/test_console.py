@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path, PurePosixPath
 
@@ -53,3 +54,21 @@ def test_a_guest_that_is_given_up_is_explained_in_the_first_line(
         console.stop()
     finally:
         machine.close()
+
+
+PANICKED = "vmtax: ready\n[  371.2] Kernel panic - not syncing: System is deadlocked on memory\n[  371.3] Call Trace:\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "panic"),
+    [(PANICKED, "Kernel panic - not syncing: System is deadlocked on memory"), ("vmtax: ready\n", None)],
+)
+def test_a_panic_is_quoted_without_its_stack(tmp_path: Path, printed: str, panic: str | None) -> None:
+    path = tmp_path / "console"
+    path.write_text(printed)
+    with contextlib.closing(LocalMachine()) as machine:
+        console = Console(machine, PurePosixPath(path))
+        while console.next_line(1.0) is not None:
+            pass
+        assert console.panic() == panic
+        console.stop()

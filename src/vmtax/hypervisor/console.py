@@ -75,6 +75,11 @@ class Console:
         end = next((number + 3 for number, line in enumerate(lines) if PANIC in line), len(lines))
         return "\n".join(f"  {line}" for line in lines[max(0, end - SHOWN_LINES) : end]) or "  (nothing)"
 
+    def panic(self) -> str | None:
+        """The message with which the guest's kernel ended; None if it did not panic."""
+        found = next((line for line in list(self._lines) if PANIC in line), None)
+        return shortened(found[found.index(PANIC) :].strip(), MOST_SHOWN) if found else None
+
     def end(self) -> str:
         """Its last line as part of a message."""
         last = next((line.strip() for line in reversed(list(self._lines)) if line.strip()), "")

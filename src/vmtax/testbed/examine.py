@@ -179,6 +179,7 @@ def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     if any(choice.name == Build.name for choice in plan.workloads):
         _check_build(host, plan)
     needs.refuse_small_for_databases(plan)
+    needs.refuse_small_for_arrays(plan)
     if "host" in plan.layers and any(choice.name == Wakeup.name for choice in plan.workloads):
         _check_real_time(host)
     _check_memory(host, plan, leaves=leaves)

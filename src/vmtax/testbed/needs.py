@@ -16,12 +16,15 @@ from vmtax.workload import Workload
 from vmtax.workload.build import Build
 from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
+from vmtax.workload.memory import Memory
 from vmtax.workload.migration import Migration
+from vmtax.workload.tlb import Tlb
 
 COPIES = 5  # of a disk that is checked: see storage.copies.Copies
 CARRIER_SPARE = 1.15  # the ext4 of an outer VM needs room beside the nested guests' disks
 CARRIER_DISK_BYTES = 256 * 2**20
 CARRIER_MEMORY_BYTES = 2**30  # for an outer VM beyond its guests' memory: kernel, QEMU and page cache
+KERNEL_MEMORY_BYTES = 128 * 2**20  # for a guest's kernel, its root file system's changes and sshd
 GUEST_MEMORY_BYTES = 256 * 2**20  # least memory of a guest that is ended while it writes
 DATABASE_MEMORY_BYTES = 128 * 2**20  # for a PostgreSQL server, its client, and the program that makes its database
 QEMU_MEMORY_BYTES = 128 * 2**20  # for a QEMU beyond its guest's memory
@@ -73,6 +76,20 @@ def refuse_small_for_databases(plan: Plan) -> None:
             f"durability: guests with {count_of(servers, 'PostgreSQL server')} need {needed // 2**20} MiB of memory"
             f" each, and have {plan.guest.memory // 2**20} MiB; set guest.memory to {needed // 2**20}MiB"
         )
+
+
+def refuse_small_for_arrays(plan: Plan) -> None:
+    """Raises BadInput if a guest has too little memory for what a workload fills: its kernel would end the workload, or
+    panic.
+    """
+    for workload in plan.build_workloads():
+        filled = workload.array_bytes if isinstance(workload, Memory | Tlb) else 0
+        if filled and (needed := filled + KERNEL_MEMORY_BYTES) > plan.guest.memory:
+            raise BadInput(
+                f"{workload.name}: fills {filled // 2**20} MiB of memory, and a guest needs"
+                f" {KERNEL_MEMORY_BYTES // 2**20} MiB besides, but has {plan.guest.memory // 2**20} MiB; set"
+                f" guest.memory to {needed // 2**20}MiB"
+            )
 
 
 def _builds(plan: Plan) -> list[tuple[int, str]]:

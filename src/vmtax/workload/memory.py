@@ -13,6 +13,7 @@ from vmtax.workload.site import Site
 from vmtax.workload.stress_ng import Stressing, Stressor
 
 MIB = 2**20  # stress-ng's "MB" is 2^20 bytes (core-lib: #define MB)
+ARRAYS, CACHES = 3, 4  # stress-ng's stream has three arrays, each as large as four caches
 STREAM_MINIMUM_SECONDS = 5.0  # stress-ng reports no rate if its loops run for less than 4.5 s
 STREAM_FILL_SECONDS = 3.0 / 16  # to fill the arrays, per MiB of cache, on a busy emulated machine
 Case = Literal["stream", "faults", "switches", "forks"]
@@ -79,6 +80,12 @@ class Memory(Stressing[MemoryParameters]):
 
     def cases(self) -> Sequence[str]:
         return self.parameters.cases
+
+    @property
+    def array_bytes(self) -> int:
+        """Memory that it fills in each machine: the three arrays of stream."""
+        cache = int(self.parameters.stream_cache.removesuffix("m")) * MIB
+        return ARRAYS * CACHES * cache if "stream" in self.parameters.cases else 0
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         size = ("--stream-l3-size", self.parameters.stream_cache) if case == "stream" else ()

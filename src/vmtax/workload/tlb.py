@@ -17,6 +17,7 @@ from vmtax.workload.stress_ng import NANOSECOND, Stressing, Stressor
 
 PAGE = 4096
 MIB = 2**20
+SIZES = ("chase-1m", "chase-16m", "chase-64m", "chase-256m")
 Case = Literal["chase-1m", "chase-16m", "chase-64m", "chase-256m", "shootdown"]
 
 
@@ -65,6 +66,12 @@ class Tlb(Stressing[TlbParameters]):
 
     def cases(self) -> Sequence[str]:
         return self.parameters.cases
+
+    @property
+    def array_bytes(self) -> int:
+        """Memory that it fills in each machine: the largest that pointers lead through."""
+        sizes = (case.removeprefix("chase-").removesuffix("m") for case in self.parameters.cases if case in SIZES)
+        return max(map(int, sizes), default=0) * MIB
 
     def seconds(self, case: str) -> float:
         return self.parameters.seconds
