@@ -242,9 +242,9 @@ def test_memory_that_another_lab_was_promised_is_not_there_for_this_one(
         )
         with pytest.raises(LabError, match=words):
             promise_memory(other, SIZE)
-        monkeypatch.setattr(memory, "marked", lambda token: [os.getpid()])
-        assert 4.375 * 2**30 - 2**30 < promised() < 4.375 * 2**30, "what it holds already is no longer available"
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(memory, "marked", lambda token: [os.getpid()])
+            assert 4.375 * 2**30 - 2**30 < promised() < 4.375 * 2**30, "what it holds already is no longer available"
     local.close()
     assert promised() == 0
 
