@@ -22,8 +22,7 @@ from tests.unit.test_exits import run, shown
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import CannotDo
 from vmtax.core.records import Treatment
-from vmtax.hypervisor.qemu.answering import parse
-from vmtax.hypervisor.qemu.cycles import CYCLES, ITSELF, PROGRAM, Cycles, why_no_cycles
+from vmtax.hypervisor.qemu.cycles import CYCLES, ITSELF, PROGRAM, Cycles, parse, why_no_cycles
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.testbed import counting
 
@@ -53,8 +52,8 @@ def test_the_program_counts_what_a_thread_does_and_what_it_starts(local: LocalMa
     worker.start()
     worker.join()
     assert cycles.read()["host"] - before["host"] >= 0.2e9
-    local.run("kill", "-KILL", str(cycles._program.process.pid))
-    cycles._program.process.wait(10)
+    local.run("kill", "-KILL", str(cycles._process.pid))
+    cycles._process.wait(10)
     assert cycles.read() == {} == cycles.read()
     cycles.end()
 
@@ -64,7 +63,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
 ) -> None:
     cycles = Cycles(local, [threading.get_native_id()], TASK_CLOCK)
     with monkeypatch.context() as patch:
-        patch.setattr("vmtax.hypervisor.qemu.answering.READ_SECONDS", 0.0)
+        patch.setattr("vmtax.hypervisor.qemu.cycles.READ_SECONDS", 0.0)
         assert cycles.read() == {}
     assert cycles.read() == {}, "nothing is counted any more"
     with pytest.raises(CannotDo, match="the threads of the guest's QEMU cannot be read"):
@@ -108,5 +107,5 @@ def test_a_report_says_which_share_of_the_cycles_was_the_host_s() -> None:
 
 @given(st.text() | st.lists(st.integers()).map(lambda numbers: " ".join(map(str, numbers))))
 def test_garbage_is_no_count(text: str) -> None:
-    found = parse(text, ("guest", "host"))
+    found = parse(text)
     assert found == {} or (set(found) == {"guest", "host"} and min(found.values()) >= 0)

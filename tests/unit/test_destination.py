@@ -34,6 +34,7 @@ def plan(text: str = PLAN) -> Plan:
 
 BARE = {"emulated_cpu": False, "virtualized": False, "hypervisor": None}
 VIRTUAL = BARE | {"virtualized": True, "hypervisor": "kvm"}
+UNKNOWN = {"emulated_cpu": None, "virtualized": True, "hypervisor": None}
 EMULATED = {"emulated_cpu": True, "virtualized": True, "hypervisor": "qemu"}
 
 
@@ -165,6 +166,7 @@ def side(*, host_emulated: bool) -> Any:
     ("below", "emulated", "note", "why"),
     [
         (BARE, False, "", ""),
+        (UNKNOWN, False, "The destination ssh://b is itself a VM (under an unknown hypervisor).", ""),
         (VIRTUAL, False, "The destination ssh://b is itself a VM (under kvm).", ""),
         (EMULATED, True, "", ""),
         (EMULATED, False, "", "ssh://b is itself emulated (TCG), and the host under test is not: "),

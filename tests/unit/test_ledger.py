@@ -20,14 +20,13 @@ from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.meter import Work
 from vmtax.meter.ledger import (
     COMMAND,
-    FEWEST_SAMPLES,
     LOOSE,
-    SAMPLED,
+    SPLIT,
     Ledger,
     Reading,
-    divided,
     parse,
     reckon,
+    split_by_samples,
 )
 from vmtax.report.figures import ledger_picture
 from vmtax.report.figures.ledger import MOST
@@ -278,13 +277,13 @@ def test_samples_of_all_guests_divide_what_the_host_s_vcpus_used(is_sampled: boo
     trials = run_trials(TrialKey(1, 1, "vm"), running, workload, "", Signatures(), iteration=1)
     (rows, again) = [trial.readings["host"] for trial in trials]
     assert rows == again
-    vcpus = [rows[f"ledger.{entry}"] for entry in SAMPLED]
+    vcpus = [rows[f"ledger.{entry}"] for entry in SPLIT]
     plain = rows_of()
-    assert sum(vcpus) == pytest.approx(sum(plain[entry] for entry in SAMPLED))
+    assert sum(vcpus) == pytest.approx(sum(plain[entry] for entry in SPLIT))
     if is_sampled:
         assert rows["ledger.samples"] == 800 and vcpus[0] / sum(vcpus) == pytest.approx(0.75) and vcpus[2] == 0
     else:
-        assert "ledger.samples" not in rows and vcpus == pytest.approx([plain[entry] for entry in SAMPLED])
+        assert "ledger.samples" not in rows and vcpus == pytest.approx([plain[entry] for entry in SPLIT])
 
 
 @given(
@@ -292,29 +291,35 @@ def test_samples_of_all_guests_divide_what_the_host_s_vcpus_used(is_sampled: boo
     st.lists(st.floats(0, 1e6), min_size=3, max_size=3),
 )
 def test_samples_divide_the_time_of_vcpus_and_change_no_sum(samples: dict[str, float], seconds: list[float]) -> None:
-    rows = {**dict(zip(SAMPLED, seconds, strict=True)), "vhost": 7.0, "busy": 20.0}
-    found = divided(rows, samples)
-    assert sum(found[entry] for entry in SAMPLED) == pytest.approx(sum(seconds))
+    rows = {**dict(zip(SPLIT, seconds, strict=True)), "vhost": 7.0, "busy": 20.0}
+    found = split_by_samples(rows, samples)
+    assert sum(found[entry] for entry in SPLIT) == pytest.approx(sum(seconds))
     assert {name: found[name] for name in ("vhost", "busy")} == {"vhost": 7.0, "busy": 20.0}
     total = sum(samples.values())
-    if total < FEWEST_SAMPLES:
-        assert found == rows, "too few to say more than ticks do"
+    if not total:
+        assert found == rows
     else:
         assert found["samples"] == total
         assert found["guest"] == pytest.approx(sum(seconds) * samples.get("guest", 0.0) / total)
 
 
-def test_a_report_says_what_divides_the_time_of_vcpus() -> None:
+def test_a_report_says_what_splits_the_time_of_vcpus() -> None:
     rows = {"guest": 9.0, "vcpu_kernel": 1.0, "remainder": 0.0, "busy": 10.0, "seconds": 10.0, "error": 0.1}
-    by_ticks, sampled = run(**rows), run(**rows, samples=2400.0)
-    both = replace(by_ticks, trials=(*by_ticks.trials[1:], *sampled.trials[:1]))
-    cases = len(Analysis(by_ticks).ledger)
+    by_ticks, sampled = run(**rows), run(**rows, samples=24.0)
+    place, first = next((n, trial) for n, trial in enumerate(sampled.trials) if trial.workload == "net")
+    partly = replace(sampled, trials=(*sampled.trials[:place], by_ticks.trials[place], *sampled.trials[place + 1 :]))
     assert section.BY_TICKS in " ".join(render_markdown(Analysis(by_ticks)).split())
     assert section.SAMPLED in " ".join(render_markdown(Analysis(sampled)).split())
-    assert f"In {cases - 1} of {cases} rows samples divide" not in render_markdown(Analysis(by_ticks))
-    assert {one.samples for one in Analysis(both).ledger} == {0.0}
-    (first, *_) = experiment_data(Analysis(sampled))["ledger"]
-    assert first["samples"] == 2400.0 * first["trials"] and "samples" not in first["entries"]
+    said = " ".join(render_markdown(Analysis(partly)).split())
+    assert f"{section.SAMPLED} In some trials the kernel's ticks did, which are less exact: {first.treatment}, " in said
+    (row,) = [one for one in Analysis(partly).ledger if one.sampled_trials < one.trials]
+    assert (row.treatment.name, row.workload, row.case) == (first.treatment, first.workload, first.case)
+    assert row.sampled_trials == row.trials - 1 and row.samples == 24.0 * row.sampled_trials
+    (answer, *_) = experiment_data(Analysis(sampled))["ledger"]
+    assert answer["sampled_trials"] == answer["trials"] and "samples" not in answer["entries"]
+    without = {name: value for name, value in rows.items() if name not in ("guest", "vcpu_kernel")}
+    text = render_markdown(Analysis(run(**without, emulator=10.0)))
+    assert "On KVM" not in text, "nothing is said of guests that are not there"
 
 
 def test_runs_of_earlier_versions_have_none() -> None:

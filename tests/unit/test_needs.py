@@ -35,6 +35,13 @@ def test_a_guest_whose_memory_a_workload_would_fill_is_refused(memory: str, work
     assert refused is None or str(refused.value).startswith(why)
 
 
+def test_the_largest_is_named_and_the_host_alone_has_no_guest() -> None:
+    text = "{name: x, layers: [LAYER], guest: {memory: 256MiB}, workloads: [memory, tlb]}"
+    with pytest.raises(BadInput, match=r"^tlb: .*; set guest.memory to 384MiB$"):
+        needs.refuse_small_for_arrays(parse(text.replace("LAYER", "vm"), "x"))
+    needs.refuse_small_for_arrays(parse(text.replace("LAYER", "host"), "x"))
+
+
 @pytest.mark.parametrize("name", builtin_plans())
 def test_the_guests_of_each_built_in_plan_have_the_memory_that_they_fill(name: str) -> None:
     needs.refuse_small_for_arrays(load(name))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vmtax.core.errors import CannotDo
-from vmtax.hypervisor.qemu.samples import PERIOD, Samples
+from vmtax.hypervisor.qemu.samples import NAMES, PERIOD, Samples, parse
 from vmtax.machine.local import LocalMachine
 
 SPIN = "sum(range(100_000))"
@@ -34,11 +38,13 @@ def local() -> Iterator[LocalMachine]:
 
 
 @pytest.mark.parametrize(("work", "most"), [(SPIN, "user"), (READ, "kernel")])
-def test_a_second_of_a_thread_is_sampled_where_it_was_spent(local: LocalMachine, work: str, most: str) -> None:
+def test_a_second_of_a_thread_is_sampled_where_it_was_spent(
+    local: LocalMachine, tmp_path: Path, work: str, most: str
+) -> None:
     argv, pipe = [sys.executable, "-c", PROGRAM.format(work)], subprocess.PIPE
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
-        samples = Samples(local, [process.pid])
+        samples = Samples(local, PurePosixPath(tmp_path), [process.pid])
         before = samples.read()
         process.stdin.write("\n")
         process.stdin.flush()
@@ -48,16 +54,42 @@ def test_a_second_of_a_thread_is_sampled_where_it_was_spent(local: LocalMachine,
         expected = 1e9 / PERIOD
         assert 0.8 * expected < sum(found.values()) < 1.2 * expected, found
         assert found[most] > 0.7 * sum(found.values()) and found["guest"] == 0, found
+        assert len(sampling(tmp_path)) == 1
         process.stdin.close()
-    samples.end()
+    wait_until(lambda: not sampling(tmp_path), "it ends with the thread")
     assert samples.read() == {}
 
 
-def test_a_thread_that_has_ended_is_no_error_and_none_is(local: LocalMachine) -> None:
+def sampling(directory: Path) -> list[str]:
+    """Processes whose standard input is the FIFO there."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/fd/0"):
+        with contextlib.suppress(OSError):
+            found += [link.parts[2]] if link.readlink() == directory / "ask" else []
+    return found
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 5
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def test_what_cannot_be_sampled_is_said_and_leaves_no_process(local: LocalMachine, tmp_path: Path) -> None:
+    with pytest.raises(CannotDo, match="the threads of the guest's QEMU cannot be read"):
+        Samples(local, PurePosixPath(tmp_path), [])
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
-    samples = Samples(local, [ended.pid])
-    assert samples.read() == {"guest": 0, "kernel": 0, "user": 0}
-    samples.end()
-    with pytest.raises(CannotDo, match="the threads of the guest's QEMU cannot be read"):
-        Samples(local, [])
+    samples = Samples(local, PurePosixPath(tmp_path), [ended.pid])
+    wait_until(lambda: not sampling(tmp_path), "no thread is left to sample")
+    assert samples.read() == {} and list(tmp_path.iterdir()) == []
+    (tmp_path / "ask").touch()
+    with pytest.raises(CannotDo, match="File exists"):
+        Samples(local, PurePosixPath(tmp_path), [ended.pid])
+
+
+@given(st.text() | st.lists(st.integers()).map(lambda numbers: " ".join(map(str, numbers))))
+def test_garbage_is_no_count(text: str) -> None:
+    found = parse(text)
+    assert found == {} or (set(found) == set(NAMES) and min(found.values()) >= 0)

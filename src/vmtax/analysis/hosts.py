@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vmtax.core.records import Experiment
 
-OF_GUESTS = "command_line"  # their QEMU's; a fact that hosts do not have
+GUEST_ONLY_FACT = "command_line"  # their QEMU's; a fact that hosts do not have
 LOCAL = "local"  # the plan's name for the machine that runs vmtax
 
 
@@ -47,6 +47,6 @@ def hypervisor_below(experiment: Experiment) -> str | None:
 
 def other_kernels(experiment: Experiment) -> list[str]:
     """The kernel releases of guests that the host under test does not run, in the order in which they booted."""
-    guests = (facts for facts in experiment.facts.values() if isinstance(facts, dict) and OF_GUESTS in facts)
+    guests = (facts for facts in experiment.facts.values() if isinstance(facts, dict) and GUEST_ONLY_FACT in facts)
     releases = dict.fromkeys(facts.get("kernel_release") for facts in guests)
     return [found for found in releases if isinstance(found, str) and found != _fact(experiment, "kernel_release")]

@@ -30,7 +30,8 @@ class Ledger:
     entries: Mapping[str, float]  # core-seconds; with `remainder`, which may be negative, they add up to `busy`
     error: float  # core-seconds by which the entries can be off in total, because some are counted in ticks
     operations: float | None  # during the trial; None: the workload counts none
-    samples: float = 0.0  # in all trials, by which the time of vCPUs is divided; 0: in some trial by ticks
+    samples: float = 0.0  # in all trials together, that split the time of vCPUs
+    sampled_trials: int = 0  # trials with samples; in the others the kernel's ticks split it
 
     @property
     def cores(self) -> float:
@@ -77,5 +78,6 @@ def _of(treatment: Treatment, where: tuple[str, str, str], trials: Sequence[Mapp
         entries={name: means[name] for name in names},
         error=means[ERROR],
         operations=means[OPERATIONS] if all(OPERATIONS in rows for rows in trials) else None,
-        samples=sum(rows[SAMPLES] for rows in trials) if all(SAMPLES in rows for rows in trials) else 0.0,
+        samples=sum(rows.get(SAMPLES, 0.0) for rows in trials),
+        sampled_trials=sum(SAMPLES in rows for rows in trials),
     )

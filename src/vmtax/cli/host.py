@@ -71,7 +71,8 @@ def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...
 @app.command()
 def clean(
     images: Annotated[
-        bool, typer.Option("--images", help="Also remove images and packs that this version does not use, and damaged ones.")
+        bool,
+        typer.Option("--images", help="Also remove images and packs that this version does not use, and damaged ones."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking, as in a script.")] = False,
     json: AsJson = False,

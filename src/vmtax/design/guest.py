@@ -128,7 +128,7 @@ class GuestSettings(Settings):
         "guest.hpet",
         HPET,
         HPET.get,
-        "whether the guest has an HPET, a timer that QEMU emulates; auto: only if the guest is itself emulated. On KVM,"
+        "whether the guest has an HPET, a timer that QEMU emulates; auto: not on KVM, QEMU's default elsewhere. On KVM,"
         " Linux needs it only while it boots, but QEMU serves it from then on, some hundred times a second, also while"
         " the guest is idle; so virt-install leaves it out, while QEMU's own default is on",
         scope="guest",
@@ -179,12 +179,6 @@ class GuestSettings(Settings):
         " unless it is asked for",
         scope="guest",
     )
-
-    def has_hpet(self, *, emulated: bool) -> bool:
-        """Whether the guest has an HPET. Without one, an emulated guest's kernel checks its TSC by a clock that is read
-        too slowly, and takes the TSC for unstable in half of the boots.
-        """
-        return self.timer == "hpet" or (emulated if self.hpet is None else self.hpet)
 
 
 DEFAULT = GuestSettings()  # every factor at its default

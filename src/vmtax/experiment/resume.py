@@ -162,7 +162,8 @@ def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> s
     newest = max((trial.started + trial.wall_seconds for trial in experiment.trials), default=experiment.created)
     after = format_duration(max(0.0, time.time() - newest))
     cost = "what was left of a boot's work was done in another" if boots_asked(experiment.treatments) else UNFINISHED
-    rebooted = f"; the host was rebooted in between, so {cost}"
+    whose = "the host" if len(facts_by_path) == 1 else "a host"
+    rebooted = f"; {whose} was rebooted in between, so {cost}"
     boot = "" if same_boot(experiment, facts_by_path) else rebooted
     number = max((trial.round for trial in experiment.trials), default=1)
     return f"The run was stopped ({experiment.state}) in round {number} and resumed after {after}{boot}."

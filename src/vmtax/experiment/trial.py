@@ -19,7 +19,7 @@ from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, MachineLost, Outcome
 from vmtax.meter import GuestMeter, Meter, Readings, Work
 from vmtax.meter.exits import Exits
-from vmtax.meter.ledger import SERVING, Ledger, divided
+from vmtax.meter.ledger import SERVING, Ledger, split_by_samples
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command, Workload
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
@@ -114,12 +114,12 @@ def run_trials(
             found = meter.after(machine, [works[place] for place in places])
             for place in places:
                 trials[place] = with_readings(trials[place], meter.name, machine, found)
-    trials = _divided(trials, running)
+    trials = _with_sampled_split(trials, running)
     return tuple(_with_cpu(_void(trials), workload, running.host.path))
 
 
-def _divided(trials: Sequence[Trial], running: RunningTreatment) -> list[Trial]:
-    """The trials with the time of vCPUs in each machine's ledger divided by samples, if all its guests are sampled."""
+def _with_sampled_split(trials: Sequence[Trial], running: RunningTreatment) -> list[Trial]:
+    """The trials with the time of vCPUs in each machine's ledger split by samples, if all its guests are sampled."""
     known = {path: rows for trial in trials for path, rows in trial.readings.items()}
     found = list(trials)
     machines: tuple[Machine | Guest, ...] = (running.host, *running.outer)
@@ -131,7 +131,7 @@ def _divided(trials: Sequence[Trial], running: RunningTreatment) -> list[Trial]:
         samples = {name: math.fsum(rows[name] for rows in counted) for name in counted[0]}
         for place, trial in enumerate(found):
             if rows := _under(f"{Ledger.name}.", trial.readings.get(machine.path, {})):
-                found[place] = with_readings(trial, Ledger.name, machine, Readings(divided(rows, samples)))
+                found[place] = with_readings(trial, Ledger.name, machine, Readings(split_by_samples(rows, samples)))
     return found
 
 

@@ -42,8 +42,7 @@ KERNEL = "kernel."  # prefix of a kind of kernel threads
 LOOSE = ("hard_irq", "soft_irq", "steal")  # entries from /proc/stat that may also be included in the time of a thread
 # The host's work for a guest on KVM besides running its code.
 SERVING = ("vcpu_kernel", "vcpu_user", "main_loop", "iothreads", "qemu_other", "vhost", "hard_irq", "soft_irq")
-SAMPLED = {"guest": "guest", "vcpu_kernel": "kernel", "vcpu_user": "user"}  # entry -> name of its samples
-FEWEST_SAMPLES = 100  # with fewer, the kernel's ticks divide as well
+SPLIT = {"guest": "guest", "vcpu_kernel": "kernel", "vcpu_user": "user"}  # entry -> name of its samples
 QEMUS = ("qemu-system", "qemu-kvm")
 TICKS_OF_ERROR = 2  # user and system time are each rounded down to whole ticks
 
@@ -224,17 +223,17 @@ def reckon(before: Reading, after: Reading) -> dict[str, float]:
     return {**rows, "busy": busy, "seconds": wall, "error": error + ticks}
 
 
-def divided(rows: Mapping[str, float], samples: Mapping[str, float]) -> dict[str, float]:
-    """The rows with the time of vCPUs divided by `samples` of where they were, not by ticks.
+def split_by_samples(rows: Mapping[str, float], samples: Mapping[str, float]) -> dict[str, float]:
+    """The rows with the time of vCPUs split by `samples`, not by the kernel's ticks; unchanged without samples.
 
     rows: of `reckon`
-    samples: how many found the vCPUs in `guest` code, in the `kernel` and in QEMU's own code (`user`)
+    samples: how many found the vCPUs in `guest` mode, in the host's `kernel` and in QEMU's own code (`user`)
     """
-    counted = {entry: samples.get(name, 0.0) for entry, name in SAMPLED.items()}
+    counted = {entry: samples.get(name, 0.0) for entry, name in SPLIT.items()}
     total = sum(counted.values())
-    if total < FEWEST_SAMPLES:
+    if not total:
         return dict(rows)
-    seconds = sum(rows.get(entry, 0.0) for entry in SAMPLED)
+    seconds = sum(rows.get(entry, 0.0) for entry in SPLIT)
     return {**rows, **{entry: seconds * count / total for entry, count in counted.items()}, "samples": total}
 
 

@@ -99,8 +99,9 @@ def examined(own: Examined, machine: Machine, options: TestbedOptions) -> There:
             " same, or name one that both have with --qemu"
         )
     below = read_below(machine)
-    if below["emulated_cpu"] is not own.host_emulated:
-        emulated, other = (where, "the host under test") if below["emulated_cpu"] else ("the host under test", where)
+    is_emulated = below["emulated_cpu"] is True
+    if is_emulated is not own.host_emulated:
+        emulated, other = (where, "the host under test") if is_emulated else ("the host under test", where)
         raise CannotMeasure(
             f"{emulated} is itself emulated (TCG), and {other} is not: their figures say nothing together"
         )
@@ -108,7 +109,7 @@ def examined(own: Examined, machine: Machine, options: TestbedOptions) -> There:
         _refuse_other_cpu(own, machine)
     _refuse_lacking(own, machine, theirs)
     note = ""
-    if below["virtualized"] and not below["emulated_cpu"]:
+    if below["virtualized"] and not is_emulated:
         note = f"The destination {where} is itself a VM (under {below['hypervisor'] or 'an unknown hypervisor'})."
     return There(machine, options.destination, placed, theirs.qemu, theirs.accelerator.name, note)
 

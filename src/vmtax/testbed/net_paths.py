@@ -73,8 +73,9 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
             why = f"takes {len(parts)} guests at once or more, and guest.count is {counts[name]}"
         if why is not None:
             refused[name] = f"{PATH}={card.path} {why}"
-    has_functions = take_functions([each for each in treatments if each.name not in refused])
-    cause = "--card" if wire is not None else f"{PATH}=sriov of the same plan" if has_functions else ""
+    left = [each for each in treatments if each.name not in refused]
+    takes_functions = next((settings_of(each).path for each in left if take_functions([each])), None)
+    cause = "--card" if wire is not None else f"{PATH}={takes_functions} of the same plan" if takes_functions else ""
     cpus = plan.guest.vcpus
     for name, card in cards.items():
         if card.queues > cpus:

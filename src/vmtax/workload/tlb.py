@@ -31,7 +31,7 @@ class TlbParameters(Parameters):
     cases: tuple[Case, ...] = Field(
         ("chase-1m", "chase-16m", "chase-64m", "chase-256m", "shootdown"),
         min_length=1,
-        description="what to measure; numbers are sizes in MiB, and the guest must have more memory than the largest",
+        description="what to measure; numbers are sizes in MiB; a guest must have 128 MiB more than the largest",
     )
     seconds: float = Field(3.0, ge=1, le=3600, description="run length of each case, in seconds")
 

@@ -93,7 +93,7 @@ def boot(
         guest.kvm = KvmCounters(qmp) if spec.accelerator == "kvm" else None
         guest.trace = _traced(parent, guest, stack)
         guest.cycles = _counted(parent, guest, stack)
-        guest.samples = _sampled(parent, guest, stack)
+        guest.samples = _sampled(parent, guest)
         yield guest
 
 
@@ -119,15 +119,17 @@ def _counted(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> 
     return cycles
 
 
-def _sampled(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> Samples | None:
+def _sampled(parent: Machine, guest: QemuGuest) -> Samples | None:
     """Samples of its vCPUs; None if it is emulated, outlives us, or if its parent does not let us sample."""
     if guest.kvm is None or guest.spec.lasting is not None:
         return None
-    with contextlib.suppress(CannotDo):
-        samples = Samples(parent, [thread.id for thread in guest.threads(parent) if thread.vcpu is not None])
-        stack.callback(samples.end)
-        return samples
-    return None
+    directory = PurePosixPath(guest.unique.partition(":")[2]).parent
+    try:
+        return Samples(parent, directory, [thread.id for thread in guest.threads(parent) if thread.vcpu is not None])
+    except MachineLost:
+        raise
+    except CannotDo:
+        return None
 
 
 @contextlib.contextmanager

@@ -6,15 +6,19 @@ asks it to do so; a small program asks with the same system call, so the machine
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Sequence
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
-from vmtax.hypervisor.qemu.answering import READY, Answering
 from vmtax.machine import Machine, Reader
 from vmtax.machine.local import ISOLATED, PYTHON
+from vmtax.machine.pipes import TooMuch, read_line
 
 CYCLES = "0:0"  # PERF_TYPE_HARDWARE:PERF_COUNT_HW_CPU_CYCLES
+OPEN_SECONDS, READ_SECONDS = 20.0, 10.0
+READY = "ready"
 ITSELF = "0"  # the thread that asks
 # Arguments: an event as TYPE:NUMBER, then threads. It prints READY, or why it cannot count, and then answers each line
 # with the counts of guest code and of the rest, which include threads that these threads start. 298 is
@@ -63,17 +67,45 @@ class Cycles:
         """
         if not threads:
             raise CannotDo(f"{parent.path} cannot count CPU cycles: the threads of the guest's QEMU cannot be read")
-        try:
-            self._program = Answering(parent, PROGRAM, event, *map(str, threads))
-        except CannotDo as error:
-            raise CannotDo(f"{parent.path} cannot count CPU cycles: {_words(str(error))}") from error
+        self._has_ended = False
+        self._process = parent.start(PYTHON, *ISOLATED, PROGRAM, event, *map(str, threads))
+        answer = self._line(OPEN_SECONDS)
+        if answer != READY:
+            words = answer or first_line(self._process.stderr_tail()) or "no answer"
+            self.end()
+            raise CannotDo(f"{parent.path} cannot count CPU cycles: {_words(words)}")
 
     def read(self) -> dict[str, float]:
         """`guest` and `host`: cycles since the beginning, in guest code and in all else that these threads did.
 
         {} if they cannot be read any more.
         """
-        return self._program.read(("guest", "host"))
+        found: dict[str, float] = {}
+        if not self._has_ended:
+            with contextlib.suppress(OSError):
+                self._process.stdin.write(b"\n")
+                self._process.stdin.flush()
+                found = parse(self._line(READ_SECONDS))
+        if not found:
+            self.end()  # an answer that comes late would be taken for the next one
+        return found
 
     def end(self) -> None:
-        self._program.end()
+        if not self._has_ended:
+            self._has_ended = True
+            self._process.stop()
+
+    def _line(self, seconds: float) -> str:
+        """What it prints next; "" if nothing comes."""
+        try:
+            return read_line(self._process.stdout, time.monotonic() + seconds).decode(errors="replace").strip()
+        except (TimeoutError, TooMuch):
+            return ""
+
+
+def parse(text: str) -> dict[str, float]:
+    """Of the program's answer; {} if it is not two counts. Pure."""
+    words = text.split()
+    if len(words) != 2 or not all(word.isascii() and word.isdigit() and len(word) <= 20 for word in words):
+        return {}
+    return dict(zip(("guest", "host"), map(float, words), strict=True))

@@ -75,7 +75,9 @@ class QemuGuest:
             return self._why_paused()
         words = self.process.stderr_tail().strip().splitlines()
         killed = "killed from outside, or by a host out of memory: see `dmesg`"
-        last = words[-1] if words else killed if code in KILLED else self.console.panic() or "it said nothing"
+        if panic := self.console.panic():
+            return f"the kernel of {self.path} ended: {panic}"
+        last = words[-1] if words else killed if code in KILLED else "it said nothing"
         return f"QEMU of {self.path} ended with {code}: {last}"
 
     def is_paused(self) -> bool:

@@ -62,8 +62,12 @@ def memory_options(spec: GuestSpec) -> str:
 
 def timer_options(spec: GuestSpec) -> str:
     """Timer options to add to -machine. Every QEMU knows this one, but not every distribution's can provide an HPET."""
-    has_hpet = spec.settings.has_hpet(emulated=spec.accelerator == "tcg")
-    return f",hpet={'on' if has_hpet else 'off'}"
+    settings = spec.settings
+    if settings.hpet is None and settings.timer != "hpet":
+        # An emulated guest keeps QEMU's default: without an HPET its kernel checks the TSC by a clock that is read too
+        # slowly, and takes the TSC for unstable in half of the boots.
+        return ",hpet=off" if spec.accelerator == "kvm" else ""
+    return ",hpet=on" if settings.hpet or settings.timer == "hpet" else ",hpet=off"
 
 
 def memory_arguments(spec: GuestSpec) -> tuple[str, ...]:

@@ -1,38 +1,45 @@
-"""Where a guest's vCPUs were, in guest code or outside of it, sampled by a clock of each vCPU's own.
+"""Whose code a guest's vCPUs run, sampled with perf's task-clock event: guest mode, the host kernel or QEMU.
 
-The kernel divides a thread's time by its tick. A guest whose timer ticks as often as the host's can stay in step with
-that tick: then the host always finds it in the same place, for as long as it runs. The clock here runs only while the
-vCPU's thread runs, so it falls out of step with both.
+The kernel splits a thread's CPU time by its tick. A guest whose timer ticks as often as the host's can stay in step
+with that tick: then the host always finds it in the same place, for as long as it runs. The task clock advances only
+while the vCPU's thread runs, so it falls out of step with both ticks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
-from vmtax.hypervisor.qemu.answering import Answering
-from vmtax.machine import Machine
+from vmtax.core.machines import first_line
+from vmtax.machine import Machine, MachineLost
+from vmtax.machine.local import ISOLATED, PYTHON
 
 PERIOD = 4_100_000  # ns of a thread's time between samples: about as often as a tick, and no multiple of one
 NAMES = ("guest", "kernel", "user")
-# Arguments: the period, then threads. It prints READY, or why it cannot sample, and then answers each line with the
-# counts. 298 is perf_event_open. Of its attributes: 64 bytes are the first version, and the event is the clock of the
-# task, a software event, which needs no PMU. A sample is only a header: its type (9), whose code was interrupted (1 the
-# kernel's, 2 the program's, 4 and 5 a guest's), and its length. Samples are in a ring of four pages behind a first page
-# with the ring's head and tail; it is emptied every five seconds, when it can be half full. 3 among the errors is
-# ESRCH: the thread has ended.
+READY = "ready"
+START_SECONDS, READ_SECONDS = 20.0, 10.0
+# Arguments: the period, then threads. It prints READY, or why it cannot sample, then answers each line with the counts,
+# and ends with the threads. 298 is perf_event_open. Of its attributes: 64 bytes are the first version, and the event is
+# the task clock, a software event, which needs no PMU. A sample is only a header: its type (9), whose code was
+# interrupted (1 the kernel's, 2 the program's, 4 and 5 a guest's), and its length. Samples are in a ring of four pages
+# behind a first page with the ring's head and tail. It is emptied every five seconds, when a busy vCPU has filled 60 %
+# of it; a record of lost samples has another type and is not counted. 3 among the errors is ESRCH: the thread has
+# ended.
 PROGRAM = """\
 import ctypes, mmap, os, select, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 PAGE, RING = mmap.PAGESIZE, 4 * mmap.PAGESIZE
 SAMPLE, ENDED, HEAD, TAIL = 9, 3, 1024, 1032
-counts = [0] * 8
-def opened(thread, period):
+counts, rings, wait = [0] * 8, {}, select.poll()
+period, *threads = map(int, sys.argv[1:])
+for thread in threads:
     attributes = struct.pack("<IIQQQQQ", 1, 64, 1, period, 0, 0, 0).ljust(64, b"\\0")
     file = libc.syscall(298, attributes, ctypes.c_int(thread), -1, -1, 8)
     if file >= 0:
-        return mmap.mmap(file, PAGE + RING)
-    if ctypes.get_errno() != ENDED:
+        rings[file] = mmap.mmap(file, PAGE + RING)
+        wait.register(file, 0)
+    elif ctypes.get_errno() != ENDED:
         sys.exit(print(os.strerror(ctypes.get_errno())))
 def empty(ring):
     head, tail = struct.unpack_from("<QQ", ring, HEAD)
@@ -41,38 +48,76 @@ def empty(ring):
         counts[whose & 7] += kind == SAMPLE
         tail += length
     struct.pack_into("<Q", ring, TAIL, head)
-period, *threads = map(int, sys.argv[1:])
-rings = [ring for thread in threads if (ring := opened(thread, period))]
+wait.register(0, select.POLLIN)
 print("ready", flush=True)
-while True:
-    is_asked = select.select([0], [], [], 5)[0]
-    for ring in rings:
+while rings:
+    ready = wait.poll(5000)
+    for ring in rings.values():
         empty(ring)
-    if is_asked:
-        if not os.read(0, 4096):
-            break
-        print(counts[4] + counts[5], counts[1], counts[2], flush=True)
+    for file, events in ready:
+        if file == 0 and os.read(0, 4096):
+            print(counts[4] + counts[5], counts[1], counts[2], flush=True)
+        elif file:
+            wait.unregister(file)
+            del rings[file]
+for name in ("ask", "answers"):
+    os.unlink(name)
 """
+# It runs in the background, with a FIFO each for questions and answers, because an ssh server allows few sessions at
+# once. $1: directory of the FIFOs, which it removes at its end. Each is opened for reading and writing, so that no side
+# waits for the other to open it. Constant text.
+START = (
+    *("sh", "-c"),
+    'cd "$1" && shift && mkfifo -m 600 ask answers && exec 3<>ask 4<>answers || exit; '
+    '"$@" <&3 >&4 2>/dev/null 3<&- 4<&- & IFS= read -r line <&4; echo "$line"',
+    "sh",
+)
+READ = (
+    "sh",
+    "-c",
+    'cd "$1" && test -p ask && exec 3<>ask 4<>answers && echo >&3 && IFS= read -r line <&4 && echo "$line"',
+    "sh",
+)
 
 
 class Samples:
     """Those of one guest's vCPUs, while it runs."""
 
-    def __init__(self, parent: Machine, vcpus: Sequence[int]) -> None:
-        """Begin to sample on the machine that the guest runs on. Raises CannotDo if that may not be done there.
+    def __init__(self, parent: Machine, directory: PurePosixPath, vcpus: Sequence[int]) -> None:
+        """Begin to sample on the machine that the guest runs on; it ends with these threads.
 
+        directory: a directory there of the guest's own
         vcpus: the threads that run them, as that machine counts them
+
+        Raises CannotDo if that may not be done there, and MachineLost.
         """
         if not vcpus:
             raise CannotDo("the threads of the guest's QEMU cannot be read")
-        self._program = Answering(parent, PROGRAM, str(PERIOD), *map(str, vcpus))
+        self._parent, self._directory = parent, str(directory)
+        program = (PYTHON, *ISOLATED, PROGRAM, str(PERIOD), *map(str, vcpus))
+        started = parent.try_run(*START, self._directory, *program, timeout=START_SECONDS)
+        if started.stdout.strip() != READY:
+            raise CannotDo(started.stdout.strip() or first_line(started.stderr) or "no answer")
+        self._answers = True
 
     def read(self) -> dict[str, float]:
-        """Samples since the beginning in `guest` code, in the `kernel`, and in QEMU's own code (`user`).
+        """Samples since the beginning in `guest` mode, in the host's `kernel`, and in QEMU's own code (`user`).
 
         {} if they cannot be read any more.
         """
-        return self._program.read(NAMES)
+        found: dict[str, float] = {}
+        if self._answers:
+            try:
+                found = parse(self._parent.try_run(*READ, self._directory, timeout=READ_SECONDS).stdout)
+            except MachineLost:
+                found = {}
+            self._answers = bool(found)  # a late answer would be taken for the next one
+        return found
 
-    def end(self) -> None:
-        self._program.end()
+
+def parse(text: str) -> dict[str, float]:
+    """Of the program's answer; {} if it is not three counts. Pure."""
+    words = text.split()
+    if len(words) != len(NAMES) or not all(word.isascii() and word.isdigit() and len(word) <= 20 for word in words):
+        return {}
+    return dict(zip(NAMES, map(float, words), strict=True))

@@ -210,8 +210,9 @@ class Ledger(Part):
     operations: float | None  # number of operations that were done in that time; null: the workload counts none
     per_operation: Mapping[str, float]  # name of the entry -> core-seconds per operation; empty: operations are not
     # counted
-    samples: float  # number of samples in all trials that divide the time of vCPUs into guest code, kernel and QEMU;
-    # 0: ticks divide it, or no guest runs on KVM
+    samples: float  # number of samples, in all trials together, that split the time of vCPUs into `guest`,
+    # `vcpu_kernel` and `vcpu_user`
+    sampled_trials: int  # number of trials with samples; in the others, ticks split the time of vCPUs of guests on KVM
     emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.ledger import REMAINDER, Ledger
-from vmtax.core.units import MINUS
+from vmtax.core.units import MINUS, at_most
 from vmtax.report.document import Column, Figure, Paragraph, Row, Section, Table, name_cell, value_cell
 from vmtax.workload import words
 
@@ -22,12 +22,12 @@ READING = (
     " or as its emulator. Entries below 1 % are left out. The remainder is what no entry explains: CPUs × time − idle −"
     " waiting for disks, less all entries."
 )
-SAMPLED = "The time of a guest's vCPUs is divided into guest code, kernel and QEMU by samples of where they were."
+SAMPLED = "On KVM, samples split the time of a guest's vCPUs into guest code, kernel and QEMU."
 BY_TICKS = (
-    "The time of a guest's vCPUs is divided into guest code, kernel and QEMU by the kernel's ticks, and wrongly if the"
+    "On KVM, the kernel's ticks split the time of a guest's vCPUs into guest code, kernel and QEMU, and wrongly if the"
     " guest works in step with them: docs/explanation/ledger.md says what is better."
 )
-BOTH = "In {} of {} rows samples divide the time of a guest's vCPUs, in the others the kernel's ticks."
+PARTLY = f"{SAMPLED} In some trials the kernel's ticks did, which are less exact: {{}}."
 KERNEL = "kernel."
 NAMES = {
     "guest": "guest code",
@@ -47,6 +47,7 @@ NAMES = {
     "vmtax": "vmtax",
     "other": "other processes",
 }
+MOST_NAMED = 4
 LEAST = 0.01  # share of the busy time from which an entry is shown
 
 
@@ -62,16 +63,18 @@ def section(analysis: Analysis, picture: Picture | None = None) -> Section | Non
     columns = (Column("workload"), Column("cores busy"), Column("of which", words=True), Column("remainder"))
     table = Table(TITLE, columns, tuple(rows), "wrapped")
     drawn = (Figure((picture,)),) if picture else ()
-    texts = (Paragraph(text, "note") for text in (READING, *_divided(found)))
+    texts = (Paragraph(text, "note") for text in (READING, *_how_split(found)))
     return Section("ledger", TITLE, (*drawn, table, *texts), TITLE)
 
 
-def _divided(found: Sequence[Ledger]) -> Iterator[str]:
-    """How the time of vCPUs is divided in the rows of guests on KVM."""
+def _how_split(found: Sequence[Ledger]) -> Iterator[str]:
+    """What splits the time of vCPUs in the rows of guests on KVM."""
     on_kvm = [one for one in found if "guest" in one.entries]
-    sampled = sum(one.samples > 0 for one in on_kvm)
-    if on_kvm:
-        yield SAMPLED if sampled == len(on_kvm) else BOTH.format(sampled, len(on_kvm)) if sampled else BY_TICKS
+    by_ticks = [f"{one.treatment.name}, {_label(one)}" for one in on_kvm if one.sampled_trials < one.trials]
+    if by_ticks and not any(one.sampled_trials for one in on_kvm):
+        yield BY_TICKS
+    elif on_kvm:
+        yield PARTLY.format("; ".join(at_most(MOST_NAMED, by_ticks))) if by_ticks else SAMPLED
 
 
 def place(one: Ledger) -> str:
@@ -85,11 +88,14 @@ def place(one: Ledger) -> str:
     return f", inside the {what}{last.removeprefix('vm').replace('-', ' ')}"
 
 
+def _label(one: Ledger) -> str:
+    return f"{' '.join(filter(None, (words.title(one.workload), one.case)))}{place(one)}"
+
+
 def _row(one: Ledger) -> Row:
-    label = f"{' '.join(filter(None, (words.title(one.workload), one.case)))}{place(one)}"
     share = one.entries.get(REMAINDER, 0.0) / one.busy if one.busy else 0.0
     remainder = f"{round(100 * share, 1) + 0.0:.1f} %".replace("-", MINUS)  # without a sign before 0
-    return Row((name_cell(label), *map(value_cell, (f"{one.cores:.2f}", in_words(one), remainder))))
+    return Row((name_cell(_label(one)), *map(value_cell, (f"{one.cores:.2f}", in_words(one), remainder))))
 
 
 def in_words(one: Ledger) -> str:
