@@ -93,15 +93,19 @@ STATED: dict[str, dict[str, float | None]] = {
         "15 seconds": undo.ZERO_SECONDS,
     },
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
-    "docs/how-to/network-paths.md": {"40 s": wire.WAIT_SECONDS},
+    "docs/how-to/network-paths.md": {"40 s": wire.WAIT_SECONDS, **dict.fromkeys(("0.8 s", "0.125 GB"))},  # an example
     "docs/how-to/what-a-migration-costs.md": {"40 s": wire.WAIT_SECONDS},
     "docs/how-to/use-a-lab.md": {
         "a minute": end.SHUTDOWN_SECONDS,
         "4 GiB": Size().memory_bytes,
-        **dict.fromkeys(("2 GiB", "two minutes", "a quarter of an hour")),  # tried by hand
+        **dict.fromkeys(("2 GiB", "512 MiB", "two minutes", "five minutes")),  # tried by hand
         "90 s": start.SETTLE_SECONDS,
     },
-    "docs/how-to/what-huge-pages-cost.md": dict.fromkeys(("4 KiB", "2 MiB", "1 GiB")),  # sizes of pages
+    "docs/how-to/what-cpu-work-costs.md": dict.fromkeys(("one second", "0.02 s")),  # an example
+    "docs/how-to/what-huge-pages-cost.md": {
+        **dict.fromkeys(("4 KiB", "2 MiB", "1 GiB")),  # sizes of pages
+        **dict.fromkeys(("436 s", "474 s")),  # published: report.sections.published
+    },
     "docs/how-to/what-survives-a-power-cut.md": {
         "4 KiB": power_cut.BLOCK,
         "a minute": power.GONE_SECONDS,
