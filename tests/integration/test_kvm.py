@@ -125,7 +125,7 @@ def test_the_ledger_of_genuine_kvm_adds_up_and_little_of_it_is_unexplained(data:
     assert max(shares.values()) <= 0.10 and statistics.median(shares.values()) <= 0.05
     on_host = [one for one in data["ledger"] if one["machine"] == "host"]
     assert all(one["entries"]["guest"] > 0 and one["entries"]["vcpu_kernel"] > 0 for one in on_host), on_host
-    assert all(one["samples"] > 100 for one in on_host), "what divides a vCPU's time is not the tick"
+    assert all(one["samples"] > 100 for one in on_host), "samples, not ticks, split a vCPU's time"
     # The first workload also reads its program from the disk, which the main loop serves.
     served = [one["entries"]["main_loop"] / one["busy"] for one in on_host if one["workload"] == "tlb"]
     print("QEMU's main loop:", [f"{100 * share:.1f} %" for share in served])

@@ -22,7 +22,8 @@ from tests.unit.test_exits import run, shown
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import CannotDo
 from vmtax.core.records import Treatment
-from vmtax.hypervisor.qemu.cycles import CYCLES, ITSELF, PROGRAM, Cycles, parse, why_no_cycles
+from vmtax.hypervisor.qemu.cycles import CYCLES, ITSELF, NAMES, PROGRAM, Cycles, why_no_cycles
+from vmtax.machine.answer import counts_of
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.testbed import counting
 
@@ -107,5 +108,5 @@ def test_a_report_says_which_share_of_the_cycles_was_the_host_s() -> None:
 
 @given(st.text() | st.lists(st.integers()).map(lambda numbers: " ".join(map(str, numbers))))
 def test_garbage_is_no_count(text: str) -> None:
-    found = parse(text)
+    found = counts_of(text, NAMES)
     assert found == {} or (set(found) == {"guest", "host"} and min(found.values()) >= 0)

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vmtax.core.errors import CannotDo
-from vmtax.hypervisor.qemu.samples import NAMES, PERIOD, Samples, parse
+from vmtax.hypervisor.qemu.samples import PERIOD, Samples
 from vmtax.machine.local import LocalMachine
 
 SPIN = "sum(range(100_000))"
@@ -87,9 +85,3 @@ def test_what_cannot_be_sampled_is_said_and_leaves_no_process(local: LocalMachin
     (tmp_path / "ask").touch()
     with pytest.raises(CannotDo, match="File exists"):
         Samples(local, PurePosixPath(tmp_path), [ended.pid])
-
-
-@given(st.text() | st.lists(st.integers()).map(lambda numbers: " ".join(map(str, numbers))))
-def test_garbage_is_no_count(text: str) -> None:
-    found = parse(text)
-    assert found == {} or (set(found) == set(NAMES) and min(found.values()) >= 0)

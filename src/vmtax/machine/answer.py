@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from vmtax.core.machines import MachineError
@@ -39,6 +40,14 @@ def rows_of(machine: _Named, what: str, text: str, *keys: str) -> list[dict[str,
             f"{machine.path}: {what}: JSON with a list of {keys[-1]} must stand there, not {_shown(text)}"
         )
     return value
+
+
+def counts_of(text: str, names: Sequence[str]) -> dict[str, float]:
+    """The counts in `text`, one for each name, separated by spaces; {} if it is anything else."""
+    words = text.split()
+    if len(words) != len(names) or not all(word.isascii() and word.isdigit() and len(word) <= 20 for word in words):
+        return {}
+    return dict(zip(names, map(float, words), strict=True))
 
 
 def _shown(text: str) -> str:

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.machine import Machine, Reader
+from vmtax.machine.answer import counts_of
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.machine.pipes import TooMuch, read_line
 
 CYCLES = "0:0"  # PERF_TYPE_HARDWARE:PERF_COUNT_HW_CPU_CYCLES
 OPEN_SECONDS, READ_SECONDS = 20.0, 10.0
 READY = "ready"
+NAMES = ("guest", "host")
 ITSELF = "0"  # the thread that asks
 # Arguments: an event as TYPE:NUMBER, then threads. It prints READY, or why it cannot count, and then answers each line
 # with the counts of guest code and of the rest, which include threads that these threads start. 298 is
@@ -85,7 +87,7 @@ class Cycles:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(b"\n")
                 self._process.stdin.flush()
-                found = parse(self._line(READ_SECONDS))
+                found = counts_of(self._line(READ_SECONDS), NAMES)
         if not found:
             self.end()  # an answer that comes late would be taken for the next one
         return found
@@ -101,11 +103,3 @@ class Cycles:
             return read_line(self._process.stdout, time.monotonic() + seconds).decode(errors="replace").strip()
         except (TimeoutError, TooMuch):
             return ""
-
-
-def parse(text: str) -> dict[str, float]:
-    """Of the program's answer; {} if it is not two counts. Pure."""
-    words = text.split()
-    if len(words) != 2 or not all(word.isascii() and word.isdigit() and len(word) <= 20 for word in words):
-        return {}
-    return dict(zip(("guest", "host"), map(float, words), strict=True))

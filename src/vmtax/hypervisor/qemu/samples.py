@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.machine import Machine, MachineLost
+from vmtax.machine.answer import counts_of
 from vmtax.machine.local import ISOLATED, PYTHON
 
 PERIOD = 4_100_000  # ns of a thread's time between samples: about as often as a tick, and no multiple of one
@@ -108,16 +109,8 @@ class Samples:
         found: dict[str, float] = {}
         if self._answers:
             try:
-                found = parse(self._parent.try_run(*READ, self._directory, timeout=READ_SECONDS).stdout)
+                found = counts_of(self._parent.try_run(*READ, self._directory, timeout=READ_SECONDS).stdout, NAMES)
             except MachineLost:
                 found = {}
             self._answers = bool(found)  # a late answer would be taken for the next one
         return found
-
-
-def parse(text: str) -> dict[str, float]:
-    """Of the program's answer; {} if it is not three counts. Pure."""
-    words = text.split()
-    if len(words) != len(NAMES) or not all(word.isascii() and word.isdigit() and len(word) <= 20 for word in words):
-        return {}
-    return dict(zip(NAMES, map(float, words), strict=True))
