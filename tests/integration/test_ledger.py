@@ -131,8 +131,7 @@ def test_an_emulated_run_adds_up_and_little_of_it_is_unexplained(image: Image, t
     assert max(few) <= 0.10 and statistics.median(few) <= 0.05, shares
     assert max(shares.values()) <= 0.50, shares
     assert all(sum(one["entries"].values()) == pytest.approx(one["busy"]) for one in ledger)
-    on_host = [one["entries"] for one in ledger if one["machine"] == "host"]
-    assert all(entries["workload"] > 0.01 for entries in on_host), ledger
-    assert all(
-        one["entries"]["emulator"] > 0.1 for one in ledger if (one["treatment"], one["machine"]) == ("vm", "host")
-    )
+    # Where a guest works, the host's own part of the workload is no more than the programs that send its commands.
+    for entry, layer in (("workload", "host"), ("emulator", "vm")):
+        of_layer = [one["entries"] for one in ledger if (one["treatment"], one["machine"]) == (layer, "host")]
+        assert all(entries[entry] > 0.1 for entries in of_layer), (entry, of_layer)
