@@ -1,14 +1,24 @@
-"""What meters do to what they measure: a guest works with all of them, with none, and with none once more."""
+"""What meters do to what they measure: a guest works with all of them, with none, and with none once more.
+
+    python -m tools.bench_meters [--host lab:NAME]
+
+Where guests run on KVM, as in a lab, sampling of vCPUs is one of the meters.
+"""
 
 from __future__ import annotations
 
+import argparse
 import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from vmtax import stats
+from vmtax.core.records import Trial
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
+from vmtax.hypervisor.qemu.guest import QemuGuest
+from vmtax.hypervisor.qemu.samples import Samples
 from vmtax.image import build
 from vmtax.meter import GUEST_METERS, METERS
 from vmtax.plan.schema import parse
@@ -17,38 +27,49 @@ from vmtax.testbed.layers import opened
 from vmtax.testbed.machines import examined, set_up
 from vmtax.testbed.session import TestbedOptions, connected
 from vmtax.workload import Command
-from vmtax.workload.tlb import Tlb
 
-CASE = "chase-1m"  # on one CPU, in little memory: it scatters little, and begins at once
-PLAN = f"""\
+CASES = {  # workload -> its case and what is measured
+    "tlb": ("chase-1m", "reads at random"),  # on one CPU, in little memory: it scatters little, and begins at once
+    "wakeup": ("", "wake-ups"),  # its vCPU halts and is scheduled again a thousand times a second
+}
+PLAN = """\
 name: meters
 layers: [vm]
-guest: {{vcpus: 1, memory: 512MiB}}
-workloads: [tlb: {{cases: [{CASE}], seconds: 2}}]
+guest: {vcpus: 1, memory: 512MiB}
+workloads: [tlb: {cases: [chase-1m], seconds: 2}, wakeup: {seconds: 2}]
 """
 ROUNDS = 12
 ON, OFF, AGAIN = "on", "off", "off again"
 WANTED = 0.01  # a difference below it is no matter
 
 
-def meters() -> None:
-    """Prints the difference that all meters together make, beside that of none against none."""
-    plan = parse(PLAN)
-    with connected(plan.host, print) as hosts:
+def meters(host: str = "local") -> None:
+    """Prints the difference that all meters together make, beside that of none against none.
+
+    host: where the guest runs, as in a plan
+    """
+    plan = parse(f"{PLAN}host: {host}\n")
+    with connected(host, print) as hosts:
         sides = examined(
             hosts, build.ensure(lambda event: None), lambda event: None, plan, TestbedOptions(emulate=True)
         )
         own = set_up(sides, lambda event: None).own
-        (tlb,) = (workload for workload in own.workloads if isinstance(workload, Tlb))
         with opened(own, plan.treatments()[0][0]) as running:
-            times, seconds = _rounds(running, tlb)
-    names = ", ".join(kind.name for kind in (*METERS, *GUEST_METERS))
-    print(f"meters ({names}), {ROUNDS} rounds of one guest's reads at random; wanted: less than 1 %")
+            sampled = any(isinstance(guest, QemuGuest) and guest.samples for guest in running.guests)
+            names = ", ".join([*(kind.name for kind in (*METERS, *GUEST_METERS)), *(["samples"] if sampled else [])])
+            print(f"meters ({names}), {ROUNDS} rounds of one guest; wanted: less than 1 %")
+            for workload in own.workloads:
+                _print(running, workload)
+
+
+def _print(running: RunningTreatment, workload: Command[Any]) -> None:
+    case, name = CASES[workload.name]
+    times, seconds = _rounds(running, workload, case)
     floor = stats.paired_ratio(times[OFF], times[AGAIN])
     difference = stats.paired_ratio(times[OFF], times[ON])
-    print(f"  all meters on against all off       {_written(difference)}: {verdict(difference, floor)}")
-    print(f"  all off against all off             {_written(floor)}")
-    print(f"  a trial takes longer by             {seconds[ON] - seconds[OFF]:6.2f} s")
+    print(f"  {name}: all meters on against all off {_written(difference)}: {verdict(difference, floor)}")
+    print(f"    all off against all off {_written(floor)}")
+    print(f"    a trial takes longer by {seconds[ON] - seconds[OFF]:.2f} s", flush=True)
 
 
 def verdict(difference: stats.PairedRatio, floor: stats.PairedRatio) -> str:
@@ -61,7 +82,7 @@ def verdict(difference: stats.PairedRatio, floor: stats.PairedRatio) -> str:
 
 
 def _rounds(
-    running: RunningTreatment, workload: Command[object]
+    running: RunningTreatment, workload: Command[Any], case: str
 ) -> tuple[Mapping[str, Sequence[float]], Mapping[str, float]]:
     """The times that each arm measured, in the order of the rounds, and the median seconds that its trials took."""
     without = replace(running, meters=(), guest_meters=())
@@ -70,14 +91,28 @@ def _rounds(
     taken: dict[str, list[float]] = {arm: [] for arm in arms}
     for number in range(1, ROUNDS + 1):
         for position, arm in enumerate(random.sample(list(arms), len(arms)), start=1):
+            _sample(running, wanted=arm == ON)
             started = time.monotonic()
-            key = TrialKey(number, position, arm)
-            (trial,) = run_trials(key, arms[arm], workload, CASE, Signatures(), iteration=1)
-            if trial.status != "ok":
-                raise SystemExit(f"a trial failed: {trial.error}")
+            trial = _trial(TrialKey(number, position, arm), arms[arm], workload, case)
             taken[arm].append(time.monotonic() - started)
             figures[arm].append(trial.measurements[0].value)
     return figures, {arm: sorted(each)[len(each) // 2] for arm, each in taken.items()}
+
+
+def _trial(key: TrialKey, running: RunningTreatment, workload: Command[Any], case: str) -> Trial:
+    (trial,) = run_trials(key, running, workload, case, Signatures(), iteration=1)
+    if trial.status != "ok":
+        raise SystemExit(f"a trial failed: {trial.error}")
+    return trial
+
+
+def _sample(running: RunningTreatment, *, wanted: bool) -> None:
+    """Begin or end to sample the vCPUs of guests on KVM."""
+    for guest in running.guests:
+        if isinstance(guest, QemuGuest) and guest.kvm is not None:
+            if guest.samples is not None:
+                guest.samples.end()
+            guest.samples = Samples(running.host, guest.directory, guest.vcpus(running.host)) if wanted else None
 
 
 def _bounds(ratio: stats.PairedRatio) -> tuple[float, float]:
@@ -90,3 +125,13 @@ def _bounds(ratio: stats.PairedRatio) -> tuple[float, float]:
 def _written(ratio: stats.PairedRatio) -> str:
     low, high = _bounds(ratio)
     return f"{100 * (ratio.ratio - 1):+6.2f} % [{100 * low:+.2f}, {100 * high:+.2f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--host", default="local", help="where the guest runs, as in a plan")
+    meters(parser.parse_args().host)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -56,6 +57,29 @@ def test_a_second_of_a_thread_is_sampled_where_it_was_spent(
         process.stdin.close()
     wait_until(lambda: not sampling(tmp_path), "it ends with the thread")
     assert samples.read() == {}
+
+
+def test_a_program_that_cannot_start_is_not_waited_for(
+    local: LocalMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmtax.hypervisor.qemu.samples.PROGRAM", "import no_such_module")
+    started = time.monotonic()
+    with pytest.raises(CannotDo, match="Traceback"):
+        Samples(local, PurePosixPath(tmp_path), [os.getpid()])
+    assert time.monotonic() - started < 10
+    wait_until(lambda: not sampling(tmp_path), "it has ended")
+
+
+def test_it_can_end_before_the_threads_and_begin_again(local: LocalMachine, tmp_path: Path) -> None:
+    for _ in range(2):
+        samples = Samples(local, PurePosixPath(tmp_path), [os.getpid()])
+        assert samples.read()
+        samples.end()
+        wait_until(lambda: not sampling(tmp_path), "it ends when it is asked to")
+        assert samples.read() == {}
+        assert list(tmp_path.iterdir()) == []
+    with pytest.raises(CannotDo, match="did not end"):
+        samples.end()
 
 
 def sampling(directory: Path) -> list[str]:

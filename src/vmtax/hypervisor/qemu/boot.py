@@ -102,9 +102,7 @@ def _traced(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> E
     if not guest.spec.settings.exit_trace:
         return None
     with _obtaining("guest.exit_trace=on", guest):
-        directory = PurePosixPath(guest.unique.partition(":")[2]).parent
-        vcpus = [thread.id for thread in guest.threads(parent) if thread.vcpu is not None]
-        trace = ExitTrace(parent, f"{parent.scratch.name}-{directory.name}", vcpus)
+        trace = ExitTrace(parent, f"{parent.scratch.name}-{guest.directory.name}", guest.vcpus(parent))
     stack.callback(trace.end)
     return trace
 
@@ -123,9 +121,8 @@ def _sampled(parent: Machine, guest: QemuGuest) -> Samples | None:
     """Samples of its vCPUs; None if it is emulated, outlives us, or if its parent does not let us sample."""
     if guest.kvm is None or guest.spec.lasting is not None:
         return None
-    directory = PurePosixPath(guest.unique.partition(":")[2]).parent
     try:
-        return Samples(parent, directory, [thread.id for thread in guest.threads(parent) if thread.vcpu is not None])
+        return Samples(parent, guest.directory, guest.vcpus(parent))
     except MachineLost:
         raise
     except CannotDo:

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from vmtax.core.machines import first_line
 from vmtax.core.notices import recorded
@@ -111,6 +112,15 @@ class QemuGuest:
     def unique(self) -> str:
         """An argument that only its QEMU has: its console, in a directory of its own."""
         return self.argv[self.argv.index("-serial") + 1]
+
+    @property
+    def directory(self) -> PurePosixPath:
+        """A directory of its own, on the machine that it runs on."""
+        return PurePosixPath(self.unique.partition(":")[2]).parent
+
+    def vcpus(self, parent: Machine) -> list[int]:
+        """The threads that run its vCPUs, as `parent` counts them; [] if they cannot be read. Raises QmpError."""
+        return [thread.id for thread in self.threads(parent) if thread.vcpu is not None]
 
     def move_to(self, destination: QemuGuest, how: Move, arrived: Callable[[], None] = lambda: None) -> Moved:
         if unlike := differs(self.spec, destination.spec):

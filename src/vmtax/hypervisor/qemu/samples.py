@@ -18,15 +18,15 @@ from vmtax.machine.local import ISOLATED, PYTHON
 
 PERIOD = 4_100_000  # ns of a thread's time between samples: about as often as a tick, and no multiple of one
 NAMES = ("guest", "kernel", "user")
-READY = "ready"
-START_SECONDS, READ_SECONDS = 20.0, 10.0
-# Arguments: the period, then threads. It prints READY, or why it cannot sample, then answers each line with the counts,
-# and ends with the threads. 298 is perf_event_open. Of its attributes: 64 bytes are the first version, and the event is
-# the task clock, a software event, which needs no PMU. A sample is only a header: its type (9), whose code was
-# interrupted (1 the kernel's, 2 the program's, 4 and 5 a guest's), and its length. Samples are in a ring of four pages
-# behind a first page with the ring's head and tail. It is emptied every five seconds, when a busy vCPU has filled 60 %
-# of it; a record of lost samples has another type and is not counted. 3 among the errors is ESRCH: the thread has
-# ended.
+READY, END, ENDED = "ready", "end", "ended"
+START_SECONDS, ASK_SECONDS = 20.0, 10.0
+# Arguments: the period, then threads. It prints READY, or why it cannot sample, then answers each line with the counts.
+# It ends with the threads, or after the line END, which it answers with ENDED. 298 is perf_event_open. Of its
+# attributes: 64 bytes are the first version, and the event is the task clock, a software event, which needs no PMU. A
+# sample is only a header: its type (9), whose code was interrupted (1 the kernel's, 2 the program's, 4 and 5 a
+# guest's), and its length. Samples are in a ring of four pages behind a first page with the ring's head and tail. It is
+# emptied every five seconds, when a busy vCPU has filled 60 % of it; a record of lost samples has another type and is
+# not counted. 3 among the errors is ESRCH: the thread has ended.
 PROGRAM = """\
 import ctypes, mmap, os, select, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -56,27 +56,32 @@ while rings:
     for ring in rings.values():
         empty(ring)
     for file, events in ready:
-        if file == 0 and os.read(0, 4096):
+        if file == 0 and os.read(0, 4096) == b"end\\n":
+            rings.clear()
+        elif file == 0:
             print(counts[4] + counts[5], counts[1], counts[2], flush=True)
-        elif file:
+        elif file in rings:
             wait.unregister(file)
             del rings[file]
 for name in ("ask", "answers"):
     os.unlink(name)
+print("ended", flush=True)
 """
 # It runs in the background, with a FIFO each for questions and answers, because an ssh server allows few sessions at
 # once. $1: directory of the FIFOs, which it removes at its end. Each is opened for reading and writing, so that no side
-# waits for the other to open it. Constant text.
+# waits for the other to open it. Errors are answers too, so that nobody waits for a program that could not start.
+# Constant text.
 START = (
     *("sh", "-c"),
     'cd "$1" && shift && mkfifo -m 600 ask answers && exec 3<>ask 4<>answers || exit; '
-    '"$@" <&3 >&4 2>/dev/null 3<&- 4<&- & IFS= read -r line <&4; echo "$line"',
+    '"$@" <&3 >&4 2>&4 3<&- 4<&- & IFS= read -r line <&4; echo "$line"',
     "sh",
 )
-READ = (
+# $1: that directory; $2: the question
+ASK = (
     "sh",
     "-c",
-    'cd "$1" && test -p ask && exec 3<>ask 4<>answers && echo >&3 && IFS= read -r line <&4 && echo "$line"',
+    'cd "$1" && test -p ask && exec 3<>ask 4<>answers && echo "$2" >&3 && IFS= read -r line <&4 && echo "$line"',
     "sh",
 )
 
@@ -109,8 +114,17 @@ class Samples:
         found: dict[str, float] = {}
         if self._answers:
             try:
-                found = counts_of(self._parent.try_run(*READ, self._directory, timeout=READ_SECONDS).stdout, NAMES)
+                found = counts_of(self._ask(""), NAMES)
             except MachineLost:
                 found = {}
             self._answers = bool(found)  # a late answer would be taken for the next one
         return found
+
+    def end(self) -> None:
+        """Sample no longer, though the threads go on. Raises CannotDo if that was not answered, and MachineLost."""
+        self._answers = False
+        if self._ask(END).strip() != ENDED:
+            raise CannotDo("the program that samples a guest's vCPUs did not end")
+
+    def _ask(self, question: str) -> str:
+        return self._parent.try_run(*ASK, self._directory, question, timeout=ASK_SECONDS).stdout
