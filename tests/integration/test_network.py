@@ -40,7 +40,7 @@ CARDS = """\
 name: cards-tiny
 layers: [vm]
 guest: {vcpus: 1, memory: 512MiB}
-factors: {net.path: [e1000e, rtl8139, user]}
+factors: {net.path: [e1000e, rtl8139, user], net.interrupt_delay: [4ms]}
 workloads: [{net: {cases: [tcp-out], seconds: 1}}]
 rounds: {min: 1, max: 1}
 """
@@ -69,7 +69,7 @@ def test_a_guest_has_its_card_without_offloads_and_with_large_packets(image: Ima
 def test_a_guest_has_the_card_that_is_asked_for_and_what_cannot_be_here_is_left_out(
     image: Image, tmp_path: Path
 ) -> None:
-    """A guest whose card has another driver fails, so measurements prove the path. Only a lab has sriov's peer."""
+    """A guest whose card has another driver or delay fails, so measurements prove both. Only a lab has sriov's peer."""
     plan = tmp_path / "plan.yaml"
     plan.write_text(CARDS.replace("user]", "user, sriov, macvtap]"))
     data = measured(str(plan), directory=tmp_path)

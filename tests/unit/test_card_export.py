@@ -132,6 +132,14 @@ def test_queues_mtu_and_offloads_are_in_every_form_or_in_its_notes() -> None:
     assert "cannot set net.mtu=9000" in " ".join(played.proxmox_notes) and played.libvirt_notes == played.qemu_notes
 
 
+def test_a_delay_of_interrupts_is_set_in_the_guest() -> None:
+    for path in ("sriov", "e1000e"):
+        found = card(path=path, interrupt_delay="4ms")
+        for notes in (found.qemu_notes, found.libvirt_notes, found.proxmox_notes):
+            assert "the guest sets" in notes[-1] and "`ethtool -C NAME rx-usecs 4000`" in notes[-1]
+    assert card(path="vhost", interrupt_delay="4ms") == card(path="vhost")
+
+
 def test_what_means_nothing_beside_a_path_is_not_written() -> None:
     assert card(path="sriov", queues="4", mtu="9000", offloads="off") == card(path="sriov")
     assert card(path="tap", queues="4") == card(path="tap")

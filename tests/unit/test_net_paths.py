@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 
 from tests.fake_machine import FakeMachine, Reply
+from vmtax.core.errors import CannotDo
 from vmtax.core.records import Treatment
 from vmtax.design.net import NetSettings, Path, settings_of
 from vmtax.hypervisor import BootFailed, Nic, Passed, Tap, UserNetwork, card_of
 from vmtax.hypervisor.qemu.cards import card_arguments, handed_over
+from vmtax.machine.local import LocalMachine
 from vmtax.network import sriov
+from vmtax.network.interrupts import SET_DELAY, delay_interrupts
 from vmtax.plan.schema import parse
 from vmtax.testbed import net_paths
 
@@ -140,7 +144,7 @@ def test_a_card_has_its_queues_and_lacks_its_offloads_where_they_mean_something(
     queued = card({"net.path": "vhost", "net.queues": "4", "net.offloads": "off"})
     assert card_of(queued, "t1", MAC, None) == Nic(Tap("t1", vhost=True, queues=4), MAC, offloads=False)
     assert card({"net.path": "tap", "net.queues": "4"}).queues == 1
-    rtl8139 = card({"net.path": "rtl8139", "net.mtu": "9000", "net.offloads": "off"})
+    rtl8139 = card({"net.path": "rtl8139", "net.mtu": "9000", "net.offloads": "off", "net.interrupt_delay": "1ms"})
     assert rtl8139 == NetSettings(path=Path.RTL8139)
 
 
@@ -170,6 +174,41 @@ def test_a_guest_has_its_queues_and_no_offloads_or_is_void(
         return
     with pytest.raises(BootFailed, match=why):
         net_paths.find_card(guest, wanted, MAC)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("4000\n", None),
+        ("4032\n", None),  # e1000e rounds
+        ("1022\n", "1022 of 4000 us was set"),
+        (Reply(stderr="Operation not supported\n", code=1), "Operation not supported"),
+    ],
+)
+def test_a_card_delays_its_interrupts_or_its_guest_is_void(answer: str | Reply, why: str | None) -> None:
+    class Fake:
+        path = "host/vm"
+        machine = FakeMachine(
+            "host/vm",
+            {
+                sriov.LOAD_DRIVERS: "",
+                (*net_paths.FIND, MAC): "eth1 igbvf\n",
+                (*SET_DELAY, "eth1", "4000"): answer,
+            },
+        )
+
+    guest: Any = Fake()
+    wanted = NetSettings(path=Path.SRIOV, interrupt_delay=4000)
+    if why is None:
+        assert net_paths.find_card(guest, wanted, MAC) == "eth1"
+        return
+    with pytest.raises(BootFailed, match=rf"net\.interrupt_delay was not obtained \(igbvf\): {why}"):
+        net_paths.find_card(guest, wanted, MAC)
+
+
+def test_a_card_that_delays_nothing_says_so() -> None:
+    with contextlib.closing(LocalMachine()) as local, pytest.raises(CannotDo, match="Operation not supported"):
+        delay_interrupts(local, "lo", 1000)
 
 
 @pytest.mark.parametrize("workloads", ["net: {cases: [tcp-in, udp-in], rate: 4}", "net, latency", "net, smb"])

@@ -56,6 +56,7 @@ class Path(StrEnum):
 
 
 VIRTIO = "virtio_net"
+DELAYS = {"auto": None, "1ms": 1000, "4ms": 4000}  # in microseconds; None: as the driver does it by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,18 @@ class NetSettings(Settings):
         layers=("vm",),
         scope="network",
         only_with={"net.path": (Path.TAP, Path.VHOST)},
+    )
+    interrupt_delay: int | None = setting(  # in microseconds
+        "net.interrupt_delay",
+        tuple(DELAYS),
+        DELAYS.__getitem__,
+        "the longest time from the receipt of a packet until the guest's card interrupts. Packets that arrive meanwhile"
+        " share the interrupt, so a long delay saves exits, and adds to the latency. auto: what the card's driver does"
+        " by itself; often it adapts the delay to the load. It is set in the guest, as by `ethtool -C NAME rx-usecs"
+        " 1000`; some drivers refuse long delays",
+        layers=("vm",),
+        scope="network",
+        only_with={"net.path": (Path.SRIOV, Path.E1000E)},
     )
 
 

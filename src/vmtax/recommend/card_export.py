@@ -77,11 +77,11 @@ def export_card(levels: Mapping[str, str]) -> CardExport:
         host=host,
         host_notes=host_notes,
         qemu=card_arguments([card_of(settings, TAP, MAC, function, BEHIND.get(settings.path))]),
-        qemu_notes=(*_qemu_notes(settings.path), *_guest_mtu(settings)),
+        qemu_notes=(*_qemu_notes(settings.path), *_guest_mtu(settings), *_guest_delay(settings)),
         libvirt=_libvirt(settings),
-        libvirt_notes=() if _is_virtio(settings) else tuple(_guest_mtu(settings)),
+        libvirt_notes=(*(() if _is_virtio(settings) else _guest_mtu(settings)), *_guest_delay(settings)),
         proxmox=proxmox,
-        proxmox_notes=proxmox_notes,
+        proxmox_notes=(*proxmox_notes, *_guest_delay(settings)),
     )
 
 
@@ -166,6 +166,15 @@ def _function(address: str) -> Iterator[Argv]:
 
 def _write(value: str, file: str) -> Argv:
     return ("sh", "-c", f"echo {value} > {file}")
+
+
+def _guest_delay(settings: NetSettings) -> Iterator[str]:
+    """How the guest sets the delay of its card's interrupts, which nothing outside it can."""
+    if settings.interrupt_delay is not None:
+        yield (
+            f"the guest sets the delay of its card's interrupts itself, after each boot: `ethtool -C NAME rx-usecs"
+            f" {settings.interrupt_delay}`."
+        )
 
 
 def _guest_mtu(settings: NetSettings) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from vmtax.core.errors import CannotDo
 from vmtax.core.records import Treatment
 from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, settings_of, take_functions, takes
 from vmtax.design.topology import machines_at_once
@@ -12,6 +13,7 @@ from vmtax.hypervisor import BootFailed, Guest
 from vmtax.lab.home import Up, lab
 from vmtax.machine import Machine
 from vmtax.network import sriov
+from vmtax.network.interrupts import delay_interrupts
 from vmtax.plan.schema import Plan
 from vmtax.testbed import needs, standby
 from vmtax.testbed.examine import is_root
@@ -184,4 +186,9 @@ def find_card(guest: Guest, wanted: NetSettings, mac: str) -> str:
         raise BootFailed(f"{guest.path}: net.queues={wanted.queues} was not obtained: the guest uses {queues[0]}")
     if not wanted.offloads and guest.machine.run(*FEATURES, name).strip("0\n"):
         raise BootFailed(f"{guest.path}: net.offloads=off was not obtained: the card offers checksums or segmentation")
+    if wanted.interrupt_delay is not None:
+        try:
+            delay_interrupts(guest.machine, name, wanted.interrupt_delay)
+        except CannotDo as error:
+            raise BootFailed(f"{guest.path}: net.interrupt_delay was not obtained ({driver}): {error}") from error
     return name
