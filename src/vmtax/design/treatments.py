@@ -302,8 +302,8 @@ def _pointless(layer: str, candidate: _Candidate, without: Mapping[str, str], sp
         return None  # levels without meaning for this layer do not matter
     for name, because in without.items():
         first = candidate.part.levels.get(name, space.factors.get(name, ("",)))[0]
-        if candidate.named.get(name, first) != first:
-            return f"{name} means nothing where {because}"
+        if (level := candidate.named.get(name, first)) != first:
+            return f"{name}={level} means nothing where {because}"
     return None
 
 

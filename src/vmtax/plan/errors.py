@@ -41,7 +41,7 @@ Problem = tuple[Place, str | Unknown]  # place, and what is wrong there and what
 MOST_PROBLEMS = 20  # that are shown for one plan; the rest is counted
 _LONGEST_KEY = 60  # characters of a key
 _LONGEST_LINE = 1000
-_MOST_LEGAL = 40
+_MOST_LEGAL = 60  # names: more than there are factors
 
 
 class PlanError(BadInput):
