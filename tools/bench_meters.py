@@ -1,8 +1,6 @@
 """What meters do to what they measure: a guest works with all of them, with none, and with none once more.
 
-    python -m tools.bench_meters [--host lab:NAME]
-
-Where guests run on KVM, as in a lab, sampling of vCPUs is one of the meters.
+python -m tools.bench_meters [--host lab:NAME]
 """
 
 from __future__ import annotations
@@ -17,8 +15,6 @@ from typing import Any
 from vmtax import stats
 from vmtax.core.records import Trial
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
-from vmtax.hypervisor.qemu.guest import QemuGuest
-from vmtax.hypervisor.qemu.samples import Samples
 from vmtax.image import build
 from vmtax.meter import GUEST_METERS, METERS
 from vmtax.plan.schema import parse
@@ -55,8 +51,7 @@ def meters(host: str = "local") -> None:
         )
         own = set_up(sides, lambda event: None).own
         with opened(own, plan.treatments()[0][0]) as running:
-            sampled = any(isinstance(guest, QemuGuest) and guest.samples for guest in running.guests)
-            names = ", ".join([*(kind.name for kind in (*METERS, *GUEST_METERS)), *(["samples"] if sampled else [])])
+            names = ", ".join(kind.name for kind in (*METERS, *GUEST_METERS))
             print(f"meters ({names}), {ROUNDS} rounds of one guest; wanted: less than 1 %")
             for workload in own.workloads:
                 _print(running, workload)
@@ -91,7 +86,6 @@ def _rounds(
     taken: dict[str, list[float]] = {arm: [] for arm in arms}
     for number in range(1, ROUNDS + 1):
         for position, arm in enumerate(random.sample(list(arms), len(arms)), start=1):
-            _sample(running, wanted=arm == ON)
             started = time.monotonic()
             trial = _trial(TrialKey(number, position, arm), arms[arm], workload, case)
             taken[arm].append(time.monotonic() - started)
@@ -104,15 +98,6 @@ def _trial(key: TrialKey, running: RunningTreatment, workload: Command[Any], cas
     if trial.status != "ok":
         raise SystemExit(f"a trial failed: {trial.error}")
     return trial
-
-
-def _sample(running: RunningTreatment, *, wanted: bool) -> None:
-    """Begin or end to sample the vCPUs of guests on KVM."""
-    for guest in running.guests:
-        if isinstance(guest, QemuGuest) and guest.kvm is not None:
-            if guest.samples is not None:
-                guest.samples.end()
-            guest.samples = Samples(running.host, guest.directory, guest.vcpus(running.host)) if wanted else None
 
 
 def _bounds(ratio: stats.PairedRatio) -> tuple[float, float]:

@@ -29,7 +29,10 @@ name: kvm
 layers: [vm]
 guest: {vcpus: 1, memory: 2GiB}
 factors: {guest.exit_trace: ["on"], memory.backing: [4k, thp, 2MiB, 1GiB]}
-workloads: [{cpuid: {seconds: 3}}, {tlb: {cases: [chase-1m], seconds: 3}}]
+workloads:
+  - cpuid: {seconds: 3}
+  - tlb: {cases: [chase-1m], seconds: 3}
+  - net: {cases: [tcp-in], rate: 20, seconds: 3}
 primary: [cpuid.instruction_seconds]
 rounds: {min: 1, max: 1}
 """
@@ -93,7 +96,7 @@ def test_a_cpuid_instruction_is_one_exit_and_a_loop_is_none(data: Any) -> None:
         if each["workload"] == "cpuid":
             # What any running guest exits for, as for its clock, is not cpuid's.
             assert each["per_operation"] * each["reasons"]["cpuid"] == pytest.approx(1, abs=0.02)
-        else:
+        elif each["workload"] == "tlb":
             assert each["per_operation"] < 0.001
 
 
@@ -120,12 +123,16 @@ def test_the_ledger_of_genuine_kvm_adds_up_and_little_of_it_is_unexplained(data:
     shares = {
         (one["machine"], one["treatment"], one["workload"]): abs(one["entries"]["remainder"]) / one["busy"]
         for one in data["ledger"]
+        if one["workload"] != "net"  # it leaves the CPUs idle between interrupts, whose time no counter here has
     }
     print("unexplained:", {where: f"{100 * share:.1f} %" for where, share in shares.items()})
     assert max(shares.values()) <= 0.10 and statistics.median(shares.values()) <= 0.05
     on_host = [one for one in data["ledger"] if one["machine"] == "host"]
-    assert all(one["entries"]["guest"] > 0 and one["entries"]["vcpu_kernel"] > 0 for one in on_host), on_host
-    assert all(one["samples"] > 100 for one in on_host), "samples, not ticks, split a vCPU's time"
+    assert all(one["entries"]["guest"] > 0 for one in on_host), on_host
+    sampled = {one["treatment"]: one["samples"] for one in on_host if one["samples"]}
+    print("samples:", sampled)
+    assert sampled.keys() == {one["treatment"] for one in on_host if one["workload"] == "net"}
+    assert min(sampled.values()) > 50, "samples, not ticks, split what host_side_seconds is computed from"
     # The first workload also reads its program from the disk, which the main loop serves.
     served = [one["entries"]["main_loop"] / one["busy"] for one in on_host if one["workload"] == "tlb"]
     print("QEMU's main loop:", [f"{100 * share:.1f} %" for share in served])

@@ -100,6 +100,10 @@ class FakeGuest:
 
     def __init__(self, path: str, *looks: dict[str, float]) -> None:
         self.path, self.looks = path, iter(looks)
+        self.sampled: list[bool] = []
+
+    def sample(self, on: bool) -> None:
+        self.sampled.append(on)
 
     def counters(self) -> dict[str, float]:
         return next(self.looks)
@@ -184,6 +188,7 @@ def test_each_trial_has_the_exits_of_its_guest_and_of_the_outer_vm_that_carries_
     ]
     assert exits == [{"host/vm/vm": 3.0, "host/vm": 1.0}, {"host/vm-2/vm": 4.0, "host/vm-2": 2.0}]
     assert trials[0].readings["host/vm"]["kvm.operations"] == workload.operations("", raw)
+    assert [guest.sampled for guest in guests] == 4 * [[False]], "samples would delay what this workload measures"
 
 
 def run(accelerator: str, **rows: float) -> Experiment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -44,6 +45,7 @@ def test_a_second_of_a_thread_is_sampled_where_it_was_spent(
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         samples = Samples(local, PurePosixPath(tmp_path), [process.pid])
+        samples.switch(True)
         before = samples.read()
         process.stdin.write("\n")
         process.stdin.flush()
@@ -70,16 +72,23 @@ def test_a_program_that_cannot_start_is_not_waited_for(
     wait_until(lambda: not sampling(tmp_path), "it has ended")
 
 
-def test_it_can_end_before_the_threads_and_begin_again(local: LocalMachine, tmp_path: Path) -> None:
-    for _ in range(2):
-        samples = Samples(local, PurePosixPath(tmp_path), [os.getpid()])
-        assert samples.read()
-        samples.end()
-        wait_until(lambda: not sampling(tmp_path), "it ends when it is asked to")
-        assert samples.read() == {}
-        assert list(tmp_path.iterdir()) == []
-    with pytest.raises(CannotDo, match="did not end"):
-        samples.end()
+def test_nothing_is_sampled_before_it_is_switched_on_or_after_it_is_switched_off(
+    local: LocalMachine, tmp_path: Path
+) -> None:
+    samples = Samples(local, PurePosixPath(tmp_path), [os.getpid()])
+    try:
+        found = []
+        for on in (False, True, False, True):
+            samples.switch(on)
+            before = sum(samples.read().values())
+            end = time.process_time() + 0.3
+            while time.process_time() < end:
+                pass
+            found.append(sum(samples.read().values()) - before)
+        assert found[0] == found[2] == 0 and min(found[1], found[3]) > 0.5 * 0.3e9 / PERIOD, found
+    finally:
+        for pid in map(int, sampling(tmp_path)):
+            os.kill(pid, signal.SIGKILL)
 
 
 def sampling(directory: Path) -> list[str]:

@@ -93,6 +93,7 @@ def run_trials(
     seats = [subject.site.machine for subject in running.subjects]
     if len(seats) > 1 and iteration == 1:
         _warm_up(running, workload)
+    _sample(running, workload.reports(case))
     for meter in running.meters:
         for machine, _ in _looked_at(meter, running, seats):
             meter.before(machine)
@@ -116,6 +117,12 @@ def run_trials(
                 trials[place] = with_readings(trials[place], meter.name, machine, found)
     trials = _with_sampled_split(trials, running)
     return tuple(_with_cpu(_void(trials), workload, running.host.path))
+
+
+def _sample(running: RunningTreatment, metrics: Sequence[Metric]) -> None:
+    """Sample vCPUs for metrics that need to know how their time is split, and for no others: it delays wake-ups."""
+    for guest in running.guests:
+        guest.sample(any(metric.measure == HOST_SIDE for metric in metrics))
 
 
 def _with_sampled_split(trials: Sequence[Trial], running: RunningTreatment) -> list[Trial]:

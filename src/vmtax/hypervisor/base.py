@@ -162,12 +162,17 @@ class Guest(Protocol):
         """
         ...
 
+    def sample(self, on: bool) -> None:
+        """Sample from now on where its vCPUs are, or no longer. Nothing if it is emulated or cannot be sampled."""
+        ...
+
     def counters(self) -> dict[str, float]:
         """What KVM has counted for it since its start, summed over vCPUs, in base units; {} if it is emulated.
 
         With the factor guest.exit_trace also `reason.cpuid` and the like: exits by reason, since it was up. With
         guest.cycles `cycles.guest` and `cycles.host`: cycles of its hypervisor's threads in guest code and elsewhere.
-        If its vCPUs are sampled, `samples.guest`, `samples.kernel` and `samples.user`: where they were.
+        If its vCPUs can be sampled, `samples.guest`, `samples.kernel` and `samples.user`: where they were while they
+        were sampled.
         """
         ...
 

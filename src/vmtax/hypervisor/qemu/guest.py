@@ -96,6 +96,10 @@ class QemuGuest:
     def threads(self, parent: Machine) -> tuple[Thread, ...]:
         return threads(parent, self.qmp, self.unique)
 
+    def sample(self, on: bool) -> None:
+        if self.samples:
+            self.samples.switch(on)
+
     def counters(self) -> dict[str, float]:
         counted = self.kvm.read() if self.kvm else {}
         reasons = self.trace.read() if self.trace else {}

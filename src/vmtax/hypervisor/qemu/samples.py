@@ -18,54 +18,68 @@ from vmtax.machine.local import ISOLATED, PYTHON
 
 PERIOD = 4_100_000  # ns of a thread's time between samples: about as often as a tick, and no multiple of one
 NAMES = ("guest", "kernel", "user")
-READY, END, ENDED = "ready", "end", "ended"
+READY, ON, OFF = "ready", "on", "off"
 START_SECONDS, ASK_SECONDS = 20.0, 10.0
-# Arguments: the period, then threads. It prints READY, or why it cannot sample, then answers each line with the counts.
-# It ends with the threads, or after the line END, which it answers with ENDED. 298 is perf_event_open. Of its
-# attributes: 64 bytes are the first version, and the event is the task clock, a software event, which needs no PMU. A
-# sample is only a header: its type (9), whose code was interrupted (1 the kernel's, 2 the program's, 4 and 5 a
-# guest's), and its length. Samples are in a ring of four pages behind a first page with the ring's head and tail. It is
-# emptied every five seconds, when a busy vCPU has filled 60 % of it; a record of lost samples has another type and is
-# not counted. 3 among the errors is ESRCH: the thread has ended.
+# Arguments: the period, then threads of one process. It prints READY, or why it cannot sample, and ends with the
+# process. After the line ON it samples, after OFF no longer; it answers each line with the counts. 298 is
+# perf_event_open. Of its attributes: 64 bytes are the first version, and the event is the task clock, a software event,
+# which needs no PMU. A sample is only a header: its type (9), whose code was interrupted (1 the kernel's, 2 the
+# program's, 4 and 5 a guest's), and its length. Samples are in a ring of four pages behind a first page with the ring's
+# head and tail. It is emptied every five seconds, when a busy vCPU has filled 60 % of it; a record of lost samples has
+# another type and is not counted. 3 among the errors is ESRCH: the thread has ended. An event that is closed costs the
+# thread nothing.
 PROGRAM = """\
 import ctypes, mmap, os, select, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 PAGE, RING = mmap.PAGESIZE, 4 * mmap.PAGESIZE
 SAMPLE, ENDED, HEAD, TAIL = 9, 3, 1024, 1032
-counts, rings, wait = [0] * 8, {}, select.poll()
+counts, rings = [0] * 8, {}
 period, *threads = map(int, sys.argv[1:])
-for thread in threads:
+def begin():
     attributes = struct.pack("<IIQQQQQ", 1, 64, 1, period, 0, 0, 0).ljust(64, b"\\0")
-    file = libc.syscall(298, attributes, ctypes.c_int(thread), -1, -1, 8)
-    if file >= 0:
-        rings[file] = mmap.mmap(file, PAGE + RING)
-        wait.register(file, 0)
-    elif ctypes.get_errno() != ENDED:
-        sys.exit(print(os.strerror(ctypes.get_errno())))
-def empty(ring):
-    head, tail = struct.unpack_from("<QQ", ring, HEAD)
-    while tail < head:
-        kind, whose, length = struct.unpack_from("<IHH", ring, PAGE + tail % RING)
-        counts[whose & 7] += kind == SAMPLE
-        tail += length
-    struct.pack_into("<Q", ring, TAIL, head)
-wait.register(0, select.POLLIN)
-print("ready", flush=True)
-while rings:
-    ready = wait.poll(5000)
+    for thread in threads:
+        file = libc.syscall(298, attributes, ctypes.c_int(thread), -1, -1, 8)
+        if file >= 0:
+            rings[file] = mmap.mmap(file, PAGE + RING)
+        elif ctypes.get_errno() != ENDED:
+            sys.exit(print(os.strerror(ctypes.get_errno())))
+def empty():
     for ring in rings.values():
-        empty(ring)
-    for file, events in ready:
-        if file == 0 and os.read(0, 4096) == b"end\\n":
-            rings.clear()
-        elif file == 0:
-            print(counts[4] + counts[5], counts[1], counts[2], flush=True)
-        elif file in rings:
-            wait.unregister(file)
-            del rings[file]
+        head, tail = struct.unpack_from("<QQ", ring, HEAD)
+        while tail < head:
+            kind, whose, length = struct.unpack_from("<IHH", ring, PAGE + tail % RING)
+            counts[whose & 7] += kind == SAMPLE
+            tail += length
+        struct.pack_into("<Q", ring, TAIL, head)
+def stop():
+    empty()
+    for file, ring in rings.items():
+        ring.close()
+        os.close(file)
+    rings.clear()
+begin()
+stop()
+wait = select.poll()
+wait.register(0, select.POLLIN)
+try:
+    with open(f"/proc/{threads[0]}/status") as status:
+        process = os.pidfd_open(int(status.read().partition("Tgid:")[2].split()[0]))
+    wait.register(process, select.POLLIN)
+except OSError:
+    process = None
+print("ready", flush=True)
+while process is not None:
+    ready = dict(wait.poll(5000))
+    empty()
+    if process in ready:
+        break
+    if 0 in ready:
+        asked = os.read(0, 4096).strip()
+        if asked:
+            begin() if asked == b"on" else stop()
+        print(counts[4] + counts[5], counts[1], counts[2], flush=True)
 for name in ("ask", "answers"):
     os.unlink(name)
-print("ended", flush=True)
 """
 # It runs in the background, with a FIFO each for questions and answers, because an ssh server allows few sessions at
 # once. $1: directory of the FIFOs, which it removes at its end. Each is opened for reading and writing, so that no side
@@ -90,7 +104,7 @@ class Samples:
     """Those of one guest's vCPUs, while it runs."""
 
     def __init__(self, parent: Machine, directory: PurePosixPath, vcpus: Sequence[int]) -> None:
-        """Begin to sample on the machine that the guest runs on; it ends with these threads.
+        """Start what samples, on the machine that the guest runs on; it ends with the guest's QEMU.
 
         directory: a directory there of the guest's own
         vcpus: the threads that run them, as that machine counts them
@@ -104,27 +118,28 @@ class Samples:
         started = parent.try_run(*START, self._directory, *program, timeout=START_SECONDS)
         if started.stdout.strip() != READY:
             raise CannotDo(started.stdout.strip() or first_line(started.stderr) or "no answer")
-        self._answers = True
+        self._answers, self._is_on = True, False
+
+    def switch(self, on: bool) -> None:
+        """Sample from now on, or no longer: a sample, and each start of a vCPU's thread, costs time meanwhile."""
+        if on != self._is_on:
+            self._is_on = on
+            self._ask(ON if on else OFF)
 
     def read(self) -> dict[str, float]:
-        """Samples since the beginning in `guest` mode, in the host's `kernel`, and in QEMU's own code (`user`).
+        """Samples so far in `guest` mode, in the host's `kernel`, and in QEMU's own code (`user`).
 
         {} if they cannot be read any more.
         """
+        return self._ask("")
+
+    def _ask(self, question: str) -> dict[str, float]:
         found: dict[str, float] = {}
         if self._answers:
             try:
-                found = counts_of(self._ask(""), NAMES)
+                told = self._parent.try_run(*ASK, self._directory, question, timeout=ASK_SECONDS).stdout
+                found = counts_of(told, NAMES)
             except MachineLost:
                 found = {}
             self._answers = bool(found)  # a late answer would be taken for the next one
         return found
-
-    def end(self) -> None:
-        """Sample no longer, though the threads go on. Raises CannotDo if that was not answered, and MachineLost."""
-        self._answers = False
-        if self._ask(END).strip() != ENDED:
-            raise CannotDo("the program that samples a guest's vCPUs did not end")
-
-    def _ask(self, question: str) -> str:
-        return self._parent.try_run(*ASK, self._directory, question, timeout=ASK_SECONDS).stdout
