@@ -29,6 +29,7 @@ from vmtax.machine import Machine, MachineError, MachineLost, Process
 from vmtax.machine.ssh import SshMachine
 
 KILLED = (-9, 137)  # SIGKILL, as reported to a parent and by a shell
+SSH_FAILED = 255  # ssh's own exit code
 SHUTDOWN_SECONDS = 30.0
 KILL_SECONDS = 10.0
 # Kills one QEMU and the program that starts it. $1: an argument that only they and our own shell have. Constant text.
@@ -76,9 +77,11 @@ class QemuGuest:
             return self._why_paused()
         words = self.process.stderr_tail().strip().splitlines()
         killed = "killed from outside, or by a host out of memory: see `dmesg`"
+        lost = "the connection to the machine that it ran on was lost, or it was killed there"
         if panic := self.console.panic():
             return f"the kernel of {self.path} ended: {panic}"
-        last = words[-1] if words else killed if code in KILLED else "it said nothing"
+        silent = {code: "it said nothing", **dict.fromkeys(KILLED, killed), SSH_FAILED: lost}[code]
+        last = words[-1] if words else silent
         return f"QEMU of {self.path} ended with {code}: {last}"
 
     def is_paused(self) -> bool:
