@@ -24,9 +24,9 @@ from vmtax.testbed.machines import examined, set_up
 from vmtax.testbed.session import TestbedOptions, connected
 from vmtax.workload import Command
 
-CASES = {  # workload -> its case and what is measured
-    "tlb": ("chase-1m", "reads at random"),  # on one CPU, in little memory: it scatters little, and begins at once
-    "wakeup": ("", "wake-ups"),  # its vCPU halts and is scheduled again a thousand times a second
+MEASURED = {  # workload, of one case -> what is measured
+    "tlb": "reads at random",  # on one CPU, in little memory: it scatters little, and begins at once
+    "wakeup": "wake-ups",  # its vCPU halts and is scheduled again a thousand times a second
 }
 PLAN = """\
 name: meters
@@ -58,11 +58,12 @@ def meters(host: str = "local") -> None:
 
 
 def _print(running: RunningTreatment, workload: Command[Any]) -> None:
-    case, name = CASES[workload.name]
+    (case,) = workload.cases()
     times, seconds = _rounds(running, workload, case)
     floor = stats.paired_ratio(times[OFF], times[AGAIN])
     difference = stats.paired_ratio(times[OFF], times[ON])
-    print(f"  {name}: all meters on against all off {_written(difference)}: {verdict(difference, floor)}")
+    print(f"  {MEASURED[workload.name]}:")
+    print(f"    all meters on against all off {_written(difference)}: {verdict(difference, floor)}")
     print(f"    all off against all off {_written(floor)}")
     print(f"    a trial takes longer by {seconds[ON] - seconds[OFF]:.2f} s", flush=True)
 

@@ -132,6 +132,6 @@ def test_an_emulated_run_adds_up_and_little_of_it_is_unexplained(image: Image, t
     assert max(shares.values()) <= 0.50, shares
     assert all(sum(one["entries"].values()) == pytest.approx(one["busy"]) for one in ledger)
     # Where a guest works, the host's own part of the workload is no more than the programs that send its commands.
-    for entry, layer in (("workload", "host"), ("emulator", "vm")):
+    for entry, layer, least in (("workload", "host", 0.01), ("emulator", "vm", 0.1)):
         of_layer = [one["entries"] for one in ledger if (one["treatment"], one["machine"]) == (layer, "host")]
-        assert all(entries[entry] > 0.1 for entries in of_layer), (entry, of_layer)
+        assert all(entries[entry] > least for entries in of_layer), (entry, of_layer)

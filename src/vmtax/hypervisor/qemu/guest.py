@@ -29,7 +29,7 @@ from vmtax.machine import Machine, MachineError, MachineLost, Process
 from vmtax.machine.ssh import SshMachine
 
 KILLED = (-9, 137)  # SIGKILL, as reported to a parent and by a shell
-SSH_FAILED = 255  # ssh's own exit code
+SSH_FAILED = 255  # of ssh, which starts QEMU on another machine
 SHUTDOWN_SECONDS = 30.0
 KILL_SECONDS = 10.0
 # Kills one QEMU and the program that starts it. $1: an argument that only they and our own shell have. Constant text.
@@ -80,8 +80,8 @@ class QemuGuest:
         lost = "the connection to the machine that it ran on was lost, or it was killed there"
         if panic := self.console.panic():
             return f"the kernel of {self.path} ended: {panic}"
-        silent = {code: "it said nothing", **dict.fromkeys(KILLED, killed), SSH_FAILED: lost}[code]
-        last = words[-1] if words else silent
+        silent = {**dict.fromkeys(KILLED, killed), SSH_FAILED: lost}
+        last = words[-1] if words else silent.get(code, "it said nothing")
         return f"QEMU of {self.path} ended with {code}: {last}"
 
     def is_paused(self) -> bool:
