@@ -173,7 +173,8 @@ def _guest_delay(settings: NetSettings) -> Iterator[str]:
     if settings.interrupt_delay is not None:
         yield (
             f"the guest sets the delay of its card's interrupts itself, after each boot: `ethtool -C NAME rx-usecs"
-            f" {settings.interrupt_delay}`. A packet that arrives then waits for up to so many microseconds."
+            f" {settings.interrupt_delay}`. A packet that arrives then waits for up to"
+            f" {settings.interrupt_delay // 1000} ms."
         )
 
 
