@@ -195,6 +195,14 @@ def qemus_of(token: str) -> list[int]:
     return found
 
 
+def command_line(pid: int | str) -> str:
+    """The arguments of a process with blanks between them, "" where it has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").rstrip()
+    except OSError:
+        return ""
+
+
 def leftovers(token: str) -> list[str]:
     """What a run with this token left on this machine."""
     found = [str(path) for base in ("/tmp", "/var/tmp", "/run") for path in Path(base).glob(f"*{token}*")]
@@ -203,8 +211,7 @@ def leftovers(token: str) -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"VMTAX_RUN={token}".encode() in (process / "environ").read_bytes():
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                found.append(f"{process.name}: {command}")
+                found.append(f"{process.name}: {command_line(process.name)}")
         except OSError:
             continue
     return found

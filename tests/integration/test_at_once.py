@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import HANGS, leftovers, measured, qemus_of, under_way
+from tests.integration.conftest import HANGS, command_line, leftovers, measured, qemus_of, under_way
 from vmtax.core.records import Trial
 from vmtax.design.topology import Worked, overlap
 from vmtax.image.cache import Image
@@ -80,9 +80,7 @@ def test_where_one_of_two_is_killed_both_are_booted_again(image: Image, tmp_path
     """What was measured when one died counts for neither; the round has the results of the second boot."""
     (tmp_path / "p.yaml").write_text(KILLED)
     with under_way("run", "p.yaml", "--yes", "--emulate", directory=tmp_path, trials=2) as (process, token):
-        os.kill(
-            next(pid for pid in qemus_of(token) if "vm-2" in Path(f"/proc/{pid}/cmdline").read_text()), signal.SIGKILL
-        )
+        os.kill(next(pid for pid in qemus_of(token) if "vm-2" in command_line(pid)), signal.SIGKILL)
         assert process.wait(HANGS) == 0
     with Store() as store:
         found = store.load()

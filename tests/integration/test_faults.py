@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
+from tests.integration.conftest import HANGS, booted, command_line, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_run import PLAN
 from vmtax.core.records import Measurement, Metric, Trial
 from vmtax.design.disk import CacheMode, DiskSettings
@@ -319,9 +320,10 @@ def test_a_dead_guard_is_made_up_for(image: Image, own: Path) -> None:
 
 def guards(parent: int) -> Iterator[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        ours = int(stat.read_text().rpartition(")")[2].split()[1]) == parent
-        if ours and b"VMTAX_RUN" in (stat.parent / "cmdline").read_bytes():
-            yield int(stat.parent.name)
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            ours = int(stat.read_text().rpartition(")")[2].split()[1]) == parent
+            if ours and "VMTAX_RUN" in command_line(stat.parent.name):
+                yield int(stat.parent.name)
 
 
 def test_a_stopped_run_is_finished(image: Image, own: Path) -> None:
