@@ -107,6 +107,8 @@ def printed(text: str) -> str:
         elif kind == "cpus":
             lines.insert(0, f"reader {words[1]}")
             last += [f"/proc/stat:cpu{number} 0" for number in range(int(words[0]))]
+        elif kind == "tasks":
+            last += [f"/proc/schedstat:cpu{number} 0 0 1 2 3 4 {ran} 5 6" for number, ran in enumerate(words)]
         elif kind == "cpu":
             lines.append(f"/proc/stat:{line}")
     return "\n".join((*lines, *last)) + "\n"
@@ -140,6 +142,26 @@ def test_interrupts_without_accounting_of_their_own_are_taken_out_of_the_threads
     rows = rows_of()
     assert rows["soft_irq"] == pytest.approx(0.5) and rows["hard_irq"] == pytest.approx(0.1)
     assert rows["remainder"] == pytest.approx(0) and rows["other"] == pytest.approx(3.0 * (1 - 0.31 / 13.21))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tasks", "expected"),
+    [
+        (12, 15.0, 2.5),  # busy for 17.5 s, tasks ran for 15.0 s
+        (12, 5.0, 17.5 - 13.81),  # a task that has not been switched since: no more than nothing else explains
+        (12, 18.0, 0.0),
+        (10, 5.0, 0.0),  # everything is explained
+    ],
+)
+def test_what_is_neither_idle_nor_a_task_is_interrupts_of_idle_cpus(
+    seconds: int, tasks: float, expected: float
+) -> None:
+    after = AFTER.replace("1010.0", f"{1000 + seconds}.0") + f"tasks 3000000000 {2e9 + tasks * 1e9:.0f}\n"
+    rows = rows_of(BEFORE + "tasks 2000000000 3000000000\n", after)
+    assert rows["idle_irq"] == pytest.approx(expected, abs=1e-9)
+    without = rows_of(BEFORE, after)
+    assert "idle_irq" not in without and rows["other"] == without["other"]
+    assert rows["remainder"] == pytest.approx(without["remainder"] - expected, abs=1e-9)
 
 
 def test_with_accounting_of_their_own_no_thread_is_touched() -> None:

@@ -56,7 +56,7 @@ class Path(StrEnum):
 
 
 VIRTIO = "virtio_net"
-DELAYS = {"auto": None, "1ms": 1000, "4ms": 4000}  # in microseconds; None: as the driver does it by itself
+DELAYS = {"auto": None, "1ms": 1000, "4ms": 4000, "8ms": 8000}  # in microseconds; None: as the driver does it by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ done
 echo "reader $$"
 grep -s -a -H "" /proc/[0-9]*/stat /proc/[0-9]*/schedstat $threads
 date +"clock %s.%N"
-grep -s -a -H -E "^(cpu|some|full)" /proc/stat /proc/pressure/irq
+grep -s -a -H -E "^(cpu|some|full)" /proc/stat /proc/schedstat /proc/pressure/irq
 exit 0
 """
 COMMAND = ("sh", "-c", PROGRAM)
@@ -41,7 +41,17 @@ Kind = Literal["kernel", "ours", "ended", "else"]
 KERNEL = "kernel."  # prefix of a kind of kernel threads
 LOOSE = ("hard_irq", "soft_irq", "steal")  # entries from /proc/stat that may also be included in the time of a thread
 # The host's work for a guest on KVM besides running its code.
-SERVING = ("vcpu_kernel", "vcpu_user", "main_loop", "iothreads", "qemu_other", "vhost", "hard_irq", "soft_irq")
+SERVING = (
+    "vcpu_kernel",
+    "vcpu_user",
+    "main_loop",
+    "iothreads",
+    "qemu_other",
+    "vhost",
+    "hard_irq",
+    "soft_irq",
+    "idle_irq",
+)
 SPLIT = {"guest": "guest", "vcpu_kernel": "kernel", "vcpu_user": "user"}  # entry -> name of its samples
 QEMUS = ("qemu-system", "qemu-kvm")
 TICKS_OF_ERROR = 2  # user and system time are each rounded down to whole ticks
@@ -82,6 +92,7 @@ class Reading:
     reader: int  # process id of the shell that read
     idle: float  # over all CPUs, like the others; includes waiting for disks
     loose: Mapping[str, float]  # by LOOSE
+    tasks: float | None  # CPU time of all tasks, including the interrupts that they took; None: no schedstat
     processes: Mapping[tuple[int, int], Process]  # by process id and start
     threads: Mapping[tuple[int, int], Mapping[int, Thread]]  # by the same, for QEMUs -> threads
 
@@ -127,6 +138,8 @@ def parse(text: str) -> Reading | None:
     if not (clock and reader and stat and cpus):
         return None
     counted = [int(word) * TICK for word in stat[1].split()]
+    # The seventh number is the time of the tasks that ran on the CPU, in nanoseconds.
+    tasks = re.findall(r"^/proc/schedstat:cpu\d+(?: \d{1,20}){6} (\d{1,20})\b", text, re.MULTILINE | re.ASCII)
     ours = set(map(int, re.findall(r"^ours (\d{1,9})$", text, re.MULTILINE | re.ASCII)))
     processes: dict[tuple[int, int], Process] = {}
     threads: dict[int, dict[int, Thread]] = defaultdict(dict)
@@ -143,6 +156,7 @@ def parse(text: str) -> Reading | None:
         reader=int(reader[1]),
         idle=counted[3] + counted[4],
         loose=dict(zip(LOOSE, counted[5:8], strict=True)),
+        tasks=sum(map(int, tasks)) / 1e9 if tasks else None,
         processes=processes,
         threads={key: threads[key[0]] for key in processes if key[0] in threads},
     )
@@ -218,7 +232,12 @@ def reckon(before: Reading, after: Reading) -> dict[str, float]:
     loose["soft_irq"] = max(loose["soft_irq"], apart)
     _take_out(entries, loose, busy, after)
     rows = {**entries, **loose}
-    rows["remainder"] = busy - sum(rows.values())
+    unexplained = busy - sum(rows.values())
+    if before.tasks is not None and after.tasks is not None:
+        # Neither idle nor a task's: interrupts that woke an idle CPU. A task that still runs at a reading is not in
+        # `tasks` since it was last switched to, so this is at most what nothing else explains.
+        rows["idle_irq"] = max(0.0, min(unexplained, busy - max(0.0, after.tasks - before.tasks)))
+    rows["remainder"] = unexplained - rows.get("idle_irq", 0.0)
     ticks = 2 * TICK * (len(LOOSE) + 1)
     return {**rows, "busy": busy, "seconds": wall, "error": error + ticks}
 

@@ -26,7 +26,7 @@ PARTS = (
     ("vCPUs in the host's kernel and in QEMU", "nesting", ("vcpu_kernel", "vcpu_user")),
     ("other threads of QEMU", "level-4", ("main_loop", "iothreads", "qemu_other")),
     ("vhost", "warn", ("vhost",)),
-    ("interrupts", "level-3", ("hard_irq", "soft_irq")),
+    ("interrupts", "level-3", ("hard_irq", "soft_irq", "idle_irq")),
     ("workload and its commands", "host", ("workload",)),
     ("kernel threads", "text", (KERNEL,)),
     ("other processes, vmtax and stolen time", "muted", ("other", "vmtax", "steal")),

@@ -40,6 +40,7 @@ NAMES = {
     "vhost": "vhost",
     "hard_irq": "hard irq",
     "soft_irq": "soft irq",
+    "idle_irq": "irq on idle CPUs",
     "user": "programs",
     "kernel": "kernel",
     "steal": "stolen by its hypervisor",
