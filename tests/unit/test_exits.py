@@ -15,6 +15,7 @@ from tests.fake_machine import FakeMachine, Reply
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import CannotDo
+from vmtax.core.notices import read
 from vmtax.core.records import Boot, Experiment, Measurement, Treatment, Trial
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.hypervisor.qemu.exit_trace import COUNTS, END, REASONS, START, ExitTrace, parse_counts, parse_reasons
@@ -27,6 +28,8 @@ from vmtax.report.sections import exits as exits_section
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
 from vmtax.workload.cpuid import INSTRUCTION, Cpuid, CpuidParameters
+from vmtax.workload.net import Net, NetParameters
+from vmtax.workload.site import Link
 
 SCHEMAS: Any = [
     {
@@ -101,9 +104,11 @@ class FakeGuest:
     def __init__(self, path: str, *looks: dict[str, float]) -> None:
         self.path, self.looks = path, iter(looks)
         self.sampled: list[bool] = []
+        self.unsampled = ""
 
-    def sample(self, on: bool) -> None:
+    def sample(self, on: bool) -> str:
         self.sampled.append(on)
+        return self.unsampled
 
     def counters(self) -> dict[str, float]:
         return next(self.looks)
@@ -189,6 +194,21 @@ def test_each_trial_has_the_exits_of_its_guest_and_of_the_outer_vm_that_carries_
     assert exits == [{"host/vm/vm": 3.0, "host/vm": 1.0}, {"host/vm-2/vm": 4.0, "host/vm-2": 2.0}]
     assert trials[0].readings["host/vm"]["kvm.operations"] == workload.operations("", raw)
     assert [guest.sampled for guest in guests] == 4 * [[False]], "samples would delay what this workload measures"
+    assert not any(trial.warnings for trial in trials)
+
+
+def test_a_guest_that_should_be_sampled_and_cannot_be_is_a_warning_of_the_trial() -> None:
+    guest: Any = FakeGuest("host/vm", {}, {})
+    guest.unsampled = "Operation not permitted"
+    output = (GOLDEN / "workload" / "tcp-out.json").read_text()
+    machine = FakeMachine("host/vm", {lambda argv: "iperf3" in argv: output})
+    subject = RunningSubject(Site(machine, "vm", 1, (), link=Link(machine, (), "10.0.0.1", 5201)), guest)
+    running = RunningTreatment((subject,), FakeMachine("host", {}), meters=())
+    (trial,) = run_trials(TrialKey(1, 1, "vm"), running, Net(NetParameters()), "tcp-out", Signatures(), iteration=1)
+    assert guest.sampled == [True]
+    (warning,) = [text for text in trial.warnings if text.startswith("ticks")]
+    assert warning == "ticks: host/vm: its vCPUs were not sampled: Operation not permitted"
+    assert read(warning).effect.startswith("The host's CPU time outside guest code")
 
 
 def run(accelerator: str, **rows: float) -> Experiment:

@@ -302,12 +302,18 @@ def test_what_the_host_does_beside_guest_code_is_by_its_ledger_and_only_of_guest
     net = EVERY["net"]
     own, moved = net.own_seconds("tcp-out", output), net.operations("tcp-out", output)
     assert own and moved
-    ledger = {"ledger.guest": 5.0, "ledger.vhost": 1.0, "ledger.soft_irq": 0.2, "ledger.other": 9.0}
+    ledger = {
+        "ledger.guest": 5.0,
+        "ledger.vhost": 1.0,
+        "ledger.soft_irq": 0.2,
+        "ledger.other": 9.0,
+        "ledger.idle_irq": 0.3,
+    }
     busy = Disturbance(1.2 * own, 8.0, 0.0, None, None, None, None, None)
     done = Trial(1, 1, "vm", "net", "tcp-out", 1, "ok", 0.0, 4.0, raw=output, disturbance=busy)
     on_kvm = replace(done, readings={"host": {**ledger, "ledger.seconds": 1.2 * own}})
     values = {m.metric.measure: m.value for m in _with_cpu([on_kvm], net, "host")[0].measurements}
-    assert values == pytest.approx({"host_cpu_seconds": 8.0 / 1.2 / moved, "host_side_seconds": 1.2 / 1.2 / moved})
+    assert values == pytest.approx({"host_cpu_seconds": 8.0 / 1.2 / moved, "host_side_seconds": 1.5 / 1.2 / moved})
     emulated = replace(done, readings={"host": {"ledger.emulator": 5.0, "ledger.seconds": 1.2 * own}})
     assert [m.metric.measure for m in _with_cpu([emulated], net, "host")[0].measurements] == ["host_cpu_seconds"]
 

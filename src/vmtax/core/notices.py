@@ -28,6 +28,7 @@ Code = Literal[
     "clock",
     "late-command",
     "apart",
+    "ticks",
     "second-boot",
     "shutdown",
     "two-hosts",
@@ -148,6 +149,13 @@ MEANINGS: Mapping[Code, Meaning] = {
         "Of several machines that are measured at once, some began later or ended earlier than the others",
         "The rates of those that worked longer include time in which they had more of the host to themselves",
         "Make the workload longer",
+    ),
+    "ticks": Meaning(
+        "the kernel's ticks split the time of vCPUs",
+        "The host does not allow vmtax to sample in whose code a guest's vCPUs are",
+        "The host's CPU time outside guest code is less exact, and wrong if the guest works in step with the ticks",
+        "Measure as root, or set kernel.perf_event_paranoid=1 on the host; a container needs CAP_PERFMON and a seccomp"
+        " profile that allows perf_event_open",
     ),
     "second-boot": Meaning(
         "booted at the second attempt",

@@ -93,7 +93,7 @@ def run_trials(
     seats = [subject.site.machine for subject in running.subjects]
     if len(seats) > 1 and iteration == 1:
         _warm_up(running, workload)
-    _sample(running, workload.reports(case))
+    unsampled = _sample(running, workload.reports(case))
     for meter in running.meters:
         for machine, _ in _looked_at(meter, running, seats):
             meter.before(machine)
@@ -105,7 +105,7 @@ def run_trials(
     if len(done) > 1:
         done = [_with_counted(trial, workload) for trial in done]
     done = _void(done)
-    warnings = _apart(done)
+    warnings = (*_apart(done), *unsampled)
     trials = [replace(trial, iteration=iteration, warnings=(*trial.warnings, *warnings)) for trial in done]
     works = [_work(trial, workload, emulated=running.emulated) for trial in trials]
     for guest_meter in reversed(running.guest_meters):
@@ -119,10 +119,14 @@ def run_trials(
     return tuple(_with_cpu(_void(trials), workload, running.host.path))
 
 
-def _sample(running: RunningTreatment, metrics: Sequence[Metric]) -> None:
-    """Sample vCPUs for metrics that need to know how their time is split, and for no others: it delays wake-ups."""
-    for guest in running.guests:
-        guest.sample(any(metric.measure == HOST_SIDE for metric in metrics))
+def _sample(running: RunningTreatment, metrics: Sequence[Metric]) -> list[str]:
+    """Sample vCPUs for metrics that need to know how their time is split, and for no others: it delays wake-ups.
+
+    Returns a warning for each guest that cannot be sampled and should be.
+    """
+    wanted = any(metric.measure == HOST_SIDE for metric in metrics)
+    found = [(guest.path, guest.sample(wanted)) for guest in running.guests]
+    return [recorded("ticks", f"{path}: its vCPUs were not sampled: {why}") for path, why in found if wanted and why]
 
 
 def _with_sampled_split(trials: Sequence[Trial], running: RunningTreatment) -> list[Trial]:

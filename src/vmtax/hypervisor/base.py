@@ -162,8 +162,10 @@ class Guest(Protocol):
         """
         ...
 
-    def sample(self, on: bool) -> None:
-        """Sample from now on where its vCPUs are, or no longer. Nothing if it is emulated or cannot be sampled."""
+    def sample(self, on: bool) -> str:
+        """Sample from now on where its vCPUs are, or no longer. Returns why they cannot be sampled; "" if they can, or
+        if it is emulated.
+        """
         ...
 
     def counters(self) -> dict[str, float]:

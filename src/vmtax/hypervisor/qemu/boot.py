@@ -93,7 +93,7 @@ def boot(
         guest.kvm = KvmCounters(qmp) if spec.accelerator == "kvm" else None
         guest.trace = _traced(parent, guest, stack)
         guest.cycles = _counted(parent, guest, stack)
-        guest.samples = _sampled(parent, guest)
+        _prepare_samples(parent, guest)
         yield guest
 
 
@@ -117,16 +117,16 @@ def _counted(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> 
     return cycles
 
 
-def _sampled(parent: Machine, guest: QemuGuest) -> Samples | None:
-    """Samples of its vCPUs; None if it is emulated, outlives us, or if its parent does not let us sample."""
+def _prepare_samples(parent: Machine, guest: QemuGuest) -> None:
+    """Start what can sample its vCPUs, unless it is emulated, outlives us, or its parent does not let us sample."""
     if guest.kvm is None or guest.spec.lasting is not None:
-        return None
+        return
     try:
-        return Samples(parent, guest.directory, guest.vcpus(parent))
+        guest.samples = Samples(parent, guest.directory, guest.vcpus(parent))
     except MachineLost:
         raise
-    except CannotDo:
-        return None
+    except CannotDo as error:
+        guest.unsampled = str(error)
 
 
 @contextlib.contextmanager

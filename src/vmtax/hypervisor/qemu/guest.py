@@ -67,6 +67,7 @@ class QemuGuest:
     trace: ExitTrace | None = None  # None: its exits are not traced
     cycles: Cycles | None = None  # None: its cycles are not counted
     samples: Samples | None = None  # None: its vCPUs are not sampled
+    unsampled: str = ""  # why they cannot be, though it runs on KVM
 
     def cause_of_death(self) -> str | None:
         """QEMU's last message if it is gone, or why it has paused the guest; None while the guest runs."""
@@ -99,9 +100,10 @@ class QemuGuest:
     def threads(self, parent: Machine) -> tuple[Thread, ...]:
         return threads(parent, self.qmp, self.unique)
 
-    def sample(self, on: bool) -> None:
+    def sample(self, on: bool) -> str:
         if self.samples:
             self.samples.switch(on)
+        return self.unsampled
 
     def counters(self) -> dict[str, float]:
         counted = self.kvm.read() if self.kvm else {}
