@@ -10,7 +10,7 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.errors import CannotDo
 from vmtax.core.records import Treatment
-from vmtax.design.net import NetSettings, Path, settings_of
+from vmtax.design.net import DELAYS, NetSettings, Path, settings_of
 from vmtax.hypervisor import BootFailed, Nic, Passed, Tap, UserNetwork, card_of
 from vmtax.hypervisor.qemu.cards import card_arguments, handed_over
 from vmtax.machine.local import LocalMachine
@@ -204,6 +204,11 @@ def test_a_card_delays_its_interrupts_or_its_guest_is_void(answer: str | Reply, 
         return
     with pytest.raises(BootFailed, match=rf"net\.interrupt_delay was not obtained \(igbvf\): {why}"):
         net_paths.find_card(guest, wanted, MAC)
+
+
+def test_every_delay_is_one_that_igbvf_keeps() -> None:
+    """Those whose rate has one of its two lowest bits set are what it adapts. 8000 us: 749 interrupts a second."""
+    assert [delay for delay in DELAYS.values() if delay and int(1e9 / (1024 * delay)) & 3] == []
 
 
 def test_a_card_that_delays_nothing_says_so() -> None:
