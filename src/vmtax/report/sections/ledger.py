@@ -19,8 +19,8 @@ TITLE = "Who used the host's CPU"
 READING = (
     "CPUs that were busy, as a mean over the trials, and whose work it was; from before a command until after it, so"
     " they include the start of its program. What is busy inside a guest is part of what its host counts as guest code,"
-    " or as its emulator. Entries below 1 % are left out. The remainder is what no entry explains: CPUs × time − idle −"
-    " waiting for disks, less all entries."
+    " or as its emulator. Entries below 1 % or 0.005 CPUs are left out. The remainder is what no entry explains: CPUs ×"
+    " time − idle − waiting for disks, less all entries."
 )
 SAMPLED = "On KVM, samples split the time of a guest's vCPUs into guest code, kernel and QEMU."
 BY_TICKS = (
@@ -49,7 +49,7 @@ NAMES = {
     "other": "other processes",
 }
 MOST_NAMED = 4
-LEAST = 0.01  # share of the busy time from which an entry is shown
+LEAST, LEAST_CORES = 0.01, 0.005  # share of the busy time, and CPUs, from which an entry is shown
 
 
 def section(analysis: Analysis, picture: Picture | None = None) -> Section | None:
@@ -102,7 +102,8 @@ def _row(one: Ledger) -> Row:
 def in_words(one: Ledger) -> str:
     """The largest entries in cores: "guest code 0.92, vhost 0.71"."""
     largest = sorted(one.entries.items(), key=lambda entry: -entry[1])
-    shown = [(name, value) for name, value in largest if name != REMAINDER and value >= LEAST * one.busy > 0]
+    least = max(LEAST * one.busy, LEAST_CORES * one.seconds)
+    shown = [(name, value) for name, value in largest if name != REMAINDER and value >= least > 0]
     return ", ".join(f"{entry_name(name)} {value / one.seconds:.2f}" for name, value in shown) or "–"
 
 
