@@ -182,6 +182,16 @@ def test_memory_refuses_failed_instances() -> None:
         EVERY["memory"].parse("stream", output)
 
 
+def test_a_run_that_was_too_short_for_its_figure_says_so_and_what_to_change() -> None:
+    output = (GOLDEN / "stream-too-short.txt").read_text()
+    with pytest.raises(
+        BadOutput, match="run duration too short to reliably determine memory rate; raise the workload's"
+    ):
+        EVERY["memory"].parse("stream", output)
+    with pytest.raises(BadOutput, match="prints no 'MB per sec memory read rate' for stream"):
+        EVERY["memory"].parse("stream", output.replace("run duration too short", ""))
+
+
 def test_with_a_lead_only_what_lies_between_counts() -> None:
     """fio works for three seconds before two that count, and for three after them; iperf3 one, three and one."""
     case, disk = (
