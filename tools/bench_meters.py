@@ -1,5 +1,7 @@
 """What meters do to what they measure: a guest works with all of them, with none, and with none once more.
 
+Neither of its workloads reports `host_side_seconds`, so their guests are not sampled: it is the cost without samples.
+
 python -m tools.bench_meters [--host lab:NAME]
 """
 

@@ -126,8 +126,9 @@ def test_an_emulated_run_adds_up_and_little_of_it_is_unexplained(image: Image, t
         for one in ledger
     }
     assert {where[:2] for where in shares} == {("host", "host"), ("vm", "host"), ("vm", "host/vm")}
-    # Without accounting of their own, interrupts of an idle CPU are in no counter: the host layer is idle between them.
-    few = [share for (layer, *_), share in shares.items() if layer == "vm" or IRQ_TIME.exists()]
+    # On kernels with neither, interrupts of an idle CPU are in no counter: the host layer is idle between them.
+    counted = IRQ_TIME.exists() or Path("/proc/schedstat").exists()
+    few = [share for (layer, *_), share in shares.items() if layer == "vm" or counted]
     assert max(few) <= 0.10 and statistics.median(few) <= 0.05, shares
     assert max(shares.values()) <= 0.50, shares
     assert all(sum(one["entries"].values()) == pytest.approx(one["busy"]) for one in ledger)

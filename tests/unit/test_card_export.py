@@ -137,7 +137,7 @@ def test_a_delay_of_interrupts_is_set_in_the_guest() -> None:
         found = card(path=path, interrupt_delay="4ms")
         for notes in (found.qemu_notes, found.libvirt_notes, found.proxmox_notes):
             assert "the guest sets" in notes[-1] and "`ethtool -C NAME rx-usecs 4000`" in notes[-1]
-            assert "waits for up to 4 ms" in notes[-1], "what the choice gives up"
+            assert "waits for up to 4 ms" in notes[-1] and "1500 bytes at 768 Mbit/s" in notes[-1], "what it gives up"
     assert card(path="vhost", interrupt_delay="4ms") == card(path="vhost")
 
 

@@ -159,6 +159,10 @@ def test_what_is_neither_idle_nor_a_task_is_interrupts_of_idle_cpus(
     after = AFTER.replace("1010.0", f"{1000 + seconds}.0") + f"tasks 3000000000 {2e9 + tasks * 1e9:.0f}\n"
     rows = rows_of(BEFORE + "tasks 2000000000 3000000000\n", after)
     assert rows["idle_irq"] == pytest.approx(expected, abs=1e-9)
+    apart = rows_of(
+        BEFORE.replace("100 0\ncpus", "100 1\ncpus") + "tasks 0 0\n", after.replace("100 0\ncpus", "100 1\ncpus")
+    )
+    assert "idle_irq" not in apart, "hard_irq and soft_irq have them, and what is hidden stays in the remainder"
     without = rows_of(BEFORE, after)
     assert "idle_irq" not in without and rows["other"] == without["other"]
     assert rows["remainder"] == pytest.approx(without["remainder"] - expected, abs=1e-9)

@@ -72,6 +72,20 @@ def test_a_program_that_cannot_start_is_not_waited_for(
     wait_until(lambda: not sampling(tmp_path), "it has ended")
 
 
+def test_what_no_longer_answers_is_ended_and_the_reason_kept(
+    local: LocalMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would sample everything that is measured afterwards."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        samples = Samples(local, PurePosixPath(tmp_path), [process.pid])
+        assert samples.switch(True) == "" and samples.read()
+        monkeypatch.setattr("vmtax.hypervisor.qemu.samples.ASK", ("sh", "-c", "echo late", "sh"))
+        assert samples.read() == {} and samples.switch(False) == "late"
+        wait_until(lambda: not sampling(tmp_path), "it has ended, and the guest has not")
+        assert process.poll() is None and samples.switch(True) == "late"
+        process.kill()
+
+
 def test_nothing_is_sampled_before_it_is_switched_on_or_after_it_is_switched_off(
     local: LocalMachine, tmp_path: Path
 ) -> None:

@@ -106,7 +106,17 @@ def _of_trials(trials: Iterable[Trial]) -> Iterator[Notice]:
         metrics = tuple(measurement.metric.name for measurement in trial.measurements)
         for found in map(notices.read, trial.warnings):
             if found.code != "second-boot":  # these are recorded with the boot
-                yield replace(found, metrics=metrics, treatments=(trial.treatment,), rounds=(trial.round,))
+                of = _concerned(found.code, metrics)
+                yield replace(found, metrics=of, treatments=(trial.treatment,), rounds=(trial.round,))
+
+
+def _concerned(code: Code, metrics: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a trial's metrics that one of its warnings is about."""
+    if code != "ticks":
+        return metrics
+    from vmtax.workload.base import HOST_SIDE  # imports pydantic, which would slow every `show` down
+
+    return tuple(name for name in metrics if name.endswith(f".{HOST_SIDE}"))
 
 
 def of_ratio(found: stats.PairedRatio | None, alpha: float) -> Iterator[Notice]:

@@ -152,10 +152,10 @@ MEANINGS: Mapping[Code, Meaning] = {
     ),
     "ticks": Meaning(
         "the kernel's ticks split the time of vCPUs",
-        "The host does not allow vmtax to sample in whose code a guest's vCPUs are",
+        "vmtax could not sample in whose code a guest's vCPUs are",
         "The host's CPU time outside guest code is less exact, and wrong if the guest works in step with the ticks",
-        "Measure as root, or set kernel.perf_event_paranoid=1 on the host; a container needs CAP_PERFMON and a seccomp"
-        " profile that allows perf_event_open",
+        "If that was not permitted, measure as root, or set kernel.perf_event_paranoid=1 on the host; a container needs"
+        " CAP_PERFMON and a seccomp profile that allows perf_event_open",
     ),
     "second-boot": Meaning(
         "booted at the second attempt",

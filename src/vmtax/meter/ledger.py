@@ -233,9 +233,10 @@ def reckon(before: Reading, after: Reading) -> dict[str, float]:
     _take_out(entries, loose, busy, after)
     rows = {**entries, **loose}
     unexplained = busy - sum(rows.values())
-    if before.tasks is not None and after.tasks is not None:
+    if before.tasks is not None and after.tasks is not None and not after.is_irq_apart:
         # Neither idle nor a task's: interrupts that woke an idle CPU. A task that still runs at a reading is not in
-        # `tasks` since it was last switched to, so this is at most what nothing else explains.
+        # `tasks` since it was last switched to, so this is at most what nothing else explains. With accounting of their
+        # own, `loose` has these interrupts.
         rows["idle_irq"] = max(0.0, min(unexplained, busy - max(0.0, after.tasks - before.tasks)))
     rows["remainder"] = unexplained - rows.get("idle_irq", 0.0)
     ticks = 2 * TICK * (len(LOOSE) + 1)

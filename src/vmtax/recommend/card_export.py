@@ -20,6 +20,7 @@ from vmtax.hypervisor.spec import Tap, UserNetwork, card_of
 from vmtax.recommend.forms import Argv, Form, broken
 
 VMID, BRIDGE, CARD = "VMID", "BRIDGE", "CARD"
+RING = 256  # descriptors of the receive ring of Intel's Ethernet drivers by default
 STANDBY = "ua-standby"  # libvirt accepts user-defined names with this prefix
 TAP, MAC, FUNCTION = "vm1", "52:54:00:00:00:01", "0000:01:10.0"
 # Back ends of cards whose tap QEMU does not make itself.
@@ -168,13 +169,19 @@ def _write(value: str, file: str) -> Argv:
     return ("sh", "-c", f"echo {value} > {file}")
 
 
+def _most(delay: int) -> float:
+    """The Mbit/s of packets of 1500 bytes that fill a ring while the card delays its interrupt. `delay`: in us"""
+    return RING * 1500 * 8 / delay
+
+
 def _guest_delay(settings: NetSettings) -> Iterator[str]:
     """How the guest sets the delay of its card's interrupts, which nothing outside it can."""
     if settings.interrupt_delay is not None:
         yield (
-            f"the guest sets the delay of its card's interrupts itself, after each boot: `ethtool -C NAME rx-usecs"
-            f" {settings.interrupt_delay}`. A packet that arrives then waits for up to"
-            f" {settings.interrupt_delay // 1000} ms."
+            f"the guest sets the delay of its card's interrupts itself, at each boot before the card is up: `ethtool -C"
+            f" NAME rx-usecs {settings.interrupt_delay}`, with `adaptive-rx off` if its driver adapts delays. A packet"
+            f" that arrives then waits for up to {settings.interrupt_delay // 1000} ms, and the card drops packets once"
+            f" its ring is full: one of {RING} packets of 1500 bytes at {_most(settings.interrupt_delay):.0f} Mbit/s."
         )
 
 

@@ -101,9 +101,7 @@ class QemuGuest:
         return threads(parent, self.qmp, self.unique)
 
     def sample(self, on: bool) -> str:
-        if self.samples:
-            self.samples.switch(on)
-        return self.unsampled
+        return self.samples.switch(on) if self.samples else self.unsampled
 
     def counters(self) -> dict[str, float]:
         counted = self.kvm.read() if self.kvm else {}

@@ -18,10 +18,11 @@ from vmtax.machine.local import ISOLATED, PYTHON
 
 PERIOD = 4_100_000  # ns of a thread's time between samples: about as often as a tick, and no multiple of one
 NAMES = ("guest", "kernel", "user")
-READY, ON, OFF = "ready", "on", "off"
+READY, ON, OFF, END = "ready", "on", "off", "end"
 START_SECONDS, ASK_SECONDS = 20.0, 10.0
 # Arguments: the period, then threads of one process. It prints READY, or why it cannot sample, and ends with the
-# process. After the line ON it samples, after OFF no longer; it answers each line with the counts. 298 is
+# process, or after the line END. After the line ON it samples, after OFF no longer; it answers each line with the
+# counts. 298 is
 # perf_event_open. Of its attributes: 64 bytes are the first version, and the event is the task clock, a software event,
 # which needs no PMU. A sample is only a header: its type (9), whose code was interrupted (1 the kernel's, 2 the
 # program's, 4 and 5 a guest's), and its length. Samples are in a ring of four pages behind a first page with the ring's
@@ -32,7 +33,7 @@ PROGRAM = """\
 import ctypes, mmap, os, select, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 PAGE, RING = mmap.PAGESIZE, 4 * mmap.PAGESIZE
-SAMPLE, ENDED, HEAD, TAIL = 9, 3, 1024, 1032
+SAMPLE, MISSING, ENDED, HEAD, TAIL = 9, 2, 3, 1024, 1032
 counts, rings = [0] * 8, {}
 period, *threads = map(int, sys.argv[1:])
 def begin():
@@ -57,15 +58,17 @@ def stop():
         ring.close()
         os.close(file)
     rings.clear()
-begin()
-stop()
 wait = select.poll()
 wait.register(0, select.POLLIN)
 try:
+    begin()
+    stop()
     with open(f"/proc/{threads[0]}/status") as status:
         process = os.pidfd_open(int(status.read().partition("Tgid:")[2].split()[0]))
     wait.register(process, select.POLLIN)
-except OSError:
+except OSError as error:
+    if error.errno not in (ENDED, MISSING):
+        sys.exit(print(error.strerror))
     process = None
 print("ready", flush=True)
 while process is not None:
@@ -74,9 +77,11 @@ while process is not None:
     if process in ready:
         break
     if 0 in ready:
-        asked = os.read(0, 4096).strip()
+        asked = os.read(0, 4096).split()
+        if b"end" in asked:
+            break
         if asked:
-            begin() if asked == b"on" else stop()
+            begin() if asked[-1] == b"on" else stop()
         print(counts[4] + counts[5], counts[1], counts[2], flush=True)
 for name in ("ask", "answers"):
     os.unlink(name)
@@ -100,6 +105,10 @@ ASK = (
 )
 
 
+# The same without an answer.
+TELL = ("sh", "-c", 'cd "$1" && test -p ask && exec 3<>ask && echo "$2" >&3', "sh")
+
+
 class Samples:
     """Those of one guest's vCPUs, while it runs."""
 
@@ -118,13 +127,17 @@ class Samples:
         started = parent.try_run(*START, self._directory, *program, timeout=START_SECONDS)
         if started.stdout.strip() != READY:
             raise CannotDo(started.stdout.strip() or first_line(started.stderr) or "no answer")
-        self._answers, self._is_on = True, False
+        self._failed, self._is_on = "", False
 
-    def switch(self, on: bool) -> None:
-        """Sample from now on, or no longer: a sample, and each start of a vCPU's thread, costs time meanwhile."""
+    def switch(self, on: bool) -> str:
+        """Sample from now on, or no longer: a sample, and each start of a vCPU's thread, costs time meanwhile.
+
+        Returns why it cannot sample any more; "" if it can.
+        """
         if on != self._is_on:
             self._is_on = on
             self._ask(ON if on else OFF)
+        return self._failed
 
     def read(self) -> dict[str, float]:
         """Samples so far in `guest` mode, in the host's `kernel`, and in QEMU's own code (`user`).
@@ -134,12 +147,15 @@ class Samples:
         return self._ask("")
 
     def _ask(self, question: str) -> dict[str, float]:
-        found: dict[str, float] = {}
-        if self._answers:
-            try:
-                told = self._parent.try_run(*ASK, self._directory, question, timeout=ASK_SECONDS).stdout
-                found = counts_of(told, NAMES)
-            except MachineLost:
-                found = {}
-            self._answers = bool(found)  # a late answer would be taken for the next one
-        return found
+        if self._failed:
+            return {}
+        try:
+            told = self._parent.try_run(*ASK, self._directory, question, timeout=ASK_SECONDS).stdout
+            if found := counts_of(told, NAMES):
+                return found
+            self._failed = first_line(told) or "what samples no longer answers"
+            # A late answer would be taken for the next one, and it must not go on sampling unasked.
+            self._parent.try_run(*TELL, self._directory, END, timeout=ASK_SECONDS)
+        except MachineLost as lost:
+            self._failed = self._failed or str(lost)
+        return {}
