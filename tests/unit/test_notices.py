@@ -15,7 +15,7 @@ from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.notices import Cause, of_ratio
 from vmtax.core.notices import MEANINGS, Code, Notice, read, recorded
-from vmtax.core.records import Boot, Experiment
+from vmtax.core.records import Boot, Experiment, Measurement, Metric
 from vmtax.report.sections.warnings import sentence_of, warnings
 from vmtax.report.wording.figures import about
 
@@ -109,6 +109,21 @@ def test_each_cause_is_one_entry_and_the_gravest_comes_first() -> None:
     assert codes == sorted(codes, key=list(MEANINGS).index)
     assert len(codes) == len(set(codes)), "one error, so one failure"
     assert "emulated" in codes and "emulated" not in [cause.code for cause in warnings(Analysis(run))]
+
+
+def test_vcpus_that_were_not_sampled_concern_the_host_s_side_alone() -> None:
+    run = sample_experiment(rounds=1)
+    metric = Metric("net.tcp-in.host_side_seconds", "s/B", "lower")
+    trials = tuple(
+        dataclasses.replace(
+            trial,
+            measurements=(*trial.measurements, Measurement(metric, 1e-9)),
+            warnings=(recorded("ticks", "host/vm: its vCPUs were not sampled: no answer"),),
+        )
+        for trial in run.trials
+    )
+    (cause,) = [one for one in Analysis(dataclasses.replace(run, trials=trials)).causes if one.code == "ticks"]
+    assert {notice.metrics for notice in cause.notices} == {(metric.name,)}
 
 
 def test_figures_are_named_in_words() -> None:

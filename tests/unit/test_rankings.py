@@ -214,3 +214,15 @@ def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:
     found = [r for r in Analysis(dataclasses.replace(experiment, trials=kept)).rankings if r.layer == last.layer]
     assert {ranking.unranked for ranking in found} == {(last.name,)}
     assert all(s.treatment != last.name for ranking in found for s in ranking.standings)
+
+
+@pytest.mark.parametrize(("more", "ranked"), [({}, False), ({"disk.cache": "writeback"}, True)])
+def test_how_many_guests_work_at_once_is_a_condition_and_is_not_ranked(more: dict[str, str], ranked: bool) -> None:
+    sample = storage_experiment()
+    guests = [one for one in sample.treatments if one.layer == "vm" and one.repeats is None]
+    assert len(guests) >= 3
+    levels = {one.name: {"guest.count": str(2**place)} for place, one in enumerate(guests)}
+    levels[guests[-1].name] |= more
+    treatments = tuple(dataclasses.replace(one, levels=levels.get(one.name, one.levels)) for one in sample.treatments)
+    found = Analysis(dataclasses.replace(sample, treatments=treatments)).rankings
+    assert any(one.layer == "vm" for one in found) is ranked

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vmtax import stats
+from vmtax.analysis.at_once import COUNT
 from vmtax.analysis.comparisons import Numbers, as_overhead
 from vmtax.analysis.criteria import Criteria
 from vmtax.core.records import Metric, Treatment
@@ -98,8 +99,14 @@ def _fields(
             counts = {t.name: len(numbers.get((metric, t.name), ())) for t in members}
             # With one value among ten of the others, a treatment might lead by chance, and nothing could beat it.
             having = [treatment for treatment in members if counts[treatment.name] >= max(1, max(counts.values()) / 2)]
-            if len(having) >= FEWEST:
+            if len(having) >= FEWEST and not _differ_only_in_number(having):
                 yield metric, having, [t.name for t in members if counts[t.name] and t not in having]
+
+
+def _differ_only_in_number(members: Sequence[Treatment]) -> bool:
+    """Whether they differ only in how many guests work at once: a condition of the experiment, and no choice."""
+    first, *others = [{name: level for name, level in each.levels.items() if name != COUNT} for each in members]
+    return all(levels == first for levels in others)
 
 
 def _logs(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> npt.NDArray[np.float64]:
