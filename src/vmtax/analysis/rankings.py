@@ -106,7 +106,7 @@ def _fields(
 def _differ_only_in_number(members: Sequence[Treatment]) -> bool:
     """Whether they differ only in how many guests work at once: a condition of the experiment, and no choice."""
     first, *others = [{name: level for name, level in each.levels.items() if name != COUNT} for each in members]
-    return all(levels == first for levels in others)
+    return len({each.levels.get(COUNT) for each in members}) > 1 and all(levels == first for levels in others)
 
 
 def _logs(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> npt.NDArray[np.float64]:
