@@ -211,7 +211,8 @@ def leftovers(token: str) -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"VMTAX_RUN={token}".encode() in (process / "environ").read_bytes():
-                found.append(f"{process.name}: {command_line(process.name)}")
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found.append(f"{process.name}: {command}")
         except OSError:
             continue
     return found

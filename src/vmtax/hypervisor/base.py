@@ -163,8 +163,9 @@ class Guest(Protocol):
         ...
 
     def sample(self, on: bool) -> str:
-        """Sample from now on where its vCPUs are, or no longer. Returns why they cannot be sampled; "" if they can, or
-        if it is emulated.
+        """Sample from now on where its vCPUs are, or no longer.
+
+        Returns why that is impossible; "" if it is not, and for a guest that is emulated or outlives us.
         """
         ...
 

@@ -98,11 +98,11 @@ def passed(stressor: str, output: str) -> int:
 def figure(stressor: str, label: str, output: str) -> float:
     """A figure of the stressor's own, the harmonic mean over its instances."""
     match = re.search(rf"{stressor} +([0-9.]+) {re.escape(label)} \(harmonic mean", output)
-    if match is None and (short := re.search(rf"{stressor}: (run duration too short\b.*)", output)):
+    if match is not None:
+        return float(match[1])
+    if short := re.search(rf"{stressor}: (run duration too short\b.*)", output):
         raise BadOutput(f"stress-ng's {stressor}: {short[1]}; raise the workload's seconds in the plan")
-    if match is None:
-        raise BadOutput(f"stress-ng prints no '{label}' for {stressor}")
-    return float(match[1])
+    raise BadOutput(f"stress-ng prints no '{label}' for {stressor}")
 
 
 def operations(stressor: str, output: str) -> int | None:

@@ -21,14 +21,14 @@ NAMES = ("guest", "kernel", "user")
 READY, ON, OFF, END = "ready", "on", "off", "end"
 START_SECONDS, ASK_SECONDS = 20.0, 10.0
 # Arguments: the period, then threads of one process. It prints READY, or why it cannot sample, and ends with the
-# process, or after the line END. After the line ON it samples, after OFF no longer; it answers each line with the
-# counts. 298 is
-# perf_event_open. Of its attributes: 64 bytes are the first version, and the event is the task clock, a software event,
-# which needs no PMU. A sample is only a header: its type (9), whose code was interrupted (1 the kernel's, 2 the
-# program's, 4 and 5 a guest's), and its length. Samples are in a ring of four pages behind a first page with the ring's
-# head and tail. It is emptied every five seconds, when a busy vCPU has filled 60 % of it; a record of lost samples has
-# another type and is not counted. 3 among the errors is ESRCH: the thread has ended. An event that is closed costs the
-# thread nothing.
+# process, or after the line END. After the line ON it samples, after OFF no longer; it answers each of these, and an
+# empty line, with the counts. 298 is perf_event_open. Of its attributes: 64 bytes are the first version, and the
+# event is the task clock, a software event, which needs no PMU. A sample is only a header: its type (9), whose code
+# was interrupted (1 the kernel's, 2 the program's, 4 and 5 a guest's), and its length. Samples are in a ring of four
+# pages behind a first page with the ring's head and tail. It is emptied every five seconds, when a busy vCPU has
+# filled 60 % of it; a record of lost samples has another type and is not counted. 3 among the errors is ESRCH: the
+# thread has ended. An event that is closed costs the thread nothing. 2 is ENOENT: the process has ended before it was
+# opened.
 PROGRAM = """\
 import ctypes, mmap, os, select, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -103,8 +103,6 @@ ASK = (
     'cd "$1" && test -p ask && exec 3<>ask 4<>answers && echo "$2" >&3 && IFS= read -r line <&4 && echo "$line"',
     "sh",
 )
-
-
 # The same without an answer.
 TELL = ("sh", "-c", 'cd "$1" && test -p ask && exec 3<>ask && echo "$2" >&3', "sh")
 
