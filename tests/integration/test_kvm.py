@@ -128,8 +128,10 @@ def test_the_ledger_of_genuine_kvm_adds_up_and_little_of_it_is_unexplained(data:
     assert max(shares.values()) <= 0.10 and statistics.median(shares.values()) <= 0.05
     on_host = [one for one in data["ledger"] if one["machine"] == "host"]
     assert all(one["entries"]["guest"] > 0 for one in on_host), on_host
-    # It may be 0: interrupts that ticks found are in `soft_irq`, also those of idle CPUs.
-    assert all(one["entries"]["idle_irq"] >= 0 for one in on_host), on_host
+    # At most what nothing else explains, so it may be 0 where ticks found interrupts; not everywhere.
+    idle = {(one["treatment"], one["workload"]): one["entries"]["idle_irq"] / one["busy"] for one in on_host}
+    print("interrupts of idle CPUs:", {where: f"{100 * share:.1f} %" for where, share in idle.items()})
+    assert any(share > 0 for share in idle.values())
     # Reads of memory hardly exit, and ticks split their time: these may find nothing but guest code.
     exits = [one for one in on_host if one["workload"] != "tlb"]
     assert all(one["entries"]["vcpu_kernel"] > 0 for one in exits), exits
