@@ -309,6 +309,9 @@ def test_what_a_saved_state_misses_is_named() -> None:
     other = replace(SOFTWARE, qemu="10.1.0", zfs="2.3.2")
     assert other.differences(SOFTWARE) == ["QEMU 10.1.0, not 10.0.2", "ZFS 2.3.2, not none"]
     assert SOFTWARE.differences(SOFTWARE) == []
+    newer = replace(SOFTWARE, additional_cpu=True)
+    assert newer.differences(SOFTWARE) == ["an additional CPU that runs no guests"]
+    assert SOFTWARE.differences(newer) == ["no additional CPU that runs no guests"]
 
 
 def test_a_saved_state_is_not_resumed_over_another_build_of_the_same_zfs() -> None:

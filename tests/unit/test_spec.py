@@ -339,6 +339,23 @@ def test_without_huge_pages_qemu_is_started_by_what_forbids_them() -> None:
     assert "prctl" not in " ".join(command_line(PLAIN))
 
 
+@pytest.mark.parametrize(
+    ("changes", "smp", "is_kept_free"),
+    [
+        ({"carries": True}, "3", True),
+        ({"carries": True, "accelerator": "kvm"}, "2", False),
+        ({"carries": True, "vcpus": 1}, "1", False),
+        ({}, "2", False),
+    ],
+)
+def test_an_emulated_guest_that_carries_guests_keeps_its_first_cpu_free(
+    changes: dict[str, Any], smp: str, is_kept_free: bool
+) -> None:
+    spec = replace(PLAIN, **changes)
+    assert words_after("-smp", spec) == smp
+    assert ("isolcpus=0" in words_after("-append", spec).split()) is is_kept_free
+
+
 def test_one_defence_alone_is_turned_off_on_the_kernels_command_line() -> None:
     assert kernel_arguments(having(cpu_mitigations="off")).endswith(" mitigations=off")
     assert kernel_arguments(having(cpu_mitigations="no-spectre_v2")).endswith(" spectre_v2=off")

@@ -16,7 +16,7 @@ from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.plan.cuts import not_ended
-from vmtax.plan.estimate import Emulation, foresee, lasting
+from vmtax.plan.estimate import Emulation, foresee
 from vmtax.plan.schema import Plan
 from vmtax.storage import DISK_DIRECTORY, NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
@@ -84,22 +84,21 @@ def look(
     places = []
     for machine, name, theirs in named:
         below = read_below(machine)
-        lasts = lasting(plan, emulated=below["emulated_cpu"] is True)
-        examine.check(machine, lasts, leaves=options.destination is not None)
+        examine.check(machine, plan, leaves=options.destination is not None)
         if options.power_cut is not None:
             refuse_cuts(name, machine, options.target)
-        qemus = _qemus(machine, lasts, options)
+        qemus = _qemus(machine, plan, options)
         accelerators = [accelerator for _, accelerator in qemus if accelerator]
         real = [accelerator is not None and accelerator.name == "kvm" for _, accelerator in qemus]  # as far as is known
         if below["emulated_cpu"] is not True and all(real):
-            examine.refuse_few_cpus(machine, lasts)
+            examine.refuse_few_cpus(machine, plan)
         if options.wire is not None and hosts.peer is not None:
-            examine.check_peer(machine, hosts.peer, lasts, options.wire)
-        impossible = _guests_not_here(machine, lasts, qemus, options)
+            examine.check_peer(machine, hosts.peer, plan, options.wire)
+        impossible = _guests_not_here(machine, plan, qemus, options)
         if options.destination is not None and hosts.destination is not None:
-            impossible = destination.look(machine, hosts.destination, lasts, options.destination) | impossible
-            refuse_none_left(machine, lasts.treatments()[0], impossible)
-        place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
+            impossible = destination.look(machine, hosts.destination, plan, options.destination) | impossible
+            refuse_none_left(machine, plan.treatments()[0], impossible)
+        place = Place(machine, name, plan, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, hosts.local, emit))
     return places
 

@@ -80,6 +80,7 @@ class GuestSpec:
     settings: GuestSettings = guest.DEFAULT
     kernel_words: tuple[str, ...] = ()  # added to its kernel's command line
     iommu: bool = False  # the guest can pass its own devices on to guests
+    carries: bool = False  # the guest runs guests itself
     preallocated: bool = False  # all of its memory is allocated at its start
     talkative: bool = False  # the kernel prints its progress on the console; for the KVM probe
     within: tuple[str, ...] = ()  # command prefix that enters the cgroup for it; (): it runs in ours

@@ -77,6 +77,7 @@ def lab_spec(
         ),
         kernel_words=words,
         iommu=True,
+        carries=True,
         lasting=Lasting(runtime, directory / CONSOLE, directory / LOG),
     )
 

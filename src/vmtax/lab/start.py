@@ -111,8 +111,11 @@ class _Start:
     def software(self) -> Software:
         zfs_version, build_of_it = (self.pack.version, self.pack.digest) if self.pack else (None, None)
         version, image = self.base.hypervisor.version, self.image
+        name = self.accelerator.name
         return Software(
-            version, image.identity, image.kernel, zfs_version, self.accelerator.name, zfs_build=build_of_it
+            *(version, image.identity, image.kernel, zfs_version, name),
+            zfs_build=build_of_it,
+            additional_cpu=name == "tcg",
         )
 
 

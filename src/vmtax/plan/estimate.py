@@ -33,14 +33,6 @@ SHORTEST = {"seconds": 1, "emulated_depth": 1, "stream_cache": "4m"}  # paramete
 _ONE = {"host": "configuration of the host", "vm": "VM", "nested": "nested VM"}
 GUESS = (0.7, 1.5)  # the actual time is within these factors of a first guess
 NOTHING = "nothing to compare: add a layer, or a second level of a factor"
-ONE_CPU = (
-    "Guests have one CPU here, whatever the plan says: the host is emulated, and there a nested guest with more is "
-    "reset now and then."
-)
-ONE_OUTER_CPU = (
-    "Nested guests at once share the one CPU of their outer VM here, whose CPU is emulated: with more than one it is "
-    "lost within minutes."
-)
 
 
 def check(plan: Plan) -> list[str]:
@@ -334,10 +326,3 @@ def _shorter(choice: Choice) -> dict[str, Any]:
     """Parameters with which a workload ends quickly on an emulated CPU."""
     known = WORKLOADS[choice.name].parameters_type.model_fields
     return {name: value for name, value in SHORTEST.items() if name in known}
-
-
-def lasting(plan: Plan, *, emulated: bool) -> Plan:
-    """The plan as it can be measured: guests have one CPU if an emulated host carries nested guests."""
-    if not emulated or "nested" not in plan.layers or plan.guest.vcpus == 1:
-        return plan
-    return plan.model_copy(update={"guest": plan.guest.model_copy(update={"vcpus": 1})})

@@ -17,7 +17,6 @@ from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
-from vmtax.plan.estimate import ONE_CPU, ONE_OUTER_CPU, lasting
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
@@ -146,7 +145,6 @@ class Examined:
 
     def of_plan(self, plan: Plan) -> Examined:
         """The same host, on which another plan is to be measured that takes no more of it."""
-        plan = lasting(plan, emulated=self.host_emulated)
         return replace(self, plan=plan, workloads=plan.build_workloads(emulated=self.emulated))
 
     def userland(
@@ -218,7 +216,6 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
     """Check whether `plan` can be measured on `host`, and with what. Raises CannotMeasure, and what its parts raise."""
     below = read_below(host)
     emulated = below["emulated_cpu"] is True
-    asked, plan = plan, lasting(plan, emulated=emulated)
     placed = place(host, session.local, session.image, session.emit)
     cpus = _cpus(host, plan.guest.vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
@@ -241,8 +238,6 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
         notes=(
             *((note,) if note else ()),
             *_decided(workloads, emulated=some_emulated),
-            *((ONE_CPU,) if plan != asked else ()),
-            *((ONE_OUTER_CPU,) if some_emulated and needs.shares_outer_vms(plan) else ()),
             *(platform.notes if platform else ()),
         ),
         side=side,

@@ -329,8 +329,7 @@ def _spec(
 
 
 def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: int) -> GuestSpec:
-    """The outer VM of that number. It has the memory of its nested guests plus what carrying them needs. It has all
-    their CPUs, but only one on an emulated host, or if guests are emulated and it carries several.
+    """The outer VM of that number. It has all CPUs of its nested guests, and their memory plus what carrying takes.
 
     Its own disk and CPU are always at the defaults: the factors apply to the nested guests.
     """
@@ -341,10 +340,8 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
     settings = replace(
         spec.settings, model=default.model, topology=default.topology, timer=default.timer, hpet=default.hpet
     )
-    fragile = on.host_emulated or (on.emulated and guests > 1)
-    # As in plan.estimate.lasting: with more CPUs, more boots are lost
-    cpus = 1 if fragile else guests * on.plan.guest.vcpus
-    return replace(spec, vcpus=cpus, memory_bytes=memory, settings=settings)
+    cpus = guests * on.plan.guest.vcpus
+    return replace(spec, vcpus=cpus, memory_bytes=memory, settings=settings, carries=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,11 +114,6 @@ def outer_vms(plan: Plan) -> int:
     return guests_at_once(plan) if "own" in _levels(plan, "outer") else 1
 
 
-def shares_outer_vms(plan: Plan) -> bool:
-    """Whether several nested guests may share one outer VM."""
-    return "nested" in plan.layers and guests_at_once(plan) > 1 and "shared" in _levels(plan, "outer")
-
-
 def _levels(plan: Plan, place: str) -> list[str]:
     """The levels of a guest factor that the plan may run."""
     named = [{**plan.space.factors, **part.levels} for part in plan.space.parts]

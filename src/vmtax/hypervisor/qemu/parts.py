@@ -43,9 +43,20 @@ def cpu_model(model: str, accelerator: str) -> str:
     return f"{model},enforce"
 
 
+def keeps_cpu_free(spec: GuestSpec) -> bool:
+    """Whether the guest gets one CPU in addition, its first, on which it runs no guests of its own.
+
+    When an emulated CPU restores its FPU registers, QEMU clears a flag of the first CPU, without a lock and whether it
+    is set or not (cpu_clear_ignne in target/i386/tcg/system/fpu_helper.c of QEMU 10.0). If the first CPU enters or
+    leaves a guest of its own at that moment, it loses or regains the flags of SVM that are in the same word, such as
+    whether interrupts reach it. Its kernel then hangs, panics, or resets.
+    """
+    return spec.carries and spec.accelerator == "tcg" and spec.vcpus > 1
+
+
 def cpu_count(spec: GuestSpec) -> str:
     """The value of -smp. QEMU makes cores of a bare number."""
-    count = spec.vcpus
+    count = spec.vcpus + keeps_cpu_free(spec)
     shapes = {
         "cores": "",
         "sockets": f",sockets={count},cores=1,threads=1",

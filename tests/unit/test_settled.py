@@ -1,43 +1,13 @@
-"""What of a plan lasts on an emulated host, and what is decided there."""
+"""What a plan leaves open is decided for the host, and what is too small is refused."""
 
 from __future__ import annotations
 
 import pytest
 
 from vmtax.core.errors import BadInput
-from vmtax.plan.estimate import lasting, settled
+from vmtax.plan.estimate import settled
 from vmtax.plan.schema import as_written, parse
-from vmtax.testbed.needs import memory_bytes, refuse_small, shares_outer_vms
-
-PLAN = "name: p\nlayers: [host, vm{nested}]\nguest: {{vcpus: {vcpus}}}\nworkloads: [chess]\n"
-
-
-@pytest.mark.parametrize(
-    ("nested", "vcpus", "emulated", "wanted"),
-    [(", nested", 2, True, 1), (", nested", 2, False, 2), ("", 2, True, 2), (", nested", 1, True, 1)],
-)
-def test_a_nested_guest_on_an_emulated_host_has_one_cpu(nested: str, vcpus: int, emulated: bool, wanted: int) -> None:
-    plan = parse(PLAN.format(nested=nested, vcpus=vcpus))
-    found = lasting(plan, emulated=emulated)
-    assert found.guest.vcpus == wanted
-    assert found.guest.memory == plan.guest.memory and found.layers == plan.layers
-
-
-@pytest.mark.parametrize(
-    ("layers", "factors", "shares"),
-    [
-        ("vm, nested", "guest.count: ['1', '4']", True),
-        ("nested", "guest.count: ['4'], guest.outer: [own]", False),
-        ("nested", "guest.count: ['4'], guest.outer: [shared, own]", True),
-        ("vm", "guest.count: ['4']", False),
-        ("nested", "guest.count: ['1']", False),
-    ],
-)
-def test_nested_guests_at_once_share_an_outer_vm_unless_each_has_its_own(
-    layers: str, factors: str, shares: bool
-) -> None:
-    plan = parse(f"name: p\nlayers: [{layers}]\nfactors: {{{factors}}}\nworkloads: [chess]\n")
-    assert shares_outer_vms(plan) is shares
+from vmtax.testbed.needs import memory_bytes, refuse_small
 
 
 def test_what_a_plan_leaves_to_the_machine_is_decided_and_its_metrics_follow() -> None:
