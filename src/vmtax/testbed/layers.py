@@ -52,6 +52,7 @@ from vmtax.workload.fio import Disk
 IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)
 CARRIER_MACS = "52:54:00:76:74:{:02x}"
 _numbers = itertools.count(1)
+EMULATED_HOST_PATIENCE = 4  # there, a nested guest took 70 s to boot, and more than 120 s beside other work
 SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
 # Loads what a guest needs to carry others: taps, and KVM for either kind of CPU. Constant text.
 LOAD_MODULES = "modprobe -q tun; modprobe -q kvm_amd || modprobe -q kvm_intel; test -c /dev/kvm"
@@ -365,7 +366,10 @@ def _boot_all(
 
     Once all have come up or failed, raises the exception of the first that failed.
     """
-    patience = Patience(ready=Patience().ready * len(orders))  # they share the host's CPUs
+    times = len(orders)  # they share the host's CPUs
+    if on.host_emulated:
+        times *= EMULATED_HOST_PATIENCE
+    patience = Patience(ready=Patience().ready * times)
     if in_turn or len(orders) == 1:  # in this thread, so that Ctrl-C ends the boot itself
         guests.extend(_boot(on, order, stack, patience) for order in orders)
         return guests[-len(orders) :]
