@@ -72,6 +72,10 @@ def test_two_guests_work_at_the_same_time_beside_each_other_and_nested(image: Im
         argv = [" ".join(b["argv"]) for b in data["boots"] if b["treatment"] == treatment and b["path"] in machines]
         assert len({re.findall(r"disk\d\.raw", line)[0] for line in argv}) == 2, "each has a disk"
         assert len({re.findall(r"mac=([0-9a-f:]{17})", line)[-1] for line in argv}) == 2, "and an address"
+    for boot in data["boots"]:
+        is_outer = boot["treatment"] == "nested" and boot["path"] == "host/vm"
+        assert boot["argv"][boot["argv"].index("-smp") + 1] == ("3" if is_outer else "1")
+        assert ("isolcpus=0" in " ".join(boot["argv"])) is is_outer, "two CPUs for its guests, and one that runs none"
     used = set(re.findall(r"vmtax-([0-9a-f]{16})", json.dumps(data["boots"])))
     assert used and [left for token in used for left in leftovers(token)] == []
 

@@ -309,9 +309,11 @@ def test_what_a_saved_state_misses_is_named() -> None:
     other = replace(SOFTWARE, qemu="10.1.0", zfs="2.3.2")
     assert other.differences(SOFTWARE) == ["QEMU 10.1.0, not 10.0.2", "ZFS 2.3.2, not none"]
     assert SOFTWARE.differences(SOFTWARE) == []
+    assert SOFTWARE.differences_from_saved(SOFTWARE) == []
     newer = replace(SOFTWARE, additional_cpu=True)
-    assert newer.differences(SOFTWARE) == ["an additional CPU that runs no guests"]
-    assert SOFTWARE.differences(newer) == ["no additional CPU that runs no guests"]
+    assert newer.differences_from_saved(SOFTWARE) == ["an additional CPU that runs no guests, not none"]
+    assert SOFTWARE.differences_from_saved(newer) == ["no additional CPU that runs no guests, not one"]
+    assert newer.differences(SOFTWARE) == [], "disks do not mind"
 
 
 def test_a_saved_state_is_not_resumed_over_another_build_of_the_same_zfs() -> None:
@@ -320,7 +322,10 @@ def test_a_saved_state_is_not_resumed_over_another_build_of_the_same_zfs() -> No
     assert again.differences(one) == ["build bbbbbbbbbbbb of ZFS 2.3.2-2, not aaaaaaaaaaaa"]
     assert one.differences(one) == [] == one.differences(replace(one, zfs_build=None)), "an older record names none"
     assert replace(one, zfs="2.3.3-1", zfs_build="c").differences(one) == ["ZFS 2.3.3-1, not 2.3.2-2"]
-    pack, rest = SimpleNamespace(version="2.3.2-2", digest="a" * 64), {"base": ANY, "image": ANY, "accelerator": ANY}
+    pack, rest = (
+        SimpleNamespace(version="2.3.2-2", digest="a" * 64),
+        {"base": ANY, "image": ANY, "accelerator": ANY, "size": Size()},
+    )
     assert _Start.software.fget(SimpleNamespace(pack=pack, **rest)).zfs_build == "a" * 64
     old = made()
     record = json.loads((old.directory / "lab.json").read_text())

@@ -46,7 +46,7 @@ class Software:
     zfs: str | None  # version; None: none had been built when it was started
     accelerator: Literal["kvm", "tcg"]
     zfs_build: str | None = None  # digest of its file, which differs for each build; None: no ZFS, or an older record
-    additional_cpu: bool = False  # it has one if it has several CPUs and is emulated; False: also in an older record
+    additional_cpu: bool = False  # it has one that runs no guests; False: also in an older record
 
     def differences(self, other: Software) -> list[str]:
         """Words for each part that differs: "QEMU 10.0.2, not 10.0.1"."""
@@ -59,8 +59,14 @@ class Software:
         ]
         if self.zfs == other.zfs and self.zfs_build and other.zfs_build and self.zfs_build != other.zfs_build:
             found.append(f"build {self.zfs_build[:12]} of ZFS {self.zfs}, not {other.zfs_build[:12]}")
-        if self.accelerator == other.accelerator and self.additional_cpu is not other.additional_cpu:
-            found.append(f"{'an' if self.additional_cpu else 'no'} additional CPU that runs no guests")
+        return found
+
+    def differences_from_saved(self, saved: Software) -> list[str]:
+        """The same, with what only matters to a saved state."""
+        found = self.differences(saved)
+        if self.additional_cpu is not saved.additional_cpu:
+            cpu = "additional CPU that runs no guests"
+            found.append(f"an {cpu}, not none" if self.additional_cpu else f"no {cpu}, not one")
         return found
 
 

@@ -21,6 +21,7 @@ from vmtax.hypervisor import (
     Tap,
     boot,
     choose,
+    needs_free_cpu,
     probe_spec,
 )
 from vmtax.hypervisor.credentials import KEY, KNOWN_HOSTS
@@ -111,11 +112,10 @@ class _Start:
     def software(self) -> Software:
         zfs_version, build_of_it = (self.pack.version, self.pack.digest) if self.pack else (None, None)
         version, image = self.base.hypervisor.version, self.image
-        name = self.accelerator.name
         return Software(
-            *(version, image.identity, image.kernel, zfs_version, name),
+            *(version, image.identity, image.kernel, zfs_version, self.accelerator.name),
             zfs_build=build_of_it,
-            additional_cpu=name == "tcg",
+            additional_cpu=needs_free_cpu(self.accelerator.name, self.size.vcpus),
         )
 
 
@@ -223,7 +223,7 @@ def _prepared(
     own = credentials if credentials.archive else Credentials.make(local)
     accelerator = choose(local, base, own, local, emit)
     state = _Start(one, local, emit, size, image, base, accelerator, credentials, saved, zfs.current(image), began)
-    if saved is not None and record is not None and (other := state.software.differences(record.software)):
+    if saved is not None and record is not None and (other := state.software.differences_from_saved(record.software)):
         raise LabError(
             f"the saved state of lab {source.name if source else ''} needs what it was saved with: {'; '.join(other)}; "
             "start without --from, and save again"

@@ -366,25 +366,24 @@ def _boot_all(
 
     Once all have come up or failed, raises the exception of the first that failed.
     """
-    times = len(orders)  # they share the host's CPUs
-    if on.host_emulated:
-        times *= EMULATED_HOST_PATIENCE
-    patience = Patience(ready=Patience().ready * times)
     if in_turn or len(orders) == 1:  # in this thread, so that Ctrl-C ends the boot itself
-        guests.extend(_boot(on, order, stack, patience) for order in orders)
+        guests.extend(_boot(on, order, stack, len(orders)) for order in orders)
         return guests[-len(orders) :]
     pool = ThreadPoolExecutor(len(orders), "boot")
     # The pool's threads must live as long as the guests: the kernel kills a bubblewrap when the thread that started it
     # ends. After Ctrl-C nothing waits for them: a boot ends with its QEMU, which the guard ends.
     stack.callback(pool.shutdown, wait=False, cancel_futures=True)
     stacks = [stack.enter_context(contextlib.ExitStack()) for _ in orders]
-    booting = [pool.submit(_boot, on, *one, patience) for one in zip(orders, stacks, strict=True)]
+    booting = [pool.submit(_boot, on, *one, len(orders)) for one in zip(orders, stacks, strict=True)]
     wait(booting)
     guests += [boot.result() for boot in booting if boot.exception() is None]
     return [boot.result() for boot in booting]
 
 
-def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience: Patience | None = None) -> Guest:
+def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, at_once: int = 1) -> Guest:
+    """`at_once`: how many guests share the host's CPUs, so that each takes longer"""
+    times = at_once * (EMULATED_HOST_PATIENCE if on.host_emulated else 1)
+    patience = Patience(ready=Patience().ready * times)
     spec, attach = order.spec, None
     if order.plug is not None:
         card, attach = order.plug.insert(stack)

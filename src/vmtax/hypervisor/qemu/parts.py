@@ -43,15 +43,20 @@ def cpu_model(model: str, accelerator: str) -> str:
     return f"{model},enforce"
 
 
-def keeps_cpu_free(spec: GuestSpec) -> bool:
-    """Whether the guest gets one CPU in addition, its first, on which it runs no guests of its own.
+def needs_free_cpu(accelerator: str, vcpus: int) -> bool:
+    """Whether a guest that carries guests gets one CPU in addition, its first, on which it runs none of them.
 
     When an emulated CPU restores its FPU registers, QEMU clears a flag of the first CPU, without a lock and whether it
     is set or not (cpu_clear_ignne in target/i386/tcg/system/fpu_helper.c of QEMU 10.0). If the first CPU enters or
     leaves a guest of its own at that moment, it loses or regains the flags of SVM that are in the same word, such as
     whether interrupts reach it. Its kernel then hangs, panics, or resets.
     """
-    return spec.carries and spec.accelerator == "tcg" and spec.vcpus > 1
+    return accelerator == "tcg" and vcpus > 1
+
+
+def keeps_cpu_free(spec: GuestSpec) -> bool:
+    """Whether this guest gets that CPU."""
+    return spec.carries and needs_free_cpu(spec.accelerator, spec.vcpus)
 
 
 def cpu_count(spec: GuestSpec) -> str:
