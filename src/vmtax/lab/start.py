@@ -225,7 +225,7 @@ def _prepared(
     state = _Start(one, local, emit, size, image, base, accelerator, credentials, saved, zfs.current(image), began)
     if saved is not None and record is not None and (other := state.software.differences_from_saved(record.software)):
         raise LabError(
-            f"the saved state of lab {source.name if source else ''} needs what it was saved with: {'; '.join(other)}; "
+            f"the saved state of lab {source.name if source else ''} does not fit: now {'; '.join(other)}; "
             "start without --from, and save again"
         )
     if record is not None and saved is None and (other := state.software.differences(record.software)):
