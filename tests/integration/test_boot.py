@@ -13,7 +13,7 @@ from tests.integration.conftest import booted
 from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.hypervisor import BootFailed, Credentials, Drive, Guest, GuestSpec, Nic, Patience, Tap, boot, choose
 from vmtax.image.place import IN_GUEST
-from vmtax.machine import CommandFailed, MachineLost
+from vmtax.machine import CommandFailed, MachineLost, ssh
 from vmtax.machine.local import LocalMachine
 from vmtax.meter import below
 from vmtax.meter.facts import read_facts
@@ -69,7 +69,11 @@ def test_an_emulated_guest_reads_that_it_is(
 
 
 def test_files_and_commands_of_a_guest(
-    shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, tmp_path: Path
+    shared_local: LocalMachine,
+    credentials: Credentials,
+    spec: GuestSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with boot(shared_local, spec, credentials, shared_local) as guest:
         machine = guest.machine
@@ -85,6 +89,11 @@ def test_files_and_commands_of_a_guest(
             machine.read_text("/nowhere")
         late = machine.try_run("sleep", "60", timeout=1)
         assert late.timed_out and late.seconds < 15
+        monkeypatch.setattr(ssh, "DEAD_SECONDS", 2.0)
+        # What it leaves keeps its output.
+        slow = machine.try_run("sh", "-c", "echo said; setsid sleep 601 &", timeout=1)
+        assert (slow.timed_out, slow.stdout) == (True, "said\n"), "it has not ended, but the machine answers"
+        assert machine.try_run("pgrep", "-x", "-f", "sleep 601").code == 1, "it is ended"
         sleeper = machine.start("sleep", "600")
         assert machine.succeeds("kill", "-0", str(sleeper.pid))
         sleeper.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -21,9 +22,11 @@ from tests.integration.test_run import PLAN
 from vmtax.core.records import Measurement, Metric, Trial
 from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.experiment import trial as trial_module
-from vmtax.experiment.trial import Signatures, TrialKey, run_trials
+from vmtax.experiment.signatures import Signatures
+from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.hypervisor import Credentials, Drive, Guest, GuestSpec
 from vmtax.image.cache import Image
+from vmtax.machine import CommandStuck, ssh
 from vmtax.machine.local import LocalMachine
 from vmtax.store import Store
 from vmtax.testbed.base import RunningSubject, RunningTreatment
@@ -161,6 +164,33 @@ def test_a_guest_that_panics_hangs_or_is_killed_in_mid_workload(
         assert "killed from outside, or by a host out of memory" in (found.error or "")
     local.close()
     assert leftovers(local.token) == []
+
+
+@pytest.mark.parametrize("runner", ["exec", "setsid --wait"], ids=["same-session", "own-session"])
+def test_a_command_that_waits_for_a_disk_for_ever_loses_its_guest_and_says_what_it_waits_for(
+    local: LocalMachine,
+    credentials: Credentials,
+    spec: GuestSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    runner: str,
+) -> None:
+    """A frozen file system stands for the disk: nothing that writes to it can be killed. In a session of its own, as
+    fio's jobs are, it is not killed by the time limit of the command.
+    """
+    monkeypatch.setattr(trial_module, "GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(trial_module, "SLOWDOWN", 1.0)
+    monkeypatch.setattr(ssh, "DEAD_SECONDS", 4.0)
+    local.run("truncate", "-s", "32M", str(tmp_path / "disk.raw"))
+    drive = Drive(str(tmp_path / "disk.raw"), DiskSettings(cache=CacheMode.WRITEBACK, aio="threads"))
+    with booted(local, replace(spec, vcpus=1, disks=(drive,)), credentials, local) as guest:
+        guest.machine.run("sh", "-c", "cd /tmp; mkdir d; mkfs.ext4 -q /dev/vdb && mount /dev/vdb d && fsfreeze -f d")
+        found = tried(f"{runner} dd if=/dev/zero of=/tmp/d/new count=1", local, guest)
+        why = "host/vm: sh did not end within 3 s, nor when it was killed, although the machine answers"
+        assert (found.status, found.error) == ("failed", why)
+        assert re.search(r"^dd\n.*(percpu|super|freeze|sb_start)", found.raw, re.DOTALL | re.MULTILINE), found.raw
+        with pytest.raises(CommandStuck):
+            guest.machine.run("true")
 
 
 def test_a_host_s_disk_that_is_full_in_mid_write_is_a_failed_trial_that_says_so(

@@ -32,7 +32,7 @@ factors: {guest.exit_trace: ["on"], memory.backing: [4k, thp, 2MiB, 1GiB]}
 workloads:
   - cpuid: {seconds: 3}
   - tlb: {cases: [chase-1m], seconds: 3}
-  - net: {cases: [tcp-in], rate: 20, seconds: 3}
+  - net: {cases: [tcp-in], rate: 10, seconds: 3}
 primary: [cpuid.instruction_seconds]
 rounds: {min: 1, max: 1}
 """

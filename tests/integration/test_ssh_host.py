@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from tests.integration.conftest import HANGS, VMTAX, under_way
 from tests.integration.test_faults import VM_ONLY
 from tests.integration.test_run import PLAN
 from vmtax.image.cache import Image
+from vmtax.machine import MachineLost
 from vmtax.machine.local import LocalMachine, LocalProcess
-from vmtax.machine.ssh import GUARD_SILENCE
+from vmtax.machine.ssh import GUARD_SILENCE, Route, connect_host
 from vmtax.store import Store
 
 NAMESPACE = "vmtax-test-host"
@@ -53,6 +55,11 @@ class RemoteHost:
     def restart(self) -> None:
         self.servers.append(self.local.start(*self.sshd))
         time.sleep(0.5)
+
+    def take(self, image: Image) -> None:
+        """Hard links, for tests that are not about copying."""
+        (self.cache / "vmtax/images").mkdir(parents=True)
+        self.local.run("cp", "-al", str(image.directory), str(self.cache / "vmtax/images"), timeout=HANGS)
 
     def vmtax(self, *argv: str, directory: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*self.command(), *argv], cwd=directory, capture_output=True, text=True, timeout=HANGS)
@@ -109,6 +116,61 @@ def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: Re
         ("vm", "boot.ready_seconds"),
     } <= have
     assert (remote.cache / "vmtax/images" / image.identity / "tree").is_dir(), "the image was carried over"
+    assert list((tmp_path / "state/vmtax/undo").glob("*.undo")) == [], "the far guard undid its list"
+
+
+def added(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+def test_a_machine_has_as_many_commands_at_once_as_are_asked_for(remote: RemoteHost) -> None:
+    """sshd allows ten on a connection; one of them is the guard."""
+    known = f"UserKnownHostsFile={remote.ssh}/known_hosts"
+    route = Route("testhost", ("-F", str(remote.ssh / "config"), "-o", known))
+    time.sleep(0.5)  # until sshd listens
+    machine = connect_host(remote.local, route)
+    running = [machine.start("sleep", "600") for _ in range(25)]
+    with ThreadPoolExecutor(8) as pool:
+        answers = pool.map(lambda number: machine.run("sh", "-c", "sleep 0.2; echo $1", "sh", str(number)), range(8))
+        assert [int(answer) for answer in answers] == list(range(8))
+    assert [process.poll() for process in running] == [None] * 25
+    newest = max((path for path in Path(str(remote.local.scratch)).glob("ssh-*") if path.is_socket()), key=added)
+    remote.local.run("ssh", "-S", str(newest), "-O", "exit", "testhost")
+    assert machine.run("echo", "still here") == "still here\n", "an additional connection may be lost"
+    (remote.ssh / "id").rename(remote.ssh / "lost")
+    with pytest.raises(MachineLost, match=r"another connection is not possible .*denied.* set MaxSessions 100"):
+        while len(running) < 50:
+            running.append(machine.start("sleep", "600"))
+    machine.close()
+    left = remote.local.run("ip", "netns", "pids", NAMESPACE).split()
+    assert not {str(process.pid) for process in running} & set(left)
+    for process in running:
+        process.stop()
+
+
+# A guard, and for each guest its QEMU, its console and a server: ten, before the first command.
+AT_ONCE = """\
+name: at-once
+layers: [vm]
+guest: {vcpus: 1, memory: 512MiB}
+factors: {guest.count: ["3"]}
+workloads: [{net: {cases: [tcp-in], seconds: 1}}]
+iterations: 1
+rounds: {min: 1, max: 1}
+"""
+
+
+def test_three_guests_at_once_need_more_sessions_than_sshd_allows_on_a_connection(
+    image: Image, remote: RemoteHost, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(AT_ONCE)
+    remote.take(image)
+    how = ("--host", "ssh://testhost", "--yes", "--emulate", "--json", "-o", "r.html")
+    done = remote.vmtax("run", str(plan), *how, directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    entries = json.loads(done.stdout)["data"]["measurements"]
+    assert {entry["machine"] for entry in entries} == {"host/vm", "host/vm-2", "host/vm-3"}
     assert list((tmp_path / "state/vmtax/undo").glob("*.undo")) == [], "the far guard undid its list"
 
 
@@ -170,9 +232,7 @@ def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / f"{kind.lower()}-here"))
     plan = tmp_path / "remote.yaml"
     plan.write_text(VM_ONLY)
-    (remote.cache / "vmtax/images").mkdir(parents=True)
-    # Hard links: what is tested is the line, not the copying.
-    remote.local.run("cp", "-al", str(image.directory), str(remote.cache / "vmtax/images"), timeout=HANGS)
+    remote.take(image)
     options = ("--yes", "--emulate", "-o", "r.html")
 
     begin = ("run", str(plan), "--host", "ssh://testhost", *options)

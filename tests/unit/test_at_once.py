@@ -57,6 +57,13 @@ def test_overlap_is_the_share_in_which_all_work() -> None:
     assert at_times((0, 10), (20, 30)) == 0
 
 
+def test_guests_need_not_be_idle_at_the_same_time() -> None:
+    idle = asdict(Idle(IdleParameters()).counted("", "7.10 1.00\n17.11 9.00\n"))
+    readings = {"host/vm": {"counted." + key: value for key, value in idle.items()}}
+    slept = [replace(trial(FOUR.name, 1, "host/vm", 1.0), started=at, readings=readings) for at in (0.0, 2.0)]
+    assert overlap(map(Worked.of, slept)) == 1
+
+
 def test_only_what_counts_must_overlap() -> None:
     """Ten seconds count, after a start of 3 or 4 s; a second of the same work stands before and after them."""
     early, late = (

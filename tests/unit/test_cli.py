@@ -177,6 +177,15 @@ def test_help_as_a_command(words: str, tmp_path: Path) -> None:
     assert done.returncode == 0 and done.stdout == asked.stdout != ""
 
 
+@pytest.mark.parametrize(("words", "kind"), [("plan list", "plans"), ("plan check storage", "plan-check")])
+def test_plans_fit_the_screen_and_no_word_is_lost(words: str, kind: str, tmp_path: Path) -> None:
+    done, answered = (vmtax(*f"{words}{more}".split(), home=tmp_path) for more in ("", " --json"))
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    data = json.loads(answered.stdout)["data"]
+    whole = " ".join(str(word) for line in data for word in (line.values() if kind == "plans" else [line]))
+    assert done.stdout.split() == whole.split()
+
+
 FAULTY = """
 import sys
 import vmtax.cli.runs

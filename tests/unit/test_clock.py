@@ -79,7 +79,7 @@ def test_a_machine_that_does_not_tell_is_not_doubted(answer: Reply | str | Excep
 
 def test_a_tool_cannot_have_worked_for_longer_than_its_command() -> None:
     def told(own: float | None, seconds: float, *, emulated: bool = False) -> str:
-        return "".join(own_time("fio", own, seconds, emulated=emulated))
+        return "".join(own_time(Work("fio", True, seconds, own, emulated)))
 
     assert told(10.0, 10.4) == "" and told(None, 10.0) == ""
     assert told(10.0, 10.0) == "" and told(10.09, 10.0) == "", "rounded"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.answers import as_read
 from tests.fake_machine import Answers, Argv, FakeMachine, Reply
+from vmtax.core.units import cpu_numbers
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.needs import install
 from vmtax.doctor.readings import Readings, free_bytes, processes, read
@@ -21,7 +22,7 @@ from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
 from vmtax.meter import below, disk, facts, pressure
-from vmtax.meter.text import GREP, cpu_numbers
+from vmtax.meter.text import GREP
 from vmtax.report.answers.others import Diagnosis as Answer
 from vmtax.report.document import Detail
 from vmtax.report.render.terminal import whole

@@ -17,7 +17,8 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import CannotDo
 from vmtax.core.notices import read
 from vmtax.core.records import Boot, Experiment, Measurement, Treatment, Trial
-from vmtax.experiment.trial import Signatures, TrialKey, run_trials
+from vmtax.experiment.signatures import Signatures
+from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.hypervisor.qemu.exit_trace import COUNTS, END, REASONS, START, ExitTrace, parse_counts, parse_reasons
 from vmtax.hypervisor.qemu.kvm import KvmCounters, scales, totals
 from vmtax.hypervisor.qemu.qmp import QmpError

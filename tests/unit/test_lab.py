@@ -311,8 +311,8 @@ def test_what_a_saved_state_misses_is_named() -> None:
     assert SOFTWARE.differences(SOFTWARE) == []
     assert SOFTWARE.differences_from_saved(SOFTWARE) == []
     newer = replace(SOFTWARE, additional_cpu=True)
-    assert newer.differences_from_saved(SOFTWARE) == ["an additional CPU that runs no guests, not none"]
-    assert SOFTWARE.differences_from_saved(newer) == ["no additional CPU that runs no guests, not one"]
+    assert newer.differences_from_saved(SOFTWARE) == ["room for another CPU, not none"]
+    assert SOFTWARE.differences_from_saved(newer) == ["no room for another CPU"]
     assert newer.differences(SOFTWARE) == [], "disks do not mind"
 
 

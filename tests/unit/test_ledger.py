@@ -16,7 +16,8 @@ from tests.svg import root, share
 from tests.unit.test_exits import GOLDEN, FakeGuest
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
-from vmtax.experiment.trial import Signatures, TrialKey, run_trials
+from vmtax.experiment.signatures import Signatures
+from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.meter import Work
 from vmtax.meter.ledger import (
     COMMAND,

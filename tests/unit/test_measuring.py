@@ -95,7 +95,7 @@ def test_a_host_without_kvm_is_refused_before_an_image_is_built_and_before_the_q
 
 def test_too_little_room_is_refused(tmp_path: Path) -> None:
     check_room(tmp_path, 1, "")
-    with pytest.raises(BadUse, match=r"free, 1048576.0 GiB are needed; name another"):
+    with pytest.raises(BadUse, match=r"free, 1024.0 TiB are needed; name another"):
         check_room(tmp_path, 2**50, "name another")
 
 

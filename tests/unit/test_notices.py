@@ -146,6 +146,20 @@ def test_figures_are_named_in_words() -> None:
     assert about(Cause("cached", (one,)), analysis) == "disk randread-4k-qd1 operations of the VM, in round 3"
 
 
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_a_failed_measurement_is_about_its_own_figures(everywhere: bool) -> None:
+    run = sample_experiment(rounds=5)
+    trials = tuple(
+        dataclasses.replace(trial, status="failed", error="no answer", measurements=())
+        if trial.workload == "disk" and (everywhere or (trial.treatment, trial.round) == ("vm", 2))
+        else trial
+        for trial in run.trials
+    )
+    found = dataclasses.replace(run, trials=trials)
+    words = {about(cause, Analysis(found)) for cause in Analysis(found).causes if cause.code == "failed"}
+    assert words and all("disk" in text and "all figures" not in text for text in words), words
+
+
 def test_boots_that_took_two_attempts_are_one_entry() -> None:
     run = sample_experiment(treatments=3)
     boots = [

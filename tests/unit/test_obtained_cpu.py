@@ -16,12 +16,12 @@ import pytest
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.records import Treatment
+from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import Qemu, QemuError, Thread
 from vmtax.hypervisor.qemu.cpu import missing_features, nearest_models
 from vmtax.hypervisor.qemu.threads import parse_threads
 from vmtax.machine.local import LocalMachine
-from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan, parse
 from vmtax.testbed import cpus, pinning, polling
 from vmtax.testbed.cpus import QUESTION, apart, by_core, in_pairs
@@ -41,8 +41,9 @@ def test_what_qemu_says_of_a_cpu_is_understood() -> None:
     old, new = "Available CPUs:\nx86 Haswell-v1   Intel\nx86 host", "Available CPUs:\n  Haswell-v1   Intel\n  host"
     for listed in (old, new):
         assert nearest_models("haswel", "/opt/qemu", f"{listed}\n\nRecognized CPUID") == (
-            "knows no CPU 'haswel'; nearest: Haswell-v1; `/opt/qemu -cpu help` lists them"
+            "knows no CPU 'haswel'; nearest: Haswell-v1; `/opt/qemu -cpu help` lists its own"
         )
+    assert "nearest: x86-64-v4" in nearest_models("x86-64-v9", "/opt/qemu", new), "vmtax's own names count"
 
 
 def plan(factors: str, vcpus: int = 2) -> Plan:

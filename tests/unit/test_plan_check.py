@@ -9,6 +9,7 @@ import yaml
 
 from tests.spin import spin_plan
 from vmtax.design.factors import FACTORS
+from vmtax.plan.errors import unknown
 from vmtax.plan.estimate import check, fit_rounds
 from vmtax.plan.schema import PlanError, as_written, builtin_plans, from_data, load, parse
 
@@ -190,3 +191,20 @@ def test_guests_that_cannot_be_ended_while_they_write_are_said_beforehand() -> N
 def test_writers_that_could_not_write_are_refused(parameters: dict[str, object], complaint: str) -> None:
     with pytest.raises(PlanError, match=re.escape(complaint)):
         from_data({"name": "d", "layers": ["vm"], "workloads": [{"durability": parameters}]})
+
+
+def test_a_plan_in_which_only_the_number_of_guests_varies_compares_nothing_and_runs_to_its_end() -> None:
+    text = (
+        "name: x\nlayers: [LAYERS]\nguest: {memory: 512MiB}\nfactors: {guest.count: ['1', '4']}\nworkloads: [cpuid]\n"
+    )
+    alone, both = (check(parse(text.replace("LAYERS", layers))) for layers in ("vm", "host, vm"))
+    assert "nothing to compare: add a layer, or a second level of a factor" in alone
+    assert not [line for line in alone if line.startswith("ends when")]
+    assert "nothing to compare: add a layer, or a second level of a factor" not in both
+    assert [line for line in both if line.startswith("ends when")]
+    assert [line for line in both if line.startswith("guest.count: only configurations with the same number")]
+
+
+def test_no_other_number_is_suggested_for_a_wrong_number() -> None:
+    assert "did you mean" not in str(unknown("level of guest.count", "17", ["1", "12", "16"]))
+    assert "did you mean none" in str(unknown("level of disk.cache", "non", ["none"]))

@@ -290,12 +290,14 @@ def test_what_qemu_refuses_of_disks_is_left_out_before_the_question(monkeypatch:
     foreseen = foresee(plan, tried[0].treatments, Emulation())
     said = [line.text for line in outlook(plan, tried, options, foreseen) if line.what == "left out"]
     assert said == ["vm: no O_DIRECT"]
+    what = next(line.text for line in outlook(plan, tried, options, foreseen) if line.what == "what")
+    assert "of 3 configurations" in what and "(vm disk.cache=writeback" in what, "what is left out is not counted"
     refused[""] = {}
     assert preview.with_disks_tried(places, cast(Any, [own, second]))[0].impossible == {
         "vm": "/opt/qemu: no O_DIRECT either"
     }
-    refused[""] = dict.fromkeys(("vm", "vm disk.cache=writeback"), "no O_DIRECT")
-    with pytest.raises(CannotMeasure, match=r"no O_DIRECT; nothing of layer vm is left to measure: .* --disk-dir"):
+    refused[""] = dict.fromkeys(("vm", "vm disk.cache=writeback"), "disk.cache=none needs O_DIRECT")
+    with pytest.raises(CannotMeasure, match=r"needs O_DIRECT; nothing of layer vm is left to measure: .* --disk-dir"):
         preview.with_disks_tried(places, cast(Any, [own]))
 
 

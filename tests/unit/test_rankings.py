@@ -216,13 +216,16 @@ def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:
     assert all(s.treatment != last.name for ranking in found for s in ranking.standings)
 
 
-@pytest.mark.parametrize(("more", "ranked"), [({}, False), ({"disk.cache": "writeback"}, True)])
-def test_how_many_guests_work_at_once_is_a_condition_and_is_not_ranked(more: dict[str, str], ranked: bool) -> None:
+@pytest.mark.parametrize("counts", [("1", "4"), ("1", "1", "1", "1", "1", "4", "4", "4", "4", "4", "4", "2")])
+def test_rankings_are_among_configurations_with_the_same_number_of_guests(counts: tuple[str, ...]) -> None:
+    """A sum over four guests is never set against one guest."""
     sample = storage_experiment()
     guests = [one for one in sample.treatments if one.layer == "vm" and one.repeats is None]
-    assert len(guests) >= 3
-    levels = {one.name: {"guest.count": str(2**place)} for place, one in enumerate(guests)}
-    levels[guests[-1].name] |= more
+    counts = counts * (len(guests) // len(counts))
+    levels = {one.name: {**one.levels, "guest.count": count} for one, count in zip(guests, counts, strict=True)}
     treatments = tuple(dataclasses.replace(one, levels=levels.get(one.name, one.levels)) for one in sample.treatments)
-    found = Analysis(dataclasses.replace(sample, treatments=treatments)).rankings
-    assert any(one.layer == "vm" for one in found) is ranked
+    rankings = Analysis(dataclasses.replace(sample, treatments=treatments)).rankings
+    found = [one for one in rankings if one.layer == "vm"]
+    expected = {count: {name for name in levels if levels[name]["guest.count"] == count} for count in counts}
+    ranked = {(str(one.count), frozenset(standing.treatment for standing in one.standings)) for one in found}
+    assert ranked == {(count, frozenset(names)) for count, names in expected.items() if len(names) >= 3}

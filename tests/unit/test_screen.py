@@ -16,11 +16,12 @@ from tests.unit.test_report import check_golden, printed, renamed, shown
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.summary import BETTER, FIGURES, summary
 from vmtax.analysis.summary import label as line_of
-from vmtax.core.records import Experiment, Metric
+from vmtax.core.records import Experiment, Metric, Treatment
 from vmtax.core.units import MINUS, TIMES
 from vmtax.report.render.screen import LONGEST_LABEL
 from vmtax.report.sections.first import first
 from vmtax.report.show import render
+from vmtax.report.view import fact_in_words
 from vmtax.store import Store
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -248,11 +249,34 @@ def test_a_run_of_one_layer_says_that_there_is_nothing_to_compare() -> None:
     assert "nothing to compare it with" in text and "Next: vmtax run quick" in text
 
 
-def test_several_guests_at_once_follow_the_table() -> None:
+def test_several_guests_at_once_have_a_table_and_are_not_set_against_one() -> None:
     trials = [trial(FOUR.name, number, f"host/vm-{guest}", 20.0) for number in (1, 2, 3) for guest in (1, 2, 3, 4)]
     trials += [trial(ONE.name, number, "host/vm", 40.0) for number in (1, 2, 3)]
     text = shown(dataclasses.replace(sample_experiment(), treatments=(FOUR, ONE), trials=tuple(trials), boots=()))
-    assert text.index("disk randwrite-4k-qd1") < text.index("Several guests") < text.index("Next:")
+    assert text.index("Several guests") < text.index("no two configurations have the same number") < text.index("Next:")
+
+
+def test_configurations_are_set_against_the_first_with_the_same_number_of_guests() -> None:
+    levels = [(count, cache) for count in ("1", "4") for cache in ("none", "writeback")]
+    treatments = [Treatment(f"vm {n}x {c}", "vm", {"guest.count": n, "disk.cache": c}) for n, c in levels]
+    trials = [
+        trial(treatment.name, number, "host/vm" if guest == 1 else f"host/vm-{guest}", 10.0 * place)
+        for place, treatment in enumerate(treatments, 1)
+        for number in range(1, 8)
+        for guest in range(1, int(treatment.levels["guest.count"]) + 1)
+    ]
+    run = dataclasses.replace(sample_experiment(), treatments=tuple(treatments), trials=tuple(trials), boots=())
+    text = shown(run)
+    assert "VM configurations, against vm 1x none" in text and "VM configurations, against vm 4x none" in text
+    # 20 operations against 10, and four times 40 against four times 30: never 160 against 10
+    assert text.count("50 %") >= 1 and text.count("25 %") >= 1 and "94 %" not in text
+
+
+@pytest.mark.parametrize(
+    ("allowed", "words"), [("1-2", "3, of which 1-2 may be used"), ("0-2", "3"), ("not known", "3"), ("", "3")]
+)
+def test_the_cpus_of_a_machine_are_those_that_the_run_may_use(allowed: str, words: str) -> None:
+    assert fact_in_words("cpus_online", {"cpus_online": "3", "cpus_allowed": allowed}) == words
 
 
 def test_names_from_outside_are_not_obeyed() -> None:

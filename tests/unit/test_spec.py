@@ -306,6 +306,9 @@ def having(**levels: str) -> GuestSpec:
         (having(cpu_model="x86-64-v2"), "-cpu", "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3,enforce"),
         (having(cpu_model="Nehalem"), "-cpu", "Nehalem,enforce"),
         (having(cpu_topology="sockets"), "-smp", "2,sockets=2,cores=1,threads=1"),
+        (replace(having(cpu_topology="sockets"), vcpus=1), "-smp", "1,maxcpus=2,sockets=2,cores=1,threads=1"),
+        (replace(PLAIN, vcpus=1), "-smp", "1,maxcpus=2"),
+        (replace(PLAIN, vcpus=1, accelerator="kvm"), "-smp", "1"),
         (having(cpu_timer="hpet"), "-machine", "q35,hpet=on,mem-merge=off"),
         (having(cpu_timer="tsc"), "-append", "console=ttyS0 panic=-1 quiet clocksource=tsc tsc=reliable"),
         (having(cpu_topology="threads"), "-smp", "2,sockets=1,cores=1,threads=2"),
@@ -344,7 +347,7 @@ def test_without_huge_pages_qemu_is_started_by_what_forbids_them() -> None:
     [
         ({"carries": True}, "3", True),
         ({"carries": True, "accelerator": "kvm"}, "2", False),
-        ({"carries": True, "vcpus": 1}, "1", False),
+        ({"carries": True, "vcpus": 1}, "1,maxcpus=2", False),
         ({}, "2", False),
     ],
 )

@@ -12,7 +12,8 @@ import pytest
 from vmtax.machine import CommandFailed, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.processes import marked
-from vmtax.machine.ssh import USUAL_PATH, SshMachine, connect_host, ssh_route
+from vmtax.machine.remote_command import USUAL_PATH
+from vmtax.machine.ssh import SshMachine, connect_host, ssh_route
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from tests.fake_machine import FakeClock, FakeMachine, Reply
 from tests.unit.test_net_paths import host as network_host
 from vmtax.core.records import Treatment
 from vmtax.design.net import NetSettings, Path, settings_of, take_functions
-from vmtax.experiment.trial import Signatures, TrialKey, run_trials
+from vmtax.experiment.signatures import Signatures
+from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.hypervisor import BootFailed, Card, GuestSpec, Nic, Passed, Qemu, Tap, card_of
 from vmtax.machine import MachineLost
 from vmtax.meter import Work

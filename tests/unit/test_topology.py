@@ -19,7 +19,8 @@ from vmtax.core.events import Event, Notice, TrialFinished
 from vmtax.core.records import Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.design.iterations import together
 from vmtax.design.topology import Subject, Topology, topology
-from vmtax.experiment.trial import Signatures, TrialKey, run_trials
+from vmtax.experiment.signatures import Signatures
+from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.machine import MachineLost
 from vmtax.meter import METERS, clock
 from vmtax.plan.estimate import BOOT_SECONDS, seconds_per_round
@@ -201,6 +202,16 @@ def test_each_guest_that_starts_counts_in_the_estimate() -> None:
     plan = load("quick")
     one, four = (seconds_per_round(plan, [Treatment("vm", "vm", {"guest.count": n})]) for n in ("1", "4"))
     assert four - one == pytest.approx(3 * BOOT_SECONDS["vm"])
+
+
+def test_what_several_guests_repeat_counts_in_the_estimate() -> None:
+    """In a plan with several guests, a single one does the same as the several."""
+    plan = SEVEN.replace("[chess]", "[{cpuid: {seconds: 100}}]").replace("primary: [chess.nodes_per_second]\n", "")
+    one, several = (
+        seconds_per_round(parse(text), [Treatment("vm", "vm")])
+        for text in (plan, plan + "factors: {guest.count: ['1', '2']}\n")
+    )
+    assert several - one == pytest.approx(2 * 100)
 
 
 class Meeting(FakeMachine):

@@ -1,5 +1,6 @@
 """The parsers, on captured output of the real tools, and on garbage."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,27 @@ def test_a_rate_below_full_load_is_asked_for_and_must_be_reached() -> None:
         Net(NetParameters(rate=rate)).parse("tcp-out", (GOLDEN / "tcp-out.json").read_text()) for rate in (None, 1)
     )
     assert held == Net.derived(full), "the rate is no figure where it is asked for"
+
+
+def test_a_report_just_after_the_ramp_does_not_count() -> None:
+    """Four nested guests on a slow host: fio reported when it had finished four writes and counted no time."""
+    case, disk = "randwrite-4k-qd1", Disk(DiskParameters(patterns=("randwrite-4k-qd1",), seconds=2))
+    output = (GOLDEN / "randwrite-4k-qd1-lead.json").read_text()
+    _ramp, counting, later, whole = split_reports(output)
+    early = re.sub('"runtime" : 2002', '"runtime" : 0', counting)
+    counted = disk.counted(case, early + later + whole)
+    assert counted is not None and (counted.before, counted.seconds, counted.after) == pytest.approx((3, 4.006, 0.997))
+    assert disk.operations(case, early + later + whole) == 21626
+    counted = disk.counted(case, early + whole)
+    assert counted is not None and (counted.before, counted.seconds, counted.after) == pytest.approx((3, 5.003, 0))
+    stalled = re.sub('"(runtime|iops)" : [0-9.]+', r'"\1" : 0', whole)
+    with pytest.raises(BadOutput, match="fio finished 26958 operations for randwrite-4k-qd1, but counted no time"):
+        disk.parse(case, early + stalled)
+
+
+def split_reports(output: str) -> list[str]:
+    """Each of fio's reports alone."""
+    return ["{" + report for report in re.split(r"(?m)^\{", output)[1:]]
 
 
 def test_a_lead_is_asked_of_the_tools() -> None:

@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vmtax.core.records import Boot, Experiment, Metric, Treatment, Trial
-from vmtax.design.guest import GuestSettings
+from vmtax.design.guest import COUNT
 from vmtax.design.iterations import RATES, Case, Schedule
 from vmtax.design.topology import Worked, machines_at_once, overlap
 
-# Factor that distinguishes a treatment from the one with a single machine
-COUNT = GuestSettings.factors()["count"].name
 TAIL = "p99_seconds"
 # Names of a trial's readings.
 STEAL, SOFT_IRQ, BEYOND = "clock.steal_seconds", "clock.soft_irq", "memory.beyond_bytes"
@@ -237,5 +235,5 @@ def _single(treatment: Treatment, others: Iterable[Treatment]) -> Iterator[Treat
             continue
         # The treatment with a single set of processes on the host does not name the factor.
         differing = {name for name in treatment.levels if treatment.levels[name] != other.levels.get(name)}
-        if machines_at_once(other) == 1 and differing == {COUNT}:
+        if machines_at_once(other) == 1 and differing == {COUNT.name}:
             yield other

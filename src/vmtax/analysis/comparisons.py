@@ -19,7 +19,7 @@ from vmtax.core.notices import MEANINGS, Notice
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
 from vmtax.design.host import of_boot
 from vmtax.design.interleaved import is_host
-from vmtax.design.topology import machines_at_once
+from vmtax.design.topology import groups, machines_at_once
 from vmtax.design.treatments import host_levels
 from vmtax.stats.arrays import np
 from vmtax.workload.words import may_be_zero
@@ -98,8 +98,8 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
 
     If sides are interleaved, each treatment of the other side comes first, against the same one on the plan's own. Then
     within each side, across layers with equal levels: vm against host, nested against vm ("nesting adds"), nested
-    against host. Within a layer: each treatment against the layer's first, which has the baseline levels. For a repeat
-    only the A/A.
+    against host. Within a layer: each treatment against the first one with the same number of machines at once, which
+    has the baseline levels. For a repeat only the A/A.
     """
     by_layer: dict[tuple[str, str], list[Treatment]] = defaultdict(list)
     for treatment in treatments:
@@ -113,7 +113,7 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
                 baseline = _counterpart(treatment, by_layer[lower, side] or by_layer[lower, ""])
                 if baseline is not None:
                     pairs[baseline.name, treatment.name] = None
-    for members in by_layer.values():
+    for members in groups(treatments).values():
         for treatment in members[1:]:
             pairs[members[0].name, treatment.name] = None
     for treatment in treatments:

@@ -15,6 +15,7 @@ from vmtax import stats
 from vmtax.analysis.comparisons import Numbers, as_overhead
 from vmtax.analysis.rankings import FEWEST
 from vmtax.core.records import Treatment
+from vmtax.design.topology import groups, guest_count
 from vmtax.stats.arrays import np
 
 
@@ -51,15 +52,13 @@ class Gain:
     first: str | None  # the treatment whose ratio it is compared with; None for that one itself
     # How much smaller than that one's: fraction, and its interval
     less: tuple[float, float | None, float | None] | None
+    count: int = 1  # machines that work at once in the treatment
 
 
 def gains(treatments: Sequence[Treatment], numbers: Numbers, alpha: float) -> tuple[Gain, ...]:
-    """Pair by pair, for every layer of at least three treatments; a layer's treatments in their order."""
+    """Pair by pair, for every layer of at least three treatments with the same number of machines; in their order."""
     by_name = {(metric.name, treatment): rounds for (metric, treatment), rounds in numbers.items()}
-    fields: dict[tuple[str, str], list[Treatment]] = {}
-    for treatment in treatments:
-        if treatment.repeats is None:
-            fields.setdefault((treatment.layer, treatment.side), []).append(treatment)
+    fields = groups(treatments)
     return tuple(
         gain
         for pair in PAIRS
@@ -96,6 +95,7 @@ def _field(
             len(own),
             None if treatment.name == first else first,
             less,
+            guest_count(treatment),
         )
 
 

@@ -51,6 +51,12 @@ class Cause:
         )
 
     @cached_property
+    def concerned(self) -> frozenset[Figure]:
+        """The figures that it affects, and those that have no value because of it."""
+        lacking = ((metric, name) for one in self.notices for metric in one.lacking for name in one.treatments)
+        return self.figures | frozenset(lacking)
+
+    @cached_property
     def treatments(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for one in self.notices for name in one.treatments))
 
@@ -99,10 +105,16 @@ def _background_load(experiment: Experiment) -> Iterator[Notice]:
         )
 
 
-def _of_trials(trials: Iterable[Trial]) -> Iterator[Notice]:
+def _of_trials(trials: Sequence[Trial]) -> Iterator[Notice]:
+    reported: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)  # workload and case -> metrics, in order
+    for trial in trials:
+        reported[trial.workload, trial.case].update((one.metric.name, None) for one in trial.measurements)
     for trial in trials:
         if trial.status != "ok":
-            yield replace(of_failure(trial), treatments=(trial.treatment,), rounds=(trial.round,))
+            what = trial.workload, trial.case
+            lacking = tuple(reported[what]) or (".".join(filter(None, what)),)
+            failure = of_failure(trial)
+            yield replace(failure, lacking=lacking, treatments=(trial.treatment,), rounds=(trial.round,))
         metrics = tuple(measurement.metric.name for measurement in trial.measurements)
         for found in map(notices.read, trial.warnings):
             if found.code != "second-boot":  # these are recorded with the boot

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vmtax import stats
-from vmtax.analysis.at_once import COUNT
 from vmtax.analysis.comparisons import Numbers, as_overhead
 from vmtax.analysis.criteria import Criteria
 from vmtax.core.records import Metric, Treatment
 from vmtax.design.host import of_boot
+from vmtax.design.topology import groups, guest_count
 from vmtax.stats.arrays import np, npt
 
 FEWEST = 3  # treatments of a layer; with two there is only a comparison
@@ -33,7 +32,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """One metric of one layer's treatments."""
+    """One metric of one layer's treatments with the same number of machines at once."""
 
     metric: Metric
     layer: str
@@ -43,6 +42,7 @@ class Ranking:
     incomplete: int  # of these, those in which not all have one
     same_within: float  # fraction: limit for a tie
     unranked: tuple[str, ...] = ()  # treatments with values in fewer than half of the rounds
+    count: int = 1  # machines that work at once in each of these treatments
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class FactorEffect:
     share: float  # of the variance within rounds, explained by this factor or pair
     # The factor or pair has an effect, for all levels together; one error rate for all factors and pairs of a metric
     shown: bool
+    count: int = 1  # machines that work at once in each of the treatments
 
 
 def rankings(treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria) -> tuple[Ranking, ...]:
@@ -88,25 +89,16 @@ def _fields(
     treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria
 ) -> Iterator[tuple[Metric, Sequence[Treatment], Sequence[str]]]:
     """(metric, treatments ranked by it, names of those that have it too rarely) for each ranking."""
-    layers: dict[tuple[str, str], list[Treatment]] = defaultdict(list)  # by layer and side
-    for treatment in treatments:
-        if treatment.repeats is None:
-            layers[treatment.layer, treatment.side].append(treatment)
+    found = groups(treatments)
     primary = {name: place for place, name in enumerate(criteria.primary)}
     metrics = sorted(dict.fromkeys(metric for metric, _ in numbers), key=lambda m: primary.get(m.name, len(primary)))
     for metric in metrics:
-        for members in layers.values():
+        for members in found.values():
             counts = {t.name: len(numbers.get((metric, t.name), ())) for t in members}
             # With one value among ten of the others, a treatment might lead by chance, and nothing could beat it.
             having = [treatment for treatment in members if counts[treatment.name] >= max(1, max(counts.values()) / 2)]
-            if len(having) >= FEWEST and not _differ_only_in_number(having):
+            if len(having) >= FEWEST:
                 yield metric, having, [t.name for t in members if counts[t.name] and t not in having]
-
-
-def _differ_only_in_number(members: Sequence[Treatment]) -> bool:
-    """Whether they differ only in how many guests work at once: a condition of the experiment, and no choice."""
-    first, *others = [{name: level for name, level in each.levels.items() if name != COUNT} for each in members]
-    return len({each.levels.get(COUNT) for each in members}) > 1 and all(levels == first for levels in others)
 
 
 def _logs(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> npt.NDArray[np.float64]:
@@ -137,7 +129,9 @@ def _ranking(metric: Metric, members: Sequence[Treatment], numbers: Numbers, cri
         beaten_by = tuple(names[other] for other in ranked.order if ranked.beaten[other, number])
         standings.append(Standing(names[number], overhead, low, high, number in top, tie, beaten_by))
     incomplete = int(np.isnan(logs).any(axis=1).sum())
-    return Ranking(metric, members[0].layer, members[0].side, tuple(standings), ranked.rounds, incomplete, within)
+    group = members[0].layer, members[0].side
+    count = guest_count(members[0])
+    return Ranking(metric, *group, tuple(standings), ranked.rounds, incomplete, within, count=count)
 
 
 def _against(
@@ -176,4 +170,5 @@ def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers, alp
             high,
             effect.share,
             shown=effect.term_p <= alpha,
+            count=guest_count(members[0]),
         )

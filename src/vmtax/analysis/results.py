@@ -14,10 +14,11 @@ from vmtax.analysis.gains import Gain
 from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.scores import Scores
 from vmtax.core.records import Comparison, Experiment
+from vmtax.design.topology import groups
 from vmtax.workload import WORKLOADS
 
 # Raise it if the same records yield other results; `tests/unit/test_results.py` fails until then.
-VERSION = 5
+VERSION = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def _are_of(run: Experiment, results: Results) -> bool:
     treatments = {treatment.name for treatment in run.treatments}
     reported = {measurement.metric for trial in run.trials for measurement in trial.measurements}
     metrics = reported | {metric for kind in WORKLOADS.values() for metric in kind.derived_metrics(reported)}
-    groups = {(treatment.layer, treatment.side) for treatment in run.treatments}
+    known = groups(run.treatments).keys()
     compared = (*results.comparisons, *results.derived_comparisons)
     effects, gains = results.factor_effects, results.gains
     named = {
@@ -69,10 +70,10 @@ def _are_of(run: Experiment, results: Results) -> bool:
         *(name for one in rankings for standing in one.standings for name in (standing.treatment, *standing.beaten_by)),
         *(gain.treatment for gain in gains),
     }
-    grouped = {*((one.layer, one.side) for some in (rankings, effects, gains) for one in some)}
+    grouped = {*((one.layer, one.side, one.count) for some in (rankings, effects, gains) for one in some)}
     return (
         named <= treatments
-        and grouped <= groups
+        and grouped <= known
         and metrics.issuperset((*(one.metric for one in compared), *(one.metric for one in effects)))
     )
 

@@ -25,6 +25,7 @@ from vmtax.analysis.criteria import Criteria
 from vmtax.analysis.rankings import FEWEST, Ranking, rankings
 from vmtax.analysis.weight_profiles import OWN, WeightProfile
 from vmtax.core.records import Metric, Treatment
+from vmtax.design.topology import groups, hosts_of, with_count
 from vmtax.stats import Mean
 from vmtax.stats.arrays import np
 
@@ -107,16 +108,17 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """The treatments of one layer and side that are ranked together."""
+    """The treatments that are ranked together: of one layer and side, with the same number of machines at once."""
 
     layer: str
     side: str
+    count: int  # machines that work at once in each
     members: tuple[str, ...]
     candidates: tuple[tuple[str, bool], ...]  # (treatment, is bare metal): possible yardsticks, best first
 
     @property
     def name(self) -> str:
-        return f"{self.layer} ({self.side})" if self.side else self.layer
+        return with_count(self.layer, self.count) + (f" ({self.side})" if self.side else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +189,14 @@ def scores(
 
 
 def _fields(treatments: Sequence[Treatment]) -> Iterator[_Field]:
-    grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
-    own = [treatment for treatment in treatments if treatment.repeats is None]
-    for treatment in own:
-        grouped[treatment.layer, treatment.side].append(treatment.name)
-    for (layer, side), members in grouped.items():
+    grouped = groups(treatments)
+    for (layer, side, count), members in grouped.items():
         if len(members) >= FEWEST:
-            # Two QEMUs of one host share its layer.
-            hosts = grouped.get(("host", side)) or grouped.get(("host", ""), [])
-            others = [t.name for t in own if t.side == side and t.name not in hosts]
-            yield _Field(layer, side, tuple(members), (*((h, True) for h in hosts), *((o, False) for o in others)))
+            hosts = hosts_of(grouped, side, count)
+            alike = (every for (_, at, many), every in grouped.items() if (at, many) == (side, count))
+            others = [treatment for every in alike for treatment in every if treatment not in hosts]
+            yardsticks = (*((host.name, True) for host in hosts), *((other.name, False) for other in others))
+            yield _Field(layer, side, count, tuple(member.name for member in members), yardsticks)
 
 
 def _article(one: _Field, table: _Table, found: list[Score], missing: list[str]) -> None:
@@ -294,7 +294,7 @@ def _ranked(one: _Field, table: _Table, made: _Made, share: float) -> Score | st
     having = [name for name in one.members if len(numbers[name]) >= fewest]
     mine = {(made.metric, name): numbers[name] for name in having}
     ranked = rankings(table.treatments, mine, table.criteria)
-    ranking = next((r for r in ranked if (r.layer, r.side) == (one.layer, one.side)), None)
+    ranking = next((r for r in ranked if (r.layer, r.side, r.count) == (one.layer, one.side, one.count)), None)
     if ranking is None:
         lacking = f"needs {FEWEST} configurations that have all of it, each in a round with another"
         return f"no {made.metric.name} of {one.name}: {lacking}"

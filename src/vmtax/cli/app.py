@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
@@ -181,6 +183,16 @@ def warn(text: str) -> None:
 def say(text: object, *, file: TextIO | None = None) -> None:
     """Print one line, without escape sequences that text from a tool, a guest or a file may contain."""
     print(printable(str(text)), file=file)
+
+
+def say_wrapped(text: str, *, first: str = "", indent: int = 2) -> None:
+    """Print a text in lines as wide as the screen: the first begins with `first`, all others with spaces. Words, such
+    as the names of cases and paths, remain whole.
+    """
+    width = shutil.get_terminal_size().columns
+    wrapper = textwrap.TextWrapper(width, first, " " * indent, break_long_words=False, break_on_hyphens=False)
+    for line in wrapper.wrap(text):
+        say(line)
 
 
 def document(text: str) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
-import textwrap
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, agree, answer, app, fail, say, warn
+from vmtax.cli.app import AsJson, BadUse, agree, answer, app, fail, say, say_wrapped, warn
 from vmtax.cli.command import App
 from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.units import format_value
@@ -192,10 +190,8 @@ def lab_status(name: Name = "", json: AsJson = False) -> None:
     if json:
         answer("lab", _data(one))
         return
-    width = shutil.get_terminal_size().columns
     for what, text in _lines(one):
-        for line in textwrap.wrap(text, width, initial_indent=f"{what:>10}  ", subsequent_indent=" " * 12):
-            say(line)
+        say_wrapped(text, first=f"{what:>10}  ", indent=12)
 
 
 def _lines(one: Lab) -> list[tuple[str, str]]:

@@ -354,7 +354,7 @@ def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Fo
     )
     return foresee(
         plan,
-        [treatment for place in places for treatment in place.treatments],
+        [treatment for place in places for treatment in place.possible],
         Emulation(guests=bool(why), host=host),
         more=sum(more),
         measured=store.seconds_per_round(

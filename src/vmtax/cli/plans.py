@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, Vary, answer, app, complete_plan, say
+from vmtax.cli.app import AsJson, Vary, answer, app, complete_plan, say, say_wrapped
 from vmtax.cli.command import App
 from vmtax.cli.options import PLAN_HELP
 
@@ -31,7 +31,7 @@ def plan_list(json: AsJson = False) -> None:
         answer("plans", [PlanLine(*pair) for pair in plans.items()])
         return
     for name, text in plans.items():
-        say(f"{name:<12} {text}")
+        say_wrapped(text, first=f"{name:<12} ", indent=13)
 
 
 @plan_app.command("show")
@@ -67,4 +67,4 @@ def plan_check(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
         answer("plan-check", lines)
         return
     for line in lines:
-        say(line)
+        say_wrapped(line)

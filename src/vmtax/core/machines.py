@@ -55,6 +55,17 @@ class MachineLost(MachineError):
     """The machine no longer answers: connection cut, guest dead, host gone."""
 
 
+class CommandStuck(MachineLost):
+    """The machine answers, but a command does not end, even if it is killed: what it waits for may not answer, such as
+    a disk.
+    """
+
+    def __init__(self, text: str, waiting: str) -> None:
+        """`waiting`: the killed threads that still wait, with their stacks in the kernel as far as it shows them"""
+        super().__init__(text)
+        self.waiting = waiting
+
+
 class CommandFailed(MachineError):
     """A command failed. The text names the machine and the argv, how the command ended and its last output."""
 

@@ -239,6 +239,7 @@ class Notice:
     treatments: tuple[str, ...] = ()  # Treatment.name; empty: all of the run
     metrics: tuple[str, ...] = ()  # Metric.name; empty: all
     rounds: tuple[int, ...] = ()  # from 1; empty: all, or it is about no rounds
+    lacking: tuple[str, ...] = ()  # further Metric.name that have no value because of it; in no JSON answer
 
     @property
     def effect(self) -> str:

@@ -80,6 +80,8 @@ def format_row(values: Sequence[float | None], unit: str) -> tuple[str, list[str
 
 def format_room(size: float) -> str:
     """Bytes of memory or disk space for people, in the units of products and plans: "1.5 GiB", "64 MiB"."""
+    if size >= 2**40:
+        return f"{size / 2**40:.1f} TiB"
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.0f} MiB"
 
 
@@ -329,3 +331,14 @@ def _plain(value: object) -> str:
     if isinstance(value, int) and abs(value) > 10**_LONGEST_VALUE:
         return "a number of that size"  # str() of more than 4300 digits raises
     return str(value)
+
+
+def cpu_numbers(text: object) -> list[int]:
+    """The CPUs in the kernel's list notation, "0-3,8"; empty if it is not understood."""
+    numbers: list[int] = []
+    for part in str(text or "").split(","):
+        first, _, last = part.strip().partition("-")
+        if not all(word.isascii() and word.isdigit() and len(word) < 5 for word in (first, last or first)):
+            return []
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers

@@ -182,3 +182,6 @@ class GuestSettings(Settings):
 
 
 DEFAULT = GuestSettings()  # every factor at its default
+
+
+COUNT = GuestSettings.factors()["count"]  # how many machines work at once

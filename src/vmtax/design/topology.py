@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vmtax.core.records import LAYERS, Treatment, Trial
-from vmtax.design.guest import GuestSettings
+from vmtax.core.records import Treatment, Trial
+from vmtax.design.guest import COUNT, GuestSettings
 from vmtax.design.interleaved import is_host
 from vmtax.design.settings import UnknownLevel
 
@@ -54,17 +54,50 @@ def machines_at_once(treatment: Treatment) -> int | None:
         return None
 
 
-def unlike(treatments: Sequence[Treatment]) -> str | None:
-    """Which comparisons across layers are omitted because the layers differ in their number of machines, in one
-    line.
+def guest_count(treatment: Treatment) -> int:
+    """The level of guest.count, which may be one that only another version has; 0 if it is no number."""
+    level = treatment.levels.get(COUNT.name, COUNT.default)
+    return int(level) if level.isascii() and level.isdigit() else 0
+
+
+def none_alike(treatments: Sequence[Treatment]) -> bool:
+    """Whether no two of them can be compared: it is a single one, or each has another number of machines at once."""
+    return len({guest_count(treatment) for treatment in treatments}) == len(treatments)
+
+
+Groups = dict[tuple[str, str, int], list[Treatment]]  # (layer, side, machines that work at once) -> its treatments
+
+
+def groups(treatments: Iterable[Treatment]) -> Groups:
+    """The treatments between which one can choose, without the A/A.
+
+    How many machines work at once is a condition of an experiment, and no choice.
     """
-    several = {treatment.layer for treatment in treatments if machines_at_once(treatment) != 1}
-    others = sorted({treatment.layer for treatment in treatments} - several, key=LAYERS.index)
-    if not several or not others:
+    found: Groups = {}
+    for treatment in treatments:
+        if treatment.repeats is None:
+            key = treatment.layer, treatment.side, guest_count(treatment)
+            found.setdefault(key, []).append(treatment)
+    return found
+
+
+def hosts_of(grouped: Groups, side: str, count: int) -> list[Treatment]:
+    """The host's treatments with which guests of that side and number are compared."""
+    return grouped.get(("host", side, count)) or grouped.get(("host", "", count), [])  # two QEMUs share a host's layer
+
+
+def with_count(layer: str, count: int) -> str:
+    """A group in words: "vm", "vm, 4 at once"."""
+    return f"{layer}, {count} at once" if count > 1 else layer
+
+
+def unlike(treatments: Sequence[Treatment]) -> str | None:
+    """Which comparisons are omitted because the treatments differ in their number of machines at once, in one line."""
+    if len({guest_count(treatment) for treatment in treatments}) < 2:
         return None
     return (
-        "guest.count: several guests at once are compared within their own layer only, never with"
-        f" {' or '.join(others)}, which is one machine: that would set the work of several against the work of one"
+        "guest.count: only configurations with the same number of guests at once are compared; the report's table"
+        ' "Several guests at once" has what more guests cost'
     )
 
 

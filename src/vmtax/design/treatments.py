@@ -12,12 +12,11 @@ from typing import Literal
 
 from vmtax.core.records import Treatment
 from vmtax.design.factors import BACKING, FACTORS, LEGALITY, REBOOT, idle, why_illegal
-from vmtax.design.guest import GuestSettings
+from vmtax.design.guest import COUNT
 from vmtax.design.host import of_boot
 from vmtax.design.settings import GUESTS
 
 Design = Literal["full", "one-at-a-time"]
-COUNT = GuestSettings.factors()["count"]
 MANY = 3  # more combinations left out for one reason than this are named in a single line
 # The host's own disk for every guest's disk: the host never writes qcow2, and its file is written in full.
 _OF_HOST = {"disk.format": "raw", "disk.preallocation": "falloc"}

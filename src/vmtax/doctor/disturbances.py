@@ -6,9 +6,10 @@ import re
 
 from vmtax.core.checks import Check, Status
 from vmtax.core.records import Disturbance
+from vmtax.core.units import cpu_numbers
 from vmtax.doctor.needs import Wanted, gib, install
 from vmtax.doctor.readings import CPU, Readings
-from vmtax.meter.text import cpu_numbers, fields, kibibytes, whole
+from vmtax.meter.text import fields, kibibytes, whole
 
 # Shares of all CPUs' time, or of one second, from which on something else is considered to be active.
 BUSY = 0.05

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vmtax.core.checks import HOST, VM, WORST_FIRST, Check, Status
-from vmtax.core.units import format_value
+from vmtax.core.units import cpu_numbers, format_value
 from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
 from vmtax.image.build import CARRY, ROOM
 from vmtax.image.build import TOOLS as BUILD_TOOLS
-from vmtax.meter.text import cpu_numbers, fields, kibibytes
+from vmtax.meter.text import fields, kibibytes
 from vmtax.storage import DISK_DIRECTORY
 
 TO_COPY = ("tar", "zstd")  # tools that are only needed to copy the image

@@ -31,7 +31,8 @@ from vmtax.experiment.eta import Pace
 from vmtax.experiment.real_cut import session_of
 from vmtax.experiment.reboots import Reboots
 from vmtax.experiment.resume import Before
-from vmtax.experiment.trial import Signatures, TrialKey, run_trials
+from vmtax.experiment.signatures import Signatures
+from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineError, MachineLost
 from vmtax.plan.estimate import fit_rounds

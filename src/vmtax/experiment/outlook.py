@@ -9,13 +9,14 @@ from vmtax.core.records import Json
 from vmtax.core.units import count_of, format_duration, format_room, format_span
 from vmtax.design.interleaved import both
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
-from vmtax.design.topology import topology
+from vmtax.design.topology import none_alike, topology
 from vmtax.experiment.preview import Place, lacks_kernel_pack, lacks_postgresql_pack
 from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
 from vmtax.plan.estimate import NOTHING, Foreseen, in_common, reboots, sum_per_round
+from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target, backing
@@ -64,10 +65,11 @@ def outlook(
     """
     compared = both(plan.treatments()[0], options.interleave_with)
     # A calibration compares a guest with itself, and a plan that only counts compares nothing.
-    lone = len(compared) < 2 and plan.rounds.max < MANY and bool(plan.primary)
+    lone = none_alike(compared) and plan.rounds.max < MANY and bool(plan.primary)
+    left_out = {name for place in places for name in place.impossible}
     executions, booting = _executions(plan, foreseen), reboots(plan)
     lines = [
-        Line("what", _what(plan, options, [treatment.name for treatment in compared], foreseen.done)),
+        Line("what", _what(plan, options, [one.name for one in compared if one.name not in left_out], foreseen.done)),
         Line("how long", _how_long(foreseen, _apart(options, booting))),
     ]
     if options.power_cut:
@@ -84,10 +86,9 @@ def outlook(
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
         lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine, leaves=options.destination is not None)))
-        possible = [one for one in place.treatments if (one.repeats or one.name) not in place.impossible]
         taken = (
-            *pages.announced(place.plan, possible),
-            *net_paths.announced(place.machine, place.plan, possible, options.wire, options.card),
+            *pages.announced(place.plan, place.possible),
+            *net_paths.announced(place.machine, place.plan, place.possible, options.wire, options.card),
         )
         lines += [Line("takes", text) for text in taken]
         lines.append(_rights(place))
@@ -189,7 +190,7 @@ def _device(facts: Json) -> str:
 
 
 def _needs(plan: Plan, host: Machine, *, leaves: bool) -> str:
-    guests, each = needs.guests_at_once(plan), plan.guest.vcpus
+    guests, each = guests_at_once(plan), plan.guest.vcpus
     cpus = f"{guests * each} CPU{'' if guests * each == 1 else 's'}"
     if guests > 1:
         cpus += f" ({guests} guests at once x {each})"

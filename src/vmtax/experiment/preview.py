@@ -58,10 +58,14 @@ class Place:
     accelerators: Sequence[Accelerator] = ()
 
     @property
+    def possible(self) -> list[Treatment]:
+        """The treatments that can be measured there."""
+        return [one for one in self.treatments if (one.repeats or one.name) not in self.impossible]
+
+    @property
     def disks(self) -> list[DiskSettings]:
         """The settings of the disks that are made there."""
-        possible = [one for one in self.treatments if (one.repeats or one.name) not in self.impossible]
-        return [settings for settings, _ in disks.wanted(possible)] if needs.disk_bytes(self.plan) else []
+        return [settings for settings, _ in disks.wanted(self.possible)] if needs.disk_bytes(self.plan) else []
 
 
 def look(

@@ -26,10 +26,10 @@ from vmtax.experiment.resume import (
     same_boot,
     worked_seconds,
 )
-from vmtax.experiment.trial import Signatures
+from vmtax.experiment.signatures import Signatures
+from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.store import End, Store, StoreError
-from vmtax.testbed import needs
 from vmtax.testbed.base import Testbed
 from vmtax.testbed.session import TestbedOptions
 
@@ -71,7 +71,7 @@ def run(store: Store, options: Options, emit: Emit, set_up: SetUp) -> str:
     loop.reboots = _reboots(experiment, facts)
     with _finished(loop):
         not_here = (f"{name}: {why}" for name, why in testbed.impossible.items())
-        at_once = (AT_ONCE,) if needs.guests_at_once(plan) > 1 else ()
+        at_once = (AT_ONCE,) if guests_at_once(plan) > 1 else ()
         shown = (DEMONSTRATION,) if options.testbed.demonstration else ()
         again = any(treatment.repeats is not None for treatment in treatments)
         floor = (NOISE_FLOOR,) if loop.reboots and again else ()

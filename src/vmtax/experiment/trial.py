@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
+import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from vmtax.core.notices import recorded
 from vmtax.core.records import Measurement, Metric, Trial
 from vmtax.design.iterations import VOID
 from vmtax.design.topology import COUNTED, Worked, overlap
+from vmtax.experiment.at_once import Done, Job, run_at_once
+from vmtax.experiment.signatures import Signatures
 from vmtax.hypervisor import Guest
-from vmtax.machine import Machine, MachineError, MachineLost, Outcome
+from vmtax.machine import CommandStuck, Machine, MachineError, MachineLost, Outcome
 from vmtax.meter import GuestMeter, Meter, Readings, Work
 from vmtax.meter.exits import Exits
 from vmtax.meter.ledger import SERVING, Ledger, split_by_samples
 from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.workload import BadOutput, Command, Workload
+from vmtax.workload import BadOutput, Command
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
+from vmtax.workload.repeated import Repetitions
 
 SAMPLES = f"{Exits.name}.samples."
 GRACE_SECONDS = 60.0  # beyond the expected duration, before a command counts as hung
@@ -37,34 +41,6 @@ LEAST_OVERLAP = 0.95  # required share of the time during which all machines mea
 LOST_SECONDS = 0.5  # the QEMU of a guest that just vanished may still be ending
 SLOWDOWN = 4.0  # of a layer against the expected duration, for the time limit
 EMULATED_SLOWDOWN = 60.0  # an emulated guest is 20 to 30 times slower, a nested one in it another 1.5 times
-
-
-@dataclass
-class Signatures:
-    """Checks that the work is the same on every layer: the first layer that reports a signature sets it."""
-
-    first: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-
-    @staticmethod
-    def of(workloads: Sequence[Workload[Any]], trials: Iterable[Trial]) -> Signatures:
-        """The signatures that existing trials, read with their raw outputs, have set."""
-        by_name = {workload.name: workload for workload in workloads}
-        known = Signatures()
-        for trial in trials:
-            workload = by_name.get(trial.workload)
-            if trial.status != "ok" or not isinstance(workload, Command) or not trial.raw:
-                continue
-            signature = workload.signature(trial.case, trial.raw)
-            if signature:
-                known.first.setdefault((trial.workload, trial.case), (trial.treatment, signature))
-        return known
-
-    def disagreement(self, treatment: str, workload: str, case: str, signature: str) -> str | None:
-        """Why the work was not the same, in one line; None if it was."""
-        where, wanted = self.first.setdefault((workload, case), (treatment, signature))
-        if signature == wanted:
-            return None
-        return f"not the same work: {signature} here, {wanted} on {where}; the result is refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +70,18 @@ def run_trials(
     if len(seats) > 1 and iteration == 1:
         _warm_up(running, workload)
     unsampled = _sample(running, workload.reports(case))
-    for meter in running.meters:
-        for machine, _ in _looked_at(meter, running, seats):
-            meter.before(machine)
-    for guest_meter in running.guest_meters:
-        for guest in running.guests:
-            guest_meter.before(guest)
+
+    def read_meters() -> None:
+        for meter in running.meters:
+            for machine, _ in _looked_at(meter, running, seats):
+                meter.before(machine)
+        for guest_meter in running.guest_meters:
+            for guest in running.guests:
+                guest_meter.before(guest)
+
     commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
-    done = [_judged(command, outcome, running, signatures) for command, outcome in _run_at_once(commands)]
+    ended = run_at_once([command.job for command in commands], read_meters)
+    done = [_judged(*pair, running, signatures) for pair in zip(commands, ended, strict=True)]
     if len(done) > 1:
         done = [_with_counted(trial, workload) for trial in done]
     done = _void(done)
@@ -169,10 +149,15 @@ def _inside(guest: Guest, running: RunningTreatment) -> Sequence[int]:
 
 def _warm_up(running: RunningTreatment, workload: Command[Any]) -> None:
     """Let each machine read the tool's program from its disk: in several guests, first starts take unequal time."""
-    for subject in running.subjects:
+
+    def warm_up(subject: RunningSubject) -> None:
         machine, prefix = workload.seat(subject.site)
         with contextlib.suppress(MachineError):  # its trial will report the problem
             machine.try_run(*prefix, workload.tool.partition(" ")[0], "--version", timeout=GRACE_SECONDS)
+
+    # All at once, so that a host over SSH has enough connections
+    with ThreadPoolExecutor(len(running.subjects), "warm-up") as pool:
+        list(pool.map(warm_up, running.subjects))
 
 
 def _void(trials: Sequence[Trial]) -> list[Trial]:
@@ -195,17 +180,31 @@ def _apart(trials: Sequence[Trial]) -> tuple[str, ...]:
 
 def _with_counted(trial: Trial, workload: Command[Any]) -> Trial:
     """The trial with the part of its time that its figures cover, which is compared with that of the others."""
-    found = workload.counted(trial.case, trial.raw) if trial.status == "ok" else None
+    found = Repetitions.of(trial.raw).counted(workload, trial.case) if trial.status == "ok" else None
     if found is None:
         return trial
     return replace(trial, readings={trial.machine: {COUNTED + name: value for name, value in asdict(found).items()}})
 
 
 def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
-    is_ok = trial.status == "ok"
-    own = workload.own_seconds(trial.case, trial.raw) if is_ok else None
-    operations = workload.operations(trial.case, trial.raw) if is_ok else None
-    return Work(workload.tool, is_ok, trial.wall_seconds, own, emulated, operations)
+    own, operations = _sum(trial, workload.own_seconds), _sum(trial, workload.operations)
+    starts = len(Repetitions.of(trial.raw).outputs)
+    return Work(workload.tool, trial.status == "ok", trial.wall_seconds, own, emulated, operations, starts)
+
+
+def _sum(trial: Trial, read: Callable[[str, str], float | None]) -> float | None:
+    """A figure of a command for all its repetitions together, because meters read before and after all of them.
+
+    None if one does not report it: the first may have been too short to report, because it took long to start.
+    """
+    if trial.status != "ok":
+        return None
+    try:
+        values = [read(trial.case, output) for output in Repetitions.of(trial.raw).outputs]
+    except BadOutput:
+        return None
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if len(known) == len(values) else None
 
 
 def _metered_guests(
@@ -245,11 +244,11 @@ def _with_cpu(trials: Sequence[Trial], workload: Command[Any], host: str) -> lis
     """
     first = trials[0]
     metric = next((m for m in workload.reports(first.case) if m.measure == CPU_PER_OPERATION), None)
-    counted = [workload.operations(t.case, t.raw) if t.status == "ok" else None for t in trials]
+    counted = [_sum(trial, workload.operations) for trial in trials]
     operations = sum(filter(None, counted)) if all(counted) else 0
     if not operations or metric is None or first.disturbance is None or first.disturbance.busy_seconds <= 0:
         return list(trials)
-    wall, own = first.disturbance.wall_seconds, workload.own_seconds(first.case, first.raw)
+    wall, own = first.disturbance.wall_seconds, _sum(first, workload.own_seconds)
     share = min(1.0, own / wall) if own and wall > 0 else 1.0
     cost = Measurement(metric, first.disturbance.busy_seconds * share / operations)
     serving = _host_side(first.readings.get(host, {}), workload.reports(first.case), operations, own)
@@ -279,21 +278,10 @@ class _Command:
     workload: Command[Any]
     case: str
     subject: str  # path of the machine whose work is measured
-    machine: Machine  # where the command runs
-    argv: tuple[str, ...]
-    limit: float  # seconds
+    job: Job
 
     def trial(self, started: float, seconds: float, **rest: Any) -> Trial:
         return new_trial(self.key, (self.workload.name, self.case), self.subject, started, seconds, **rest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """How a command ended."""
-
-    started: float  # seconds since the epoch
-    seconds: float
-    outcome: Outcome | MachineLost
 
 
 def _command(
@@ -302,51 +290,40 @@ def _command(
     machine, prefix = workload.seat(subject.site)
     limit = workload.seconds(case) * (EMULATED_SLOWDOWN if running.emulated else SLOWDOWN) + GRACE_SECONDS
     argv = (*prefix, *workload.command(subject.site, case))
-    return _Command(key, workload, case, subject.machine, machine, argv, limit * len(running.subjects))
+    has_lead = subject.site.lead > 0  # if several machines may work at once
+    repeats = has_lead and workload.repeats_at_once
+    is_guest = subject.guest is not None and machine is subject.site.machine
+    held = None
+    if has_lead and not repeats and is_guest and len(running.subjects) > 1:
+        held = PurePosixPath(f"/tmp/vmtax-start-{secrets.token_hex(8)}")
+        argv = tuple(workload.held(case, argv, held))
+    job = Job(machine, argv, limit * len(running.subjects), repeats, held)
+    return _Command(key, workload, case, subject.machine, job)
 
 
-def _run_at_once(commands: Sequence[_Command]) -> list[tuple[_Command, _Done]]:
-    """Run them all, each started once all are ready to start."""
-    if len(commands) == 1:
-        return [(commands[0], _run(commands[0]))]
-    barrier = threading.Barrier(len(commands))
-    pool = ThreadPoolExecutor(len(commands), "subject")
-    try:
-        futures = [pool.submit(_run, command, barrier.wait) for command in commands]
-        return [(command, future.result()) for command, future in zip(commands, futures, strict=True)]
-    finally:
-        # After Ctrl-C, commands are not waited for: they end with their guests.
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _run(command: _Command, wait: Callable[[], object] = lambda: None) -> _Done:
-    wait()
-    started, before = time.time(), time.monotonic()
-    try:
-        outcome = command.machine.try_run(*command.argv, timeout=command.limit)
-        return _Done(started, outcome.seconds, outcome)
-    except MachineLost as failure:
-        return _Done(started, time.monotonic() - before, failure)
-
-
-def _judged(command: _Command, done: _Done, running: RunningTreatment, signatures: Signatures) -> Trial:
-    """The trial that results from a command."""
+def _judged(command: _Command, done: Done, running: RunningTreatment, signatures: Signatures) -> Trial:
+    """The trial that results from a command. Every repetition must succeed and do the same work, also one that does not
+    count.
+    """
     workload, case, started, seconds = command.workload, command.case, done.started, done.seconds
-    if isinstance(done.outcome, MachineLost):
-        error, raw = _why_lost(running, done.outcome)
+    if done.lost is not None:
+        error, raw = _why_lost(running, done.lost)
         return command.trial(started, seconds, status="failed", error=error, raw=raw)
-    raw = f"{done.outcome.stdout}\n{done.outcome.stderr}"
+    if done.not_started is not None:
+        return command.trial(started, seconds, status="failed", error=done.not_started)
+    raw, counting = done.raw, Repetitions.of(done.raw).counting
     try:
-        if not done.outcome.ok:
-            raise BadOutput(_failure(done.outcome, workload, case, raw))
-        measurements = workload.parse(case, raw)
-        signature = workload.signature(case, raw)
+        if done.failed is not None:
+            raise BadOutput(_failure(done.failed, workload, case, raw))
+        measurements = workload.parse(case, counting)
+        signed = {signature for output in done.outputs if (signature := workload.signature(case, output))}
     except BadOutput as failure:
         return command.trial(started, seconds, status="failed", error=str(failure), raw=raw)
-    refusal = signatures.disagreement(command.key.treatment, workload.name, case, signature) if signature else None
-    if refusal:
-        return command.trial(started, seconds, status="refused", error=refusal, raw=raw)
-    latencies = workload.latencies(case, raw)
+    for signature in sorted(signed):
+        refusal = signatures.disagreement(command.key.treatment, workload.name, case, signature)
+        if refusal:
+            return command.trial(started, seconds, status="refused", error=refusal, raw=raw)
+    latencies = workload.latencies(case, counting)
     return command.trial(started, seconds, measurements=measurements, raw=raw, latencies=latencies)
 
 
@@ -367,11 +344,14 @@ def _failure(outcome: Outcome, workload: Command[Any], case: str, raw: str) -> s
 
 
 def _why_lost(running: RunningTreatment, failure: MachineLost) -> tuple[str, str]:
-    """The cause in one line, as far as it is visible from outside, and the consoles."""
+    """The cause in one line, as far as it is visible from outside; and the consoles, and what a stuck command waits
+    for.
+    """
     time.sleep(LOST_SECONDS)
     causes = [cause for guest in running.guests if (cause := guest.cause_of_death())]
     consoles = "\n".join(f"console of {guest.path}:\n{guest.console.text()}" for guest in running.guests)
-    return "; ".join([str(failure).partition("\n")[0], *causes]), consoles
+    waiting = f"waiting uninterruptibly:\n{failure.waiting}\n" if isinstance(failure, CommandStuck) else ""
+    return "; ".join([str(failure).partition("\n")[0], *causes]), waiting + consoles
 
 
 def new_trial(key: TrialKey, what: tuple[str, str], machine: str, started: float, seconds: float, **rest: Any) -> Trial:

@@ -10,7 +10,6 @@ from vmtax.hypervisor.move import MEETING_MODE, Move, MoveFailed
 from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, known, probe_spec, remembered
 from vmtax.hypervisor.qemu.cycles import why_no_cycles
 from vmtax.hypervisor.qemu.detect import Qemu, QemuError
-from vmtax.hypervisor.qemu.parts import needs_free_cpu
 from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID, Card, Drive, Nic, Passed, Tap, UserNetwork, card_of
 
 __all__ = [
@@ -42,7 +41,6 @@ __all__ = [
     "card_of",
     "choose",
     "known",
-    "needs_free_cpu",
     "probe_spec",
     "remembered",
     "why_no_cycles",

@@ -46,7 +46,7 @@ class Software:
     zfs: str | None  # version; None: none had been built when it was started
     accelerator: Literal["kvm", "tcg"]
     zfs_build: str | None = None  # digest of its file, which differs for each build; None: no ZFS, or an older record
-    additional_cpu: bool = False  # it has one that runs no guests; False: also in an older record
+    additional_cpu: bool = False  # QEMU has one more, or room for one; False: also in an older record
 
     def differences(self, other: Software) -> list[str]:
         """Words for each part that differs: "QEMU 10.0.2, not 10.0.1"."""
@@ -65,8 +65,7 @@ class Software:
         """The same, with what only matters to a saved state."""
         found = self.differences(saved)
         if self.additional_cpu is not saved.additional_cpu:
-            cpu = "additional CPU that runs no guests"
-            found.append(f"an {cpu}, not none" if self.additional_cpu else f"no {cpu}, not one")
+            found.append("room for another CPU, not none" if self.additional_cpu else "no room for another CPU")
         return found
 
 

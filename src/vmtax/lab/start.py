@@ -21,7 +21,6 @@ from vmtax.hypervisor import (
     Tap,
     boot,
     choose,
-    needs_free_cpu,
     probe_spec,
 )
 from vmtax.hypervisor.credentials import KEY, KNOWN_HOSTS
@@ -115,7 +114,7 @@ class _Start:
         return Software(
             *(version, image.identity, image.kernel, zfs_version, self.accelerator.name),
             zfs_build=build_of_it,
-            additional_cpu=needs_free_cpu(self.accelerator.name, self.size.vcpus),
+            additional_cpu=self.accelerator.name == "tcg",
         )
 
 

@@ -3,6 +3,26 @@
 Everything that is set up on a machine is registered for undo beforehand, and its guard undoes it on any exit.
 """
 
-from vmtax.core.machines import CommandFailed, Machine, MachineError, MachineLost, Outcome, Process, Reader, Undoing
+from vmtax.core.machines import (
+    CommandFailed,
+    CommandStuck,
+    Machine,
+    MachineError,
+    MachineLost,
+    Outcome,
+    Process,
+    Reader,
+    Undoing,
+)
 
-__all__ = ["CommandFailed", "Machine", "MachineError", "MachineLost", "Outcome", "Process", "Reader", "Undoing"]
+__all__ = [
+    "CommandFailed",
+    "CommandStuck",
+    "Machine",
+    "MachineError",
+    "MachineLost",
+    "Outcome",
+    "Process",
+    "Reader",
+    "Undoing",
+]

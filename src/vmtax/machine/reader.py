@@ -13,7 +13,8 @@ from typing import IO
 from vmtax.core.machines import DEFAULT_TIMEOUT, TAIL_LINES, MachineError, MachineLost, Outcome
 from vmtax.machine.local import plain_environment, run_here
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, listen
-from vmtax.machine.ssh import ANYWHERE, CLIENT_MISSING, Route
+from vmtax.machine.remote_command import ANYWHERE
+from vmtax.machine.ssh import CLIENT_MISSING, Route
 
 LOGIN_SECONDS = 60.0  # a passphrase may have to be typed
 # Beyond a command's own limit, which the remote side enforces, before the connection counts as dead

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import secrets
 import shlex
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from vmtax.core.machines import DEFAULT_TIMEOUT, CommandFailed, MachineError, MachineLost, Outcome, how_ended
+from vmtax.core.machines import (
+    DEFAULT_TIMEOUT,
+    CommandFailed,
+    CommandStuck,
+    MachineError,
+    MachineLost,
+    Outcome,
+    how_ended,
+)
 from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
-from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, read_line
-from vmtax.machine.processes import MARK
+from vmtax.machine.pipes import BANNER_BYTES, excerpt
+from vmtax.machine.remote_command import ANYWHERE, BEGIN_SECONDS, END_COMMAND, USUAL_PATH, Begin
 
 # A connection that is silent for half a minute counts as cut, first for us and then for the remote guard, which gets a
 # ping every ten seconds.
 ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
 GUARD_SILENCE = 40.0  # seconds
 CLIENT_MISSING = "the OpenSSH client is needed here (Debian: apt-get install openssh-client)"
-USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# A login starts in a directory of the user's, with the login's PATH: change to /, and replace a PATH that has relative
-# directories. Constant text.
-ANYWHERE = f'cd / || exit 125; case ":$PATH:" in *:[!/]*) PATH={USUAL_PATH};; esac; export PATH; '
-# Reads the run's mark from its input, where no other user sees it; prints its process id after a word that
-# distinguishes the line from a login's output; then executes the command. Constant text, the arguments stay arguments.
-BEGIN = (
-    *("sh", "-c"),
-    f'{ANYWHERE}IFS= read -r {MARK} || exit 125; export {MARK} LC_ALL=C.UTF-8; printf "%s %s\\n" "$1" "$$"; shift; '
-    'exec "$@"',
-    "sh",
-)
 # The state directory is the remote user's.
 START_GUARD = (
     *("sh", "-c"),
@@ -45,8 +39,14 @@ START_GUARD = (
     f'PATH={USUAL_PATH}:$PATH exec {PYTHON} {" ".join(ISOLATED)} "$1" "$d" "$2"',
     "sh",
 )
-BEGIN_SECONDS = 60.0  # for a remote background process to report its start
+DEAD_SECONDS = 15.0  # beyond the time limit of a command, which the remote side enforces
 MOST_LOG = 64 * 2**10  # bytes of the client's own output
+# What the client prints if it gets no session from a master connection: it turns to its ProxyCommand, which fails. The
+# command has not begun then.
+NO_SESSION = "UNKNOWN port 65535"
+# Why: the server has as many commands on that connection as its MaxSessions allows, 10 by default.
+REFUSED = "Session open refused by peer"
+MOST_RETRIES = 3  # on new connections, for one command
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,54 +57,26 @@ class Route:
     options: tuple[str, ...] = ()
 
 
-class Begin:
-    """The start of one command on the remote side: how it is started, and its first line of output."""
-
-    def __init__(self, token: str) -> None:
-        self._word = secrets.token_hex(16)
-        self._said = re.compile(rf"{self._word} (\d{{1,10}})\n")
-        self.argv = (*BEGIN, self._word)  # followed by the command
-        self.input = f"{token}\n".encode()  # followed by the command's own input
-
-    def wait(self, pipe: IO[bytes]) -> int:
-        """Its process id, after any output of the login. Raises MachineLost if it does not come."""
-        deadline, before = time.monotonic() + BEGIN_SECONDS, b""
-        try:
-            while line := read_line(pipe, deadline, BANNER_BYTES):
-                before += line
-                if match := self._said.search(line.decode(errors="replace")):
-                    return int(match[1])
-                if len(before) > BANNER_BYTES:
-                    break
-        except TimeoutError:
-            raise MachineLost(f"no answer within {BEGIN_SECONDS:.0f} s") from None
-        except TooMuch:
-            before = before or b"a line without an end"
-        raise MachineLost(f"it was to begin, instead came {excerpt(before)}")
-
-    def after(self, text: str) -> str | None:
-        """The command's part of the whole output; None if the command did not start."""
-        match = self._said.search(text)
-        return text[match.end() :] if match else None
-
-
 class SshProcess:
     """A background process on the remote side."""
 
     def __init__(self, machine: SshMachine, argv: tuple[str, ...]) -> None:
         self.argv = argv
         self._machine = machine
-        begin = Begin(machine.token)
-        self._client = machine.local.start(*machine.client((*begin.argv, *argv)))
-        try:
-            with contextlib.suppress(BrokenPipeError):  # its last output says why
-                self._client.stdin.write(begin.input)
-                self._client.stdin.flush()
-            self._pid = begin.wait(self._client.stdout)
-        except MachineLost as error:
-            words = self._client.stderr_tail().strip()
-            self._client.stop()
-            raise MachineLost(f"{machine.path}: {argv[0]} was not started: {words or error}") from None
+        for connection in machine.connections():
+            begin = Begin(machine.token)
+            self._client = machine.local.start(*machine.client((*begin.argv, *argv), connection))
+            try:
+                with contextlib.suppress(BrokenPipeError):  # its last output says why
+                    self._client.stdin.write(begin.input)
+                    self._client.stdin.flush()
+                self._pid = begin.wait(self._client.stdout)
+                break
+            except MachineLost as error:
+                words = self._client.stderr_tail().strip()
+                self._client.stop()
+                if not machine.tries_another(connection, words):
+                    raise MachineLost(f"{machine.path}: {argv[0]} was not started: {words or error}") from None
 
     @property
     def pid(self) -> int:
@@ -139,7 +111,9 @@ class SshProcess:
 
 
 class SshMachine(GuardedMachine):
-    """Any machine behind ssh. One master connection carries all commands."""
+    """Any machine behind ssh. A master connection carries commands, forwards and the guard; more of them carry the
+    commands for which it has no session left.
+    """
 
     _count = 0
     _count_lock = threading.Lock()
@@ -160,17 +134,36 @@ class SshMachine(GuardedMachine):
         self.is_guest = is_guest
         with SshMachine._count_lock:
             SshMachine._count += 1
-            control = local.scratch / f"ssh-{SshMachine._count}"
+            self._control = str(local.scratch / f"ssh-{SshMachine._count}")
         self.why_gone: Callable[[], str] = str  # returns the reason for a lost connection, if known; or ""
-        self._log = Path(f"{control}.log")
-        self._login = ("ssh", "-S", str(control), *options)
-        # Without a master connection, a client must fail, and not silently log in again: the first ProxyCommand counts.
-        self._base = ("ssh", "-S", str(control), "-o", "ProxyCommand=false", *options)
+        self._options = tuple(options)
+        self._connections = [0]
+        self._opened = 1  # connections ever
+        self._closed = False
+        self._opening = threading.Lock()
+        self._stuck: CommandStuck | None = None
+
+    def _base(self, connection: int = 0) -> tuple[str, ...]:
+        """The client that uses a master connection; without one it must fail, and not silently log in again: the first
+        ProxyCommand counts.
+        """
+        return ("ssh", "-S", self._socket(connection), "-o", "ProxyCommand=false", *self._options)
+
+    def _socket(self, connection: int) -> str:
+        return f"{self._control}-{connection}" if connection else self._control
 
     def connect(self, timeout: float) -> None:
         """Log in. Raises MachineLost with the client's output, including host key warnings, if that fails."""
-        argv = [*self._login, *ALIVE, "-M", "-o", "ControlPersist=no", "-f", "-N"]
-        argv += ["-E", str(self._log), self.destination]
+        if (problem := self._log_in(0, timeout)) is not None:
+            raise MachineLost(f"{self.path}: ssh {self.destination}: {problem}")
+        if not self.is_guest:
+            _ = self.guard  # started now, because on a permanent host, everything we start must be ended
+
+    def _log_in(self, connection: int, timeout: float, *options: str) -> str | None:
+        """Open a connection. Returns the client's output if that fails. Raises MachineError without a client."""
+        log = Path(f"{self._socket(connection)}.log")
+        argv = ["ssh", "-S", self._socket(connection), *self._options, *ALIVE, *options]
+        argv += ["-M", "-o", "ControlPersist=no", "-f", "-N", "-E", str(log), self.destination]
         # In our process group and with our terminal, because ssh may have to ask the user for a passphrase.
         try:
             client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment(), cwd="/")
@@ -181,16 +174,60 @@ class SshMachine(GuardedMachine):
         except subprocess.TimeoutExpired:
             client.kill()
             client.wait()
-            raise MachineLost(f"{self.path}: ssh {self.destination}: no answer within {timeout:.0f} s") from None
-        if code != 0:
-            words = self._log.read_bytes()[-MOST_LOG:].decode(errors="replace").strip() if self._log.exists() else ""
-            raise MachineLost(f"{self.path}: ssh {self.destination}: {words or 'could not log in'}")
-        if not self.is_guest:
-            _ = self.guard  # started now, because on a permanent host, everything we start must be ended
+            return f"no answer within {timeout:.0f} s"
+        if code == 0:
+            return None
+        words = log.read_bytes()[-MOST_LOG:].decode(errors="replace").strip() if log.exists() else ""
+        return words or "could not log in"
 
-    def client(self, argv: Sequence[str]) -> tuple[str, ...]:
+    def connections(self) -> Iterator[int]:
+        """The connections to try for a command: the newest first, then new ones. Raises MachineLost if none can be
+        opened, or if the server refuses the command on new ones as well.
+        """
+        with self._opening:
+            known = list(self._connections)
+        yield from reversed(known)
+        for _ in range(MOST_RETRIES):  # other threads may fill a new connection first
+            with self._opening:
+                if self._connections[-1] == known[-1]:
+                    self._connect_again()
+                known = list(self._connections)
+            yield known[-1]
+        raise MachineLost(f"{self.path}: its ssh server refuses commands, on new connections too")
+
+    def _connect_again(self) -> None:
+        """Open another connection, without asking the user anything."""
+        number, problem = self._opened, None
+        if not self._closed:
+            problem = self._log_in(number, 60.0, "-o", "BatchMode=yes")
+        if self._closed:
+            problem = "this one is being closed"
+            self._exit(number)
+        if problem is not None:
+            raise MachineLost(
+                f"{self.path}: its ssh server allows no more commands on one connection, and another connection is not"
+                f" possible ({problem.splitlines()[-1]}); set MaxSessions 100 in its sshd_config"
+            )
+        self._opened += 1
+        self._connections.append(number)
+
+    def tries_another(self, connection: int, words: str) -> bool:
+        """Whether a command that failed with these words of the client may be tried on another connection: it has not
+        begun, because this one has no session left, or is an additional one and gone. Without the first, all is lost.
+        """
+        if NO_SESSION not in words:
+            return False
+        if REFUSED in words:
+            return True
+        if connection == 0 or self._alive(connection):
+            return False
+        with self._opening, contextlib.suppress(ValueError):
+            self._connections.remove(connection)
+        return True
+
+    def client(self, argv: Sequence[str], connection: int = 0) -> tuple[str, ...]:
         """The local argv that runs `argv` there. ssh passes a single string to a shell, so every word is quoted."""
-        return (*self._base, "-T", self.destination, "--", shlex.join(argv))
+        return (*self._base(connection), "-T", self.destination, "--", shlex.join(argv))
 
     def _start_guard(self) -> Guard:
         silence = str(0.0 if self.is_guest else GUARD_SILENCE)
@@ -199,12 +236,16 @@ class SshMachine(GuardedMachine):
 
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         # The time limit is enforced on the remote side, where the process is; ours is only for a dead connection.
+        if self._stuck:
+            raise self._stuck
         begin = Begin(self.token)
         limited = (*begin.argv, "timeout", "-k", "2", f"{timeout:.1f}", *argv)
-        given = begin.input.decode() + (input or "")
-        done = self.local.try_run(*self.client(limited), input=given, timeout=timeout + 15)
+        done, connection = self._execute(begin, limited, input or "", timeout + DEAD_SECONDS)
+        if done.timed_out and self._ended(begin, argv, timeout):
+            said = begin.after(done.stdout) or ""
+            return Outcome(self.path, argv, done.code, said, done.stderr, done.seconds, timed_out=True)
         # A command may exit with ssh's own error code: asking the master distinguishes the two.
-        if done.timed_out or (done.code == SSH_FAILED and not self._alive()):
+        if done.timed_out or (done.code == SSH_FAILED and not self._alive(connection)):
             reason = self.why_gone() or done.stderr.strip() or "no answer"
             raise MachineLost(f"{self.path}: the connection is gone: {reason}")
         stdout = begin.after(done.stdout)
@@ -214,14 +255,43 @@ class SshMachine(GuardedMachine):
         late = done.code in (124, 137) and done.seconds >= timeout
         return Outcome(self.path, argv, done.code, stdout, done.stderr, done.seconds, timed_out=late)
 
-    def _alive(self) -> bool:
-        return self.local.succeeds(*self._base, "-O", "check", self.destination, timeout=10)
+    def _execute(self, begin: Begin, words: tuple[str, ...], given: str, timeout: float) -> tuple[Outcome, int]:
+        """The outcome of the local client, and the connection that it used."""
+        for connection in self.connections():
+            client = self.client(words, connection)
+            done = self.local.try_run(*client, input=begin.input.decode() + given, timeout=timeout)
+            if done.code != SSH_FAILED or begin.after(done.stdout) is not None:
+                break
+            if not self.tries_another(connection, done.stderr):
+                break
+        return done, connection
+
+    def _ended(self, begin: Begin, argv: tuple[str, ...], timeout: float) -> bool:
+        """End a command that has not ended within its time limit. False if the machine does not answer.
+
+        Raises CommandStuck if something in a guest was killed and does not end.
+        """
+        asking = Begin(self.token)
+        answer, _ = self._execute(asking, (*asking.argv, *END_COMMAND, begin.word), "", BEGIN_SECONDS)
+        unkillable = asking.after(answer.stdout)
+        if not answer.ok or unkillable is None:
+            return False
+        if unkillable and self.is_guest:
+            words = (
+                f"{argv[0]} did not end within {timeout:.0f} s, nor when it was killed, although the machine answers"
+            )
+            self._stuck = CommandStuck(f"{self.path}: {words}", unkillable)
+            raise self._stuck
+        return True
+
+    def _alive(self, connection: int) -> bool:
+        return self.local.succeeds(*self._base(connection), "-O", "check", self.destination, timeout=10)
 
     def start(self, *argv: str) -> SshProcess:
         return SshProcess(self, argv)
 
     def reach(self, port: int) -> tuple[str, ...]:
-        through = shlex.join([*self._base, "-W", f"127.0.0.1:{port}", self.destination])
+        through = shlex.join([*self._base(), "-W", f"127.0.0.1:{port}", self.destination])
         return ("-o", f"ProxyCommand={through.replace('%', '%%')}")
 
     def forward(self, here: PurePosixPath, there: PurePosixPath, *, back: bool = False) -> Callable[[], None]:
@@ -231,17 +301,26 @@ class SshMachine(GuardedMachine):
         """
         what = ("-R", f"{there}:{here}") if back else ("-L", f"{here}:{there}")
         remedy = "the ssh server there must let sockets be forwarded (AllowStreamLocalForwarding)"
-        self.local.run(*self._base, "-O", "forward", *what, self.destination, remedy=remedy)
+        self.local.run(*self._base(), "-O", "forward", *what, self.destination, remedy=remedy)
 
         def end() -> None:
-            self.local.try_run(*self._base, "-O", "cancel", *what, self.destination, timeout=10)
+            self.local.try_run(*self._base(), "-O", "cancel", *what, self.destination, timeout=10)
 
         return end
 
     def push(self, source: Path, target: PurePosixPath, timeout: float = 600.0) -> None:
+        for connection in self.connections():
+            try:
+                self._push(source, target, timeout, connection)
+                return
+            except CommandFailed as failure:
+                if not self.tries_another(connection, failure.outcome.stderr):
+                    raise
+
+    def _push(self, source: Path, target: PurePosixPath, timeout: float, connection: int) -> None:
         started, begin = time.monotonic(), Begin(self.token)
         argv = ("dd", f"of={target}", "bs=1M", "status=none")
-        client = self.local.start(*self.client((*begin.argv, *argv)))
+        client = self.local.start(*self.client((*begin.argv, *argv), connection))
         # Stopping the client at the time limit also ends a write to it that blocks.
         limit = threading.Timer(timeout, client.stop)
         limit.start()
@@ -261,6 +340,8 @@ class SshMachine(GuardedMachine):
             lost = str(error)
             with contextlib.suppress(TimeoutError):
                 code = client.wait(2.0)
+            if NO_SESSION in client.stderr_tail():
+                code = SSH_FAILED
         finally:
             limit.cancel()
             client.stop()
@@ -278,9 +359,14 @@ class SshMachine(GuardedMachine):
         self.hang_up()
 
     def hang_up(self) -> None:
-        """End the connection and everything that uses it; nothing is undone there."""
+        """End the connections and everything that uses them; nothing is undone there."""
+        self._closed = True
+        for connection in range(self._opened):
+            self._exit(connection)
+
+    def _exit(self, connection: int) -> None:
         with contextlib.suppress(MachineError):
-            self.local.try_run(*self._base, "-O", "exit", self.destination, timeout=10)
+            self.local.try_run(*self._base(connection), "-O", "exit", self.destination, timeout=10)
 
 
 def connect_host(

@@ -24,6 +24,7 @@ class Work:
     own_seconds: float | None = None  # by the tool's own clock; None: not reported
     emulated: bool = False  # some layer is emulated
     operations: float | None = None  # number of operations; None: the workload does not count them
+    starts: int = 1  # how often the command was started, one after the other
 
 
 @dataclass(frozen=True, slots=True)

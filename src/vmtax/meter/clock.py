@@ -83,7 +83,7 @@ class Clock:
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
         if not all(work.ok for work in works):
             return Readings()  # no figure depends on the clock
-        doubts = [doubt for w in works for doubt in own_time(w.tool, w.own_seconds, w.seconds, emulated=w.emulated)]
+        doubts = [doubt for w in works for doubt in own_time(w)]
         before = self._last.get(machine.path)
         after = self._last[machine.path] = read(machine) if before else None
         if before is None or after is None:
@@ -128,15 +128,16 @@ def gap(path: str, before: Reading, after: Reading) -> tuple[str, ...]:
     return (recorded("clock", f"{path} counted {counted:.1f} s where {here:.1f} s went by, so rates are {wrong}"),)
 
 
-def own_time(tool: str, own: float | None, seconds: float, *, emulated: bool) -> tuple[str, ...]:
+def own_time(work: Work) -> tuple[str, ...]:
     """A warning if the tool's own time does not fit its command's duration as seen from outside.
 
-    `own`, `seconds`: the two times; no warning if the tool does not report its own
+    No warning if the tool does not report its own.
 
     Their plain difference is not used: start-up and the way to the machine are only in the second (0.4 s for fio on a
     host, several seconds for stockfish under emulation), without any clock being wrong. But a tool cannot have worked
     longer than its command took, and the rest of that time must not be longer than a start-up.
     """
+    tool, own, seconds = work.tool, work.own_seconds, work.seconds
     if own is None:
         return ()
     if own > seconds * (1 + WORST) + STEP_SECONDS:
@@ -148,7 +149,8 @@ def own_time(tool: str, own: float | None, seconds: float, *, emulated: bool) ->
             ),
         )
     rest = seconds - own
-    if rest > (EMULATED_START_UP_SECONDS if emulated else START_UP_SECONDS) + WORST * seconds:
+    start_up = EMULATED_START_UP_SECONDS if work.emulated else START_UP_SECONDS
+    if rest > work.starts * start_up + WORST * seconds:
         return (
             recorded(
                 "late-command",

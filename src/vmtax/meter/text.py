@@ -80,14 +80,3 @@ def named(files: Files, name: str) -> list[str]:
 def joined(texts: list[str]) -> str | None:
     """The distinct texts, sorted and joined; None if there are none."""
     return ", ".join(sorted(set(texts))) or None
-
-
-def cpu_numbers(text: object) -> list[int]:
-    """The CPUs in the kernel's list notation, "0-3,8"; empty if it is not understood."""
-    numbers: list[int] = []
-    for part in str(text or "").split(","):
-        first, _, last = part.strip().partition("-")
-        if not all(word.isascii() and word.isdigit() and len(word) < 5 for word in (first, last or first)):
-            return []
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return numbers

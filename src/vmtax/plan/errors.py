@@ -30,7 +30,8 @@ class Unknown:
         if not self.legal:
             return f"unknown {self.what} {show(self.name)}; no {self.what} is legal here: leave it out"
         name = self.name if isinstance(self.name, str) else show(self.name)
-        close = difflib.get_close_matches(name[:100], self.legal, n=1)
+        # A wrong number is no misspelling of another number.
+        close = [] if name.lstrip("-").isdigit() else difflib.get_close_matches(name[:100], self.legal, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         return f"unknown {self.what} {show(self.name)}; {hint}legal: {', '.join(at_most(_MOST_LEGAL, self.legal))}"
 

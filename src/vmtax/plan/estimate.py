@@ -12,11 +12,13 @@ from vmtax.core.records import LAYERS, Treatment
 from vmtax.core.units import at_most, count_of, format_duration, format_percent
 from vmtax.design.host import boots_asked, in_words, reboots_itself
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
-from vmtax.design.topology import topology, unlike
+from vmtax.design.topology import none_alike, topology, unlike
 from vmtax.design.treatments import moved_defaults, repeat
 from vmtax.plan.cuts import not_ended
+from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Choice, Plan, from_data
-from vmtax.workload import WORKLOADS, Workload
+from vmtax.workload import WORKLOADS, Command, Workload
+from vmtax.workload.repeated import USUAL
 
 BUDGET_ROUNDS = 7  # a budget does not reduce the rounds below this
 PLANNED_ITERATIONS = 5  # iterations that a pilot may plan
@@ -52,7 +54,7 @@ def check(plan: Plan) -> list[str]:
     refused = unlike(kept)
     if refused is not None:
         lines.append(refused)
-    if len(kept) < 2 and plan.primary:
+    if none_alike(kept) and plan.primary:
         lines.append(NOTHING)
     if booting := reboots(plan):
         lines.append(booting)
@@ -111,11 +113,20 @@ class Emulation:
         depth = self._depth(layer)
         return BOOT_SECONDS[layer] if not depth or layer == "host" else EMULATED_BOOT_SECONDS[depth]
 
-    def case_seconds(self, layer: str) -> Callable[[Workload[Any], str], float]:
-        """Seconds of one case of a workload on that layer, including the time between cases."""
+    def case_seconds(self, layer: str, *, several: bool = False) -> Callable[[Workload[Any], str], float]:
+        """Seconds of one case of a workload on that layer, including the time between cases.
+
+        several: the plan has machines that work at once, which repeat some commands
+        """
         depth = self._depth(layer)
         between = EMULATED_BETWEEN_SECONDS[depth] if self.guests or self.host else BETWEEN_SECONDS
-        return lambda workload, case: workload.seconds(case) + between + depth * workload.emulated_start_seconds
+
+        def seconds(workload: Workload[Any], case: str) -> float:
+            repeats = several and isinstance(workload, Command) and workload.repeats_at_once
+            once = workload.seconds(case) + depth * workload.emulated_start_seconds
+            return between + once * (USUAL if repeats else 1)
+
+        return seconds
 
     def _depth(self, layer: str) -> int:
         return self.host + (self.guests or self.host) * LAYERS.index(layer)
@@ -218,11 +229,12 @@ def sum_per_round(
 
 
 def _workload_seconds(plan: Plan, entries: Sequence[Treatment], emulation: Emulation) -> float:
-    """Every case of a round once."""
+    """Every case of a round once, or as often as machines that work at once repeat it."""
+    several = guests_at_once(plan) > 1
     by_layer = {layer: [one for one in entries if one.layer == layer] for layer in plan.layers}
     emulated = emulation.guests or emulation.host
     return sum(
-        sum_per_round(plan, found, emulation.case_seconds(layer), emulated=emulated)
+        sum_per_round(plan, found, emulation.case_seconds(layer, several=several), emulated=emulated)
         for layer, found in by_layer.items()
     )
 
@@ -264,7 +276,7 @@ def _rounds_advice(plan: Plan) -> str:
 def _stopping_advice(plan: Plan) -> list[str]:
     """What may end the run before rounds.max, and when that is checked."""
     stopping = plan.stopping()
-    if stopping.first_look is None or not plan.primary:
+    if stopping.first_look is None or not plan.primary or none_alike(plan.treatments()[0]):
         return []
     ends = []
     if stopping.worse_than is not None:

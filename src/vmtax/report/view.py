@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import as_times, overhead, side_contrasts
 from vmtax.core.records import Better, Comparison, Metric, Treatment
-from vmtax.core.units import Cost, format_cost, format_value, time_ratio
+from vmtax.core.units import Cost, cpu_numbers, format_cost, format_room, format_value, time_ratio
 from vmtax.design.interleaved import Sides
+from vmtax.design.topology import groups
 from vmtax.report.document import Cell, value_cell
 from vmtax.report.sections.disk_preparation import disk_preparation
 from vmtax.workload.base import CPU_PER_OPERATION
@@ -238,14 +239,23 @@ def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, str(facts)
 
 
+def fact_in_words(name: str, facts: Mapping[str, str]) -> str:
+    """One of the flat facts of a machine; the number of CPUs also says if the run may use only some of them."""
+    value, allowed = facts.get(name, ""), facts.get("cpus_allowed", "")
+    if name == "cpus_online" and value.isdecimal() and 0 < len(cpu_numbers(allowed)) < int(value):
+        return f"{value}, of which {allowed} may be used"
+    return format_room(float(value)) if name == "memory_bytes" and value.isdecimal() else value
+
+
 def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Workload]:
     """One for each workload; if sides are interleaved, one for each side that has additional content."""
     treatments, sides = analysis.experiment.treatments, analysis.sides
+    firsts = {one.name: members[0].name for members in groups(treatments).values() for one in members[1:]}
     for workload, metrics in grouped.items():
         for side in dict.fromkeys(treatment.side for treatment in treatments):
             first = analysis.first_treatments(side)
             mine = [treatment for treatment in treatments if treatment.side == side and treatment.repeats is None]
-            others = [(t.name, first[t.layer].name) for t in mine if t is not first[t.layer]]
+            others = [(t.name, firsts[t.name]) for t in mine if t.name in firsts]
             section = _section(workload, metrics, table, first, others)
             if sides is None:
                 yield section

@@ -7,11 +7,11 @@ from itertools import zip_longest
 from typing import Literal
 
 from vmtax.core.records import Treatment
+from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import DEFAULT, GuestSettings
 from vmtax.design.migration import MODE, MigrationSettings, Mode
 from vmtax.hypervisor import Qemu
 from vmtax.machine import Machine
-from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan
 
 MODEL, TOPOLOGY, TIMER, POLLING, HPET = (

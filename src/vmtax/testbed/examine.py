@@ -17,6 +17,7 @@ from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
+from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
@@ -335,7 +336,7 @@ def _check_memory(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     most, available = needs.memory_bytes(plan, layer, leaves=leaves), available_memory(host)
     if available is None or available >= most:
         return
-    if needs.guests_at_once(plan) > 1 or (layer == "vm" and needs.migrates(plan) and not leaves):
+    if guests_at_once(plan) > 1 or (layer == "vm" and needs.migrates(plan) and not leaves):
         raise CannotMeasure(
             f"{host.path}: {format_room(available)} of memory are available, and {needs.memory_sum(plan, layer)} are "
             "needed; lower guest.memory or guest.count in the plan, or end something there"
@@ -350,7 +351,7 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
     """Raises CannotMeasure if guests at once have more CPUs than the host: they would wait for each other, and no level
     of guest.count would show what another guest costs.
     """
-    guests, each, has = needs.guests_at_once(plan), plan.guest.vcpus, len(allowed_cpus(host))
+    guests, each, has = guests_at_once(plan), plan.guest.vcpus, len(allowed_cpus(host))
     if guests * each > has > 0:
         raise CannotMeasure(
             f"{host.path} has {has} CPUs; {guests} guests at once x {each} vCPU{'' if each == 1 else 's'} ="

@@ -35,6 +35,7 @@ from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter import new_meters
 from vmtax.network import Segment, guest_address
+from vmtax.plan.guests import guests_at_once
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
 from vmtax.testbed import cards, cutting, destination, disks, migration, needs, net_paths, pinning, polling, proof
@@ -124,7 +125,7 @@ def _footprint(on: Provisioned, outer: Sequence[Guest], subjects: Sequence[Runni
     """Meters of the guests' memory, only if the plan has several guests at once: they take time, and only that report
     uses them.
     """
-    if needs.guests_at_once(on.plan) == 1:
+    if guests_at_once(on.plan) == 1:
         return []
     parents = {machine.path: machine for machine in (on.host, *(guest.machine for guest in outer))}
     guests = [subject.guest for subject in subjects if subject.guest is not None]

@@ -9,7 +9,7 @@ from typing import Any
 
 from vmtax.core.errors import BadInput
 from vmtax.core.units import count_of, format_room
-from vmtax.design.guest import GuestSettings
+from vmtax.plan.guests import guest_levels, guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.testbed import disks
 from vmtax.workload import Workload
@@ -99,11 +99,6 @@ def _builds(plan: Plan) -> list[tuple[int, str]]:
     return [workload.memory_bytes(plan.guest.vcpus) for workload in workloads]
 
 
-def guests_at_once(plan: Plan) -> int:
-    """The most guests of one layer that the plan runs at the same time."""
-    return max(map(int, _levels(plan, "count")))
-
-
 def migrates(plan: Plan) -> bool:
     """Whether guests are migrated: then there are two QEMUs for one guest, each with all of its memory."""
     return any(choice.name == Migration.name for choice in plan.workloads)
@@ -111,14 +106,7 @@ def migrates(plan: Plan) -> bool:
 
 def outer_vms(plan: Plan) -> int:
     """The most outer VMs that the plan runs at the same time, if it has nested guests."""
-    return guests_at_once(plan) if "own" in _levels(plan, "outer") else 1
-
-
-def _levels(plan: Plan, place: str) -> list[str]:
-    """The levels of a guest factor that the plan may run."""
-    named = [{**plan.space.factors, **part.levels} for part in plan.space.parts]
-    factor = GuestSettings.factors()[place]
-    return [level for levels in named for level in levels.get(factor.name, (factor.default,))]
+    return guests_at_once(plan) if "own" in guest_levels(plan, "outer") else 1
 
 
 def disk_bytes(plan: Plan) -> int:

@@ -14,8 +14,9 @@ from vmtax.lab.home import Up, lab
 from vmtax.machine import Machine
 from vmtax.network import sriov
 from vmtax.network.interrupts import delay_interrupts
+from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
-from vmtax.testbed import needs, standby
+from vmtax.testbed import standby
 from vmtax.testbed.examine import is_root
 from vmtax.testbed.session import Wire
 
@@ -61,7 +62,7 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
     networked = [workload for workload in plan.build_workloads() if workload.networked]
     if not networked:
         return dict.fromkeys(cards, f"{named} means nothing without a workload that uses the network")
-    most = needs.guests_at_once(plan)
+    most = guests_at_once(plan)
     needy = next((workload.takes_bridge for workload in networked if workload.takes_bridge), None)
     reasons = {part: _why_not(machine, part, most, wire) for part in Path if takes(part, treatments)}
     if needy is not None:
@@ -108,7 +109,7 @@ def announced(
     """
     far = [] if wire is None else [f"the network card {wire.peer_card} of the peer, {wire.peer}"]
     if take_functions(treatments):
-        card = sriov.free_card(machine, needs.guests_at_once(plan), named)
+        card = sriov.free_card(machine, guests_at_once(plan), named)
         return [f"the network card {card}: a virtual function for each guest, its port for all others", *far]
     return [f"the network card {wire.card}, for host and guests", *far] if wire else []
 
@@ -158,7 +159,7 @@ def functions(machine: Machine, plan: Plan, card: str) -> tuple[str, ...]:
 
     Raises CannotDo and MachineError.
     """
-    guests = needs.guests_at_once(plan)
+    guests = guests_at_once(plan)
     macs = [mac_of(Path.SRIOV, number) for number in range(1, guests + 1)]
     return sriov.Card(machine, card).functions(macs)
 

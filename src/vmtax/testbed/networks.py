@@ -11,7 +11,8 @@ from vmtax.hypervisor.confine import enter_tree
 from vmtax.machine import Machine
 from vmtax.network import END_ADDRESS, FAR_ADDRESS, PEER_ADDRESS, Segment, sriov, wire
 from vmtax.network.segment import PREFIX_LENGTH
-from vmtax.testbed import needs, net_paths
+from vmtax.plan.guests import guests_at_once
+from vmtax.testbed import net_paths
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure, There
 
@@ -61,7 +62,7 @@ def open_network(on: Examined, possible: Sequence[Treatment]) -> Network:
         return _on_bridge(on, token, possible)
     if wired:  # checked again: the user may have taken long to answer the question
         wire.refuse_cards(on.host, wired.wire.card, wired.peer, wired.wire.peer_card)
-    card = wired.wire.card if wired else sriov.free_card(on.host, needs.guests_at_once(on.plan))
+    card = wired.wire.card if wired else sriov.free_card(on.host, guests_at_once(on.plan))
     functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()
     segment = Segment(on.host, token)
     segment.add_uplink(card)

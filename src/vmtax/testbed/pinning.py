@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vmtax.core.records import Treatment
+from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import Guest, Thread
 from vmtax.machine import Machine
-from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan
 from vmtax.testbed.cpus import allowed_cpus, apart, cores, in_pairs
 

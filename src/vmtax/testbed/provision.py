@@ -18,6 +18,7 @@ from vmtax.machine import Machine, Process
 from vmtax.meter.memory import available_memory
 from vmtax.network import PEER_ADDRESS
 from vmtax.plan.cuts import not_ended
+from vmtax.plan.guests import guests_at_once
 from vmtax.storage import (
     DISK_DIRECTORY,
     FirstWrite,
@@ -109,10 +110,10 @@ class Provisioned(Examined):
         """The value of Site.lead for all its sites, even for one that works alone: what is compared must be done in the
         same way.
         """
-        if needs.guests_at_once(self.plan) == 1:
+        if guests_at_once(self.plan) == 1:
             return 0
         if self.host_emulated or (self.emulated and "nested" in self.plan.layers):
-            return round(EMULATED_KVM_LEAD_SECONDS * needs.guests_at_once(self.plan))
+            return round(EMULATED_KVM_LEAD_SECONDS * guests_at_once(self.plan))
         return EMULATED_LEAD_SECONDS if self.emulated else LEAD_SECONDS
 
     def peer_servers(self, number: int = 1) -> list[tuple[str, ...]]:
@@ -289,7 +290,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     refuse_none_left(host, treatments, impossible)
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
     notes += _working_set(on, treatments)
-    guests = needs.guests_at_once(plan)
+    guests = guests_at_once(plan)
     # An outer VM that will lose its power gets a new disk for each boot instead.
     outer = needs.outer_disks(plan, size) if "nested" in plan.layers and on.wants(Disk.name) else []
     if disks.wanted(treatments):
@@ -319,9 +320,11 @@ def refuse_none_left(host: Machine, treatments: Sequence[Treatment], impossible:
     left = {treatment.layer for treatment in treatments if treatment.name not in impossible}
     for treatment in treatments:
         if treatment.layer not in left:
+            why = impossible[treatment.name]
+            elsewhere = ", or put the disk elsewhere with --disk-dir" if "disk." in why else ""
             raise CannotMeasure(
-                f"{host.path}: {impossible[treatment.name]}; nothing of layer {treatment.layer} is left to "
-                "measure: name another level in the plan, or for a disk lay it elsewhere with --disk-dir"
+                f"{host.path}: {why}; nothing of layer {treatment.layer} is left to measure: name another level"
+                f"{elsewhere}"
             )
 
 
@@ -355,7 +358,7 @@ def _working_set(on: Examined, treatments: Sequence[Treatment]) -> list[str]:
         return []
     room = max(available - needs.memory_bytes(on.plan, "vm"), 0)
     modes = ", ".join(dict.fromkeys(settings.cache for settings in cached))
-    size = on.disk_size * needs.guests_at_once(on.plan)
+    size = on.disk_size * guests_at_once(on.plan)
     below = size <= room
     text = f"Working set {'below' if below else 'above'} the host's page cache, where that is used (cache {modes}): "
     text += f"{format_room(size)} of disk, {format_room(room)} of memory for it; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -175,12 +176,26 @@ class Workload(ABC, Generic[P]):
         return False
 
 
+# Waits at a barrier before it becomes a command. Constant text, the arguments stay arguments.
+HELD = ("sh", "-c", 'd="$1"; shift; echo > "$d/ready" && read -r _ < "$d/go" || exit 125; exec "$@"', "sh")
+
+
 class Command(Workload[P]):
     """A workload that runs one command for each case, in the userland of every layer."""
+
+    # Whether several machines that work at once repeat it, because its figures cover all that its tool does. fio and
+    # iperf3 work before and after the counted time by themselves (`Site.lead`).
+    repeats_at_once: ClassVar[bool] = False
 
     @abstractmethod
     def command(self, site: Site, case: str) -> Sequence[str]:
         """The argv, as seen inside the userland of `site`."""
+
+    def held(self, case: str, argv: Sequence[str], directory: PurePosixPath) -> Sequence[str]:
+        """The command such that it writes a line to `directory`/ready when it has started, and then waits until it can
+        read one from `directory`/go. By default, it waits before its program starts.
+        """
+        return (*HELD, str(directory), *argv)
 
     def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
         """The machine that runs the command, and the prefix that enters the userland there."""

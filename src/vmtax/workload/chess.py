@@ -44,6 +44,7 @@ class Chess(Command[ChessParameters]):
     tool = "stockfish bench"
     title = "CPU"
     packages = ("stockfish",)
+    repeats_at_once = True
     emulated_start_seconds = 6.5  # stockfish loads a neural network
     headline = NODES_PER_SECOND.name
     measures: ClassVar = {

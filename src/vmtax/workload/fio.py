@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -237,6 +238,12 @@ class Disk(Command[DiskParameters]):
             "--output-format=json",
         )
 
+    def held(self, case: str, argv: Sequence[str], directory: PurePosixPath) -> Sequence[str]:
+        if PATTERNS[case].fresh:
+            return super().held(case, argv, directory)
+        # fio has started its job by then; the time of the ramp begins afterwards.
+        return (*argv, f"--exec_prerun=echo > {directory}/ready && read -r go < {directory}/go")
+
     def layers_of(self, case: str) -> frozenset[str]:
         return frozenset({"vm"}) if PATTERNS[case].fresh else self.layers
 
@@ -262,6 +269,8 @@ class Disk(Command[DiskParameters]):
         count = int(side["total_ios"])
         if count <= 0:
             raise BadOutput(f"fio did no I/O for {case}")
+        if not side["iops"]:
+            raise BadOutput(f"fio finished {count} operations for {case}, but counted no time")
         # With an fsync after each write, the application waits for both; fio counts them separately.
         wait = sync["lat_ns"] if PATTERNS[case].fsync else None
         asked = None if PATTERNS[case].fresh else self.parameters.rate
@@ -295,10 +304,10 @@ class Disk(Command[DiskParameters]):
         return float(side["runtime"]) / 1000 if "runtime" in side else None
 
     def counted(self, case: str, output: str) -> Counted | None:
-        own, reports = self.own_seconds(case, output), _reports(output)
-        if own is None or len(reports) == 1:
-            return None if own is None else Counted(own)
+        own, reports = self.own_seconds(case, output), _reports(case, output)
         last = reports[-1]["jobs"][0]
+        if own is None or "ramp_time" not in last["job options"]:
+            return None if own is None else Counted(own)
         worked = float(last[PATTERNS[case].side]["runtime"]) / 1000
         lead = float(last["job options"]["ramp_time"])
         # The job's start is the end of the ramp
@@ -344,25 +353,32 @@ def _rates(pattern: Pattern, rate: int) -> str:
     return f"{reads},{rate - reads}" if pattern.side == "mixed" else str(rate)
 
 
-def _reports(output: str) -> list[dict[str, Any]]:
+def _reports(case: str, output: str) -> list[dict[str, Any]]:
     """fio's reports: one; if there was a lead, the first covers the time that counts, and the last everything but the
-    ramp.
+    ramp. They may be the same one.
 
-    fio may print notes before them, and reports about the ramp itself, which began earlier.
+    fio may print notes before them, and reports about the ramp itself, which began earlier. Where CPU is short it may
+    also print one just after the ramp, when it has counted next to nothing: that is left out.
     """
     reports, start = [], output.index("{")
     while start >= 0:
         report, end = json.JSONDecoder().raw_decode(output, start)
         reports.append(report)
         start = output.find("{", end)
-    began = reports[-1]["jobs"][0].get("job_start")
-    return [report for report in reports if report["jobs"][0].get("job_start") == began]
+    last = reports[-1]["jobs"][0]
+    if "ramp_time" not in last["job options"]:
+        return reports
+    began, side = last.get("job_start"), PATTERNS[case].side
+    asked = float(last["job options"]["runtime"]) - float(last["job options"]["ramp_time"])
+    jobs = ((report, report["jobs"][0]) for report in reports[:-1])
+    enough = (report for report, job in jobs if job.get("job_start") == began and job[side]["runtime"] >= 500 * asked)
+    return [*enough, reports[-1]]
 
 
 def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
     """The job's read, write or mixed figures, and its sync figures."""
     try:
-        job = _reports(output)[0]["jobs"][number]
+        job = _reports(case, output)[0]["jobs"][number]
         side, error = job[PATTERNS[case].side], job["error"]
         sync = job["sync"] if PATTERNS[case].fsync else {}  # unified reads and writes have none
         _ = side["lat_ns"]["mean"], side["iops"], side["bw_bytes"], side["total_ios"]

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Command, Measure, Parameters
+from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Command, Counted, Measure, Parameters
 from vmtax.workload.site import Site
 
 SLEEP = 'cat /proc/uptime; sleep "$1"; cat /proc/uptime'  # constant text; the seconds are an argument
@@ -65,6 +65,10 @@ class Idle(Command[IdleParameters]):
 
     def own_seconds(self, case: str, output: str) -> float | None:
         return _slept(output)
+
+    def counted(self, case: str, output: str) -> Counted:
+        """None of it, because no machine has more of the host while another one does not sleep yet."""
+        return Counted(0.0)
 
 
 def _slept(output: str) -> float | None:

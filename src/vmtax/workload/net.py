@@ -260,6 +260,8 @@ def _total(report: dict[str, Any]) -> dict[str, Any]:
     last = start["duration"] - lead
     sums = [each["sum"] for each in report["intervals"] if not each["sum"]["omitted"]]
     counted = [each for each in sums if each["end"] < last + 0.5]
+    if not counted:
+        raise BadOutput(f"iperf3 reported no interval within the {last} s that count")
     seconds = math.fsum(each["seconds"] for each in counted)
     return {"seconds": seconds, "bits_per_second": 8 * math.fsum(each["bytes"] for each in counted) / seconds}
 

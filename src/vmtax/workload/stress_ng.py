@@ -49,6 +49,7 @@ class Stressing(Command[P]):
 
     tool = "stress-ng"
     packages = (PACKAGE,)
+    repeats_at_once = True
     stressors: ClassVar[Mapping[str, Stressor]]  # case -> its stressor
 
     @abstractmethod

@@ -48,6 +48,7 @@ class Wakeup(Command[WakeupParameters]):
     tool = "stress-ng"
     title = "Wake-up"
     packages = (stress_ng.PACKAGE,)
+    repeats_at_once = True
     headline = METRICS["p50"].name
     measures: ClassVar = {
         MEAN.name: Measure(

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 
-from vmtax.hypervisor.qemu.parts import accelerator_words, cpu_model
+from vmtax.hypervisor.qemu.parts import LEVELS, accelerator_words, cpu_model
 
 UNKNOWN = "unable to find CPU model"
 QUIT = "".join(json.dumps({"execute": command}) for command in ("qmp_capabilities", "quit"))
@@ -29,7 +29,7 @@ def missing_features(words: str) -> list[str]:
 def nearest_models(model: str, program: str, listed: str) -> str:
     """Suggestions for a model that a QEMU does not have. `listed`: output of `program -cpu help`."""
     known = _NAME.findall(listed.partition("Recognized CPUID")[0])
-    spelt = {name.lower(): name for name in known}
+    spelt = {name.lower(): name for name in (*LEVELS, *known)}
     close = [spelt[name] for name in difflib.get_close_matches(model.lower(), spelt, n=NEAREST, cutoff=0.5)]
     hint = f"; nearest: {', '.join(close)}" if close else ""
-    return f"knows no CPU '{model}'{hint}; `{program} -cpu help` lists them"
+    return f"knows no CPU '{model}'{hint}; `{program} -cpu help` lists its own"

@@ -43,7 +43,7 @@ def cpu_model(model: str, accelerator: str) -> str:
     return f"{model},enforce"
 
 
-def needs_free_cpu(accelerator: str, vcpus: int) -> bool:
+def keeps_cpu_free(spec: GuestSpec) -> bool:
     """Whether a guest that carries guests gets one CPU in addition, its first, on which it runs none of them.
 
     When an emulated CPU restores its FPU registers, QEMU clears a flag of the first CPU, without a lock and whether it
@@ -51,23 +51,26 @@ def needs_free_cpu(accelerator: str, vcpus: int) -> bool:
     leaves a guest of its own at that moment, it loses or regains the flags of SVM that are in the same word, such as
     whether interrupts reach it. Its kernel then hangs, panics, or resets.
     """
-    return accelerator == "tcg" and vcpus > 1
-
-
-def keeps_cpu_free(spec: GuestSpec) -> bool:
-    """Whether this guest gets that CPU."""
-    return spec.carries and needs_free_cpu(spec.accelerator, spec.vcpus)
+    return spec.accelerator == "tcg" and spec.carries and spec.vcpus > 1
 
 
 def cpu_count(spec: GuestSpec) -> str:
-    """The value of -smp. QEMU makes cores of a bare number."""
+    """The value of -smp. QEMU makes cores of a bare number.
+
+    QEMU emulates a locked instruction without its memory barrier if the guest can never have a second CPU (CF_PARALLEL
+    in tcg/tcg-op-ldst.c of QEMU 10.0). But its devices run at the same time as that CPU: a guest that writes a request,
+    and then reads whether it must notify the disk, may read an old value, and waits for ever. So a second CPU is
+    possible.
+    """
     count = spec.vcpus + keeps_cpu_free(spec)
+    is_alone = spec.accelerator == "tcg" and count == 1
+    most = 2 if is_alone else count
     shapes = {
         "cores": "",
-        "sockets": f",sockets={count},cores=1,threads=1",
-        "threads": f",sockets=1,cores={max(1, count // 2)},threads=2",
+        "sockets": f",sockets={most},cores=1,threads=1",
+        "threads": f",sockets=1,cores={max(1, most // 2)},threads=2",
     }
-    return f"{count}{shapes[spec.settings.topology]}"
+    return f"{count}{',maxcpus=2' if is_alone else ''}{shapes[spec.settings.topology]}"
 
 
 def memory_options(spec: GuestSpec) -> str:

@@ -91,11 +91,14 @@ class Standing(Part):
 
 @dataclass(frozen=True)
 class Ranking(Part):
-    """The treatments of one layer, ranked by one metric. A layer with fewer than three has no ranking."""
+    """The treatments of one layer with the same number of machines at once, ranked by one metric. Fewer than three have
+    no ranking.
+    """
 
     metric: str  # name of the metric
     layer: str  # host, vm or nested
     side: str  # `side` of these treatments
+    count: int  # machines that work at once in each of these treatments
     standings: Sequence[Standing]  # the ranked treatments, best first
     rounds: int  # rounds in which at least two of the treatments have a value
     incomplete: int  # number of these rounds in which at least one treatment has no value

@@ -136,6 +136,7 @@ class FactorEffect(Part):
     metric: str  # name of a primary metric
     layer: str  # host, vm or nested
     side: str  # `side` of these treatments
+    count: int  # machines that work at once in each of these treatments
     factors: Sequence[str]  # name of the factor, or names of the two that interact
     levels: Sequence[str]  # one level for each factor
     overhead: float  # estimate of the effect, a fraction; above 0 is a cost

@@ -29,7 +29,7 @@ def crossed_picture(found: Sequence[Grid], rankings: Sequence[Ranked], shares: M
     """
     if not found:
         return None
-    headings = {(ranked.metric, ranked.layer, ranked.side): ranked.heading for ranked in rankings}
+    headings = {_key(ranked): ranked.heading for ranked in rankings}
     metrics = list(dict.fromkeys(headings[_key(grid.ranking)] for grid in found))
     pairs = list(dict.fromkeys(_pair(grid) for grid in sorted(found, key=lambda grid: -_strength(grid, shares))))
     # Decades of the most expensive cell, so that a colour means the same cost in all pairs of a metric
@@ -53,8 +53,8 @@ def crossed_picture(found: Sequence[Grid], rankings: Sequence[Ranked], shares: M
     )
 
 
-def _key(ranking: Ranking) -> tuple[Metric, str, str]:
-    return ranking.metric, ranking.layer, ranking.side
+def _key(one: Ranking | Ranked) -> tuple[Metric, str, str, int]:
+    return one.metric, one.layer, one.side, one.count
 
 
 def _pair(grid: Grid) -> str:

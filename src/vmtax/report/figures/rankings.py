@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from vmtax import stats
@@ -12,6 +12,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import Ranking, Standing
 from vmtax.core.units import Cost, format_cost, format_percent, format_value, time_ratio
 from vmtax.design.stopping import count
+from vmtax.design.topology import groups, hosts_of
 from vmtax.report.figures.base import times_dearer
 from vmtax.report.figures.dots import Dot, Row, cost_axis, picture_of_rows
 from vmtax.report.figures.svg import Key, Picture, emulation
@@ -67,6 +68,7 @@ def _picture(number: int, analysis: Analysis, ranking: Ranking, in_words: Ranked
         )
         for standing, kind in zip(ranking.standings, kinds, strict=True)
     ]
+    filled = {kind for row, kind in zip(rows, kinds, strict=True) for dot in row.dots if dot.low is not None}
     if short.head:
         rows.insert(0, Row(short.head.lines, value="median", small=_small(short.head.plain)))
     dots = [dot for row in rows for dot in row.dots]
@@ -83,7 +85,7 @@ def _picture(number: int, analysis: Analysis, ranking: Ranking, in_words: Ranked
     title = f"{in_words.heading}{f' ({marked})' if marked else ''}"
     far = host.ratio if host and near else None
     drawn = picture_of_rows(id, (title, alternative), rows, axis, line=far)
-    legend = tuple(_legend(ranking, kinds, dots, marked, host=near))
+    legend = tuple(_legend(ranking, {BEST, *filled}, dots, marked, host=near))
     return Picture(id, in_words.heading, _caption(ranking, host), alternative, legend, drawn)
 
 
@@ -122,9 +124,12 @@ def _median(analysis: Analysis, ranking: Ranking, standing: Standing) -> str:
 
 def _host(analysis: Analysis, ranking: Ranking) -> _Host | None:
     """None if the host has no such metric, or no round has both."""
-    first = analysis.first_treatments(ranking.side).get("host")
-    if first is None or ranking.layer == "host":
+    if ranking.layer == "host":
         return None
+    hosts = hosts_of(groups(analysis.experiment.treatments), ranking.side, ranking.count)
+    if not hosts:
+        return None
+    first = hosts[0]
     host, best = (
         analysis.boot_numbers.get((ranking.metric, name), {}) for name in (first.name, ranking.standings[0].treatment)
     )
@@ -154,7 +159,7 @@ def _caption(ranking: Ranking, host: _Host | None) -> str:
     return f"Time for the same work against the best, over {count(ranking.rounds)}{left_out}.{few}{beside}"
 
 
-def _legend(ranking: Ranking, kinds: Sequence[int], dots: Sequence[Dot], marked: str, *, host: bool) -> Iterator[Key]:
+def _legend(ranking: Ranking, kinds: Collection[int], dots: Sequence[Dot], marked: str, *, host: bool) -> Iterator[Key]:
     doubt = f", {marked}" if marked else ""
     for kind, (mark, style, words) in enumerate(KINDS):
         if kind in kinds:

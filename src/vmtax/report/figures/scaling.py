@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from vmtax.analysis.at_once import COUNT, AtOnce
+from vmtax.analysis.at_once import AtOnce
 from vmtax.core.records import LAYERS, Metric
+from vmtax.design.guest import COUNT
 from vmtax.report.figures.svg import (
     Axis,
     Key,
@@ -61,7 +62,7 @@ def _lines(rates: Sequence[AtOnce], emulated: Collection[str]) -> list[_Line]:
 
 def _others(rate: AtOnce) -> dict[str, str]:
     side = {"side": rate.treatment.side}
-    return side | {factor: level for factor, level in rate.treatment.levels.items() if factor != COUNT}
+    return side | {factor: level for factor, level in rate.treatment.levels.items() if factor != COUNT.name}
 
 
 def _picture(number: int, metric: Metric, lines: Sequence[_Line]) -> Picture:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from vmtax.core.records import Json
 from vmtax.core.units import format_value
 from vmtax.design.stopping import count
+from vmtax.design.topology import with_count
 from vmtax.report.figures.base import AXIS, LEVEL_STYLES, Choice, escape, frame, round_off
 from vmtax.report.figures.svg import emulation
 from vmtax.report.sections.speed_vs_cpu import Figure, Point, Tradeoff
@@ -51,7 +52,7 @@ def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> 
 
 
 def _case(one: Tradeoff) -> str:
-    return f"{one.name}, {one.layer}{f' {one.side}' if one.side else ''}"
+    return f"{one.name}, {with_count(one.layer, one.count)} {one.side}".rstrip()
 
 
 def _figure(one: Tradeoff, factor: str) -> Json:

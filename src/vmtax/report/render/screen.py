@@ -19,6 +19,7 @@ from vmtax.analysis.hosts import hypervisor_below
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, contrast, label, noise_floor, summary
 from vmtax.core.units import at_most, format_cost, format_row, printable, shortened
 from vmtax.design.interleaved import Sides
+from vmtax.design.topology import groups
 from vmtax.report.render.screen_notes import MAIN, Footnotes, common, decisions, footnote_lines, reading
 from vmtax.report.sections.durability import news
 from vmtax.report.sections.next_steps import next_steps
@@ -182,20 +183,17 @@ def _grid(columns: Sequence[Column]) -> Iterator[Text]:
 
 
 def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int) -> Iterator[Text]:
-    """The other configurations of each layer against its first one, the fastest first, by the plan's first primary
-    metrics.
+    """The other configurations of each layer against its first one with the same number of machines, the fastest
+    first, by the plan's first primary metrics.
     """
     chosen = [figure for figure in found.figures if figure.primary] or found.figures
     metrics = [figure.metric for figure in chosen[:MOST_METRICS]]
-    for layer, first in analysis.first_treatments().items():
-        others = [
-            treatment.name
-            for treatment in analysis.experiment.treatments
-            if (treatment.layer, treatment.side) == (layer, "") and treatment.repeats is None and treatment != first
-        ]
+    own = [members for (_, side, _), members in groups(analysis.experiment.treatments).items() if not side]
+    for first, *others in sorted(own, key=lambda members: list(LAYERS).index(members[0].layer)):
+        layer = first.layer
         costs = {
-            name: [contrast(analysis, m, first.name, name, noise_floor(m, analysis)) for m in metrics]
-            for name in others
+            other.name: [contrast(analysis, m, first.name, other.name, noise_floor(m, analysis)) for m in metrics]
+            for other in others
         }
         known = {name: row for name, row in costs.items() if any(row)}
         if not known:

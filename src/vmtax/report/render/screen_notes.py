@@ -16,7 +16,7 @@ from vmtax.core.units import at_most, format_cost, printable
 from vmtax.design.interleaved import Sides
 from vmtax.report.sections.ledger import in_words
 from vmtax.report.sections.rankings import decided
-from vmtax.report.sections.summary import NOTHING_COMPARED
+from vmtax.report.sections.summary import nothing_compared
 from vmtax.report.wording.figures import briefly
 
 MOST_LABELS, MOST_DECISIONS = 3, 3
@@ -172,7 +172,7 @@ def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
     if trials and all(trial.status != "ok" for trial in trials):
         why = (trials[0].error or "no reason that is known").partition("\n")[0].removesuffix(".")
         return f"No trial has a result. The first: {why}."
-    return NOTHING_COMPARED
+    return nothing_compared(analysis)
 
 
 def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int, *, brief: bool) -> Iterator[Text]:

@@ -162,6 +162,10 @@ class _Table:
             cells = [_cell(row.cells[number], stacked) for number, _ in columns]
             grid.add_row(Padding(cells[0], (0, 0, 0, 1 if self._grouped else 0)), *cells[1:])
         yield grid
+        hidden = [column.head for column in self.table.columns if column.spare and not wide and column.head]
+        if hidden and self.detail >= Detail.FULL:
+            names = [_column_head(head).plain.splitlines()[0] for head in hidden]
+            yield Text(f"On a terminal with {WIDE} columns, also: {', '.join(names)}.", style="dim")
 
     @property
     def _grouped(self) -> bool:

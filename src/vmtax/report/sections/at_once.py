@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.at_once import COUNT, AtOnce, Each, LastReady, at_once, last_ready
+from vmtax.analysis.at_once import AtOnce, Each, LastReady, at_once, last_ready
 from vmtax.analysis.comparisons import overhead
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_duration, format_value
+from vmtax.design.guest import COUNT
 from vmtax.design.net import settings_of
 from vmtax.design.settings import UnknownLevel
 from vmtax.design.topology import topology
@@ -39,9 +40,9 @@ READING = (
     " rounds. Of the ideal: the share that this is of as many times the rate of one alone, which is measured in the"
     " same rounds; of times, the time of one alone as a share of theirs. Against host: time for the same work, against"
     " as many sets of processes on the host. Same time: the smallest share of what counts in which all of them worked;"
-    " fio and iperf3 work before and after what counts, and of other tools all counts that they time. Fairness: Jain's"
-    " index, 100 % where all get the same and 1/n where one of n gets all. Host CPUs: that were busy on average,"
-    " whatever for."
+    " fio and iperf3 work before and after what counts; stockfish and stress-ng are repeated until each guest has"
+    " finished its second repetition, which counts. Fairness: Jain's index, 100 % where all get the same and 1/n where"
+    " one of n gets all. Host CPUs: that were busy on average, whatever for."
 )
 EACH_READING = (
     "CPU not got: the CPUs that a guest wanted and its hypervisor gave to others (steal). Soft irq: the CPUs that the"
@@ -101,7 +102,7 @@ def _named(treatment: str, machines: int) -> str:
     """A configuration; with its number of machines, if the name does not include it because all have the same
     number.
     """
-    return treatment if f"{COUNT}=" in treatment else f"{treatment}, {machines} at once"
+    return treatment if f"{COUNT.name}=" in treatment else f"{treatment}, {machines} at once"
 
 
 def _cells(rate: AtOnce, cost: str) -> list[Cell]:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from vmtax.analysis.hosts import hypervisor_below, is_bare_metal, other_kernels
 from vmtax.core.notices import MEANINGS
 from vmtax.core.records import Experiment
-from vmtax.core.units import at_most, count_of, format_cost, format_room
+from vmtax.core.units import at_most, count_of, format_cost
 from vmtax.report.document import Detail, Section, Sentences, Span, listed, term
 from vmtax.report.sections.first import First, Sentence
 from vmtax.report.sections.summary import sureness
 from vmtax.report.sections.warnings import warnings
-from vmtax.report.view import flat_facts
+from vmtax.report.view import fact_in_words, flat_facts
 from vmtax.report.wording.figures import about
 from vmtax.workload.durability import KILLED
 
@@ -37,7 +37,7 @@ def machine(run: Experiment) -> Section:
     host = run.facts.get("host")
     facts = dict(flat_facts(host)) if isinstance(host, dict) else {}
     lines: list[Sentence] = [
-        (words, ((Span(_fact(name, facts[name])),),)) for name, words in FACTS.items() if name in facts
+        (words, ((Span(fact_in_words(name, facts)),),)) for name, words in FACTS.items() if name in facts
     ]
     if (below := hypervisor_below(run)) is not None:
         lines.append(("is itself", ((Span(f"a VM (under {below}): its VM is a nested one already"),),)))
@@ -54,10 +54,6 @@ def machine(run: Experiment) -> Section:
 
 def _accelerator(name: str) -> str:
     return "an emulated CPU (TCG)" if name == "tcg" else name.upper()
-
-
-def _fact(name: str, value: str) -> str:
-    return format_room(float(value)) if name == "memory_bytes" and value.isdecimal() else value
 
 
 def sure(shown: First, outliers: Outliers) -> Section:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import FactorEffect
 from vmtax.core.records import Experiment, Metric
+from vmtax.design.topology import groups, guest_count
 from vmtax.report.document import Cell, Column, Detail, Row, Span, Table, name_cell
 from vmtax.report.view import cost, cost_of
 from vmtax.workload.words import spoken
@@ -48,6 +49,7 @@ class Deciding:
     metric: Metric
     layer: str
     side: str
+    count: int  # machines that work at once in each treatment
     sentence: str
     cost: str  # what the levels' overheads mean: "throughput lost"
     terms: tuple[Term, ...]  # largest share first
@@ -59,15 +61,14 @@ def deciding(analysis: Analysis) -> tuple[Deciding, ...]:
     """One for each metric and layer of the factor effects, in their order."""
     experiment = analysis.experiment
     firsts = _first_levels(experiment)
-    grouped: dict[tuple[Metric, str, str], dict[tuple[str, ...], list[FactorEffect]]] = {}
+    grouped: dict[tuple[Metric, str, str, int], dict[tuple[str, ...], list[FactorEffect]]] = {}
     for effect in analysis.factor_effects:
-        terms = grouped.setdefault((effect.metric, effect.layer, effect.side), {})
+        terms = grouped.setdefault((effect.metric, effect.layer, effect.side, effect.count), {})
         terms.setdefault(effect.factors, []).append(effect)
     return tuple(
         replace(found, sentence=found.sentence + _untold(experiment, found))
         for found in (
-            _deciding(metric, layer, side, terms, firsts, layer in analysis.emulated_layers)
-            for (metric, layer, side), terms in grouped.items()
+            _deciding(key, terms, firsts, key[1] in analysis.emulated_layers) for key, terms in grouped.items()
         )
     )
 
@@ -97,10 +98,9 @@ def _untold(experiment: Experiment, found: Deciding) -> str:
     if not any(term.shown for term in found.terms):
         return ""
     levels: dict[str, set[str]] = {}
-    for treatment in experiment.treatments:
-        if (treatment.layer, treatment.side) == (found.layer, found.side):
-            for name, level in treatment.levels.items():
-                levels.setdefault(name, set()).add(level)
+    for treatment in groups(experiment.treatments)[found.layer, found.side, found.count]:
+        for name, level in treatment.levels.items():
+            levels.setdefault(name, set()).add(level)
     named = {term.name for term in found.terms}
     names = [name for name, seen in levels.items() if len(seen) > 1 and name not in named]
     return f" Any of it may as well be {' or '.join(names)}: its levels go with those of the others." if names else ""
@@ -114,11 +114,9 @@ def share_text(share: float) -> str:
 
 
 def _deciding(
-    metric: Metric,
-    layer: str,
-    side: str,
+    key: tuple[Metric, str, str, int],
     grouped: Mapping[tuple[str, ...], Sequence[FactorEffect]],
-    firsts: Mapping[tuple[str, str, str], str],
+    firsts: Mapping[tuple[str, str, int, str], str],
     emulated: bool,
 ) -> Deciding:
     found = [_term(factors, effects, firsts) for factors, effects in grouped.items()]
@@ -128,20 +126,18 @@ def _deciding(
         if len(factors) == 1 or (term.shown and term.share >= LEAST)
     ]
     ordered = tuple(sorted(kept, key=lambda term: -term.share))
-    return Deciding(
-        metric, layer, side, _sentence(metric, ordered), cost(metric), ordered, emulated, len(found) - len(kept)
-    )
+    return Deciding(*key, _sentence(key[0], ordered), cost(key[0]), ordered, emulated, len(found) - len(kept))
 
 
 def _term(
-    factors: tuple[str, ...], effects: Sequence[FactorEffect], firsts: Mapping[tuple[str, str, str], str]
+    factors: tuple[str, ...], effects: Sequence[FactorEffect], firsts: Mapping[tuple[str, str, int, str], str]
 ) -> Term:
     shown = any(effect.shown for effect in effects)
     levels = []
     for effect in effects:
         name = " with ".join(effect.levels)
         if len(factors) == 1:
-            first = firsts.get((effect.layer, effect.side, factors[0]))
+            first = firsts.get((effect.layer, effect.side, effect.count, factors[0]))
             name += f" against {first}" if first else ""
         levels.append(
             Level(
@@ -153,13 +149,13 @@ def _term(
     return Term(" with ".join(factors), max(effect.share for effect in effects), shown, tuple(levels))
 
 
-def _first_levels(experiment: Experiment) -> dict[tuple[str, str, str], str]:
-    """(layer, side, factor) -> its first level there, with which the others are compared."""
-    found: dict[tuple[str, str, str], str] = {}
+def _first_levels(experiment: Experiment) -> dict[tuple[str, str, int, str], str]:
+    """(layer, side, machines at once, factor) -> its first level there, with which the others are compared."""
+    found: dict[tuple[str, str, int, str], str] = {}
     for treatment in experiment.treatments:
         if treatment.repeats is None:
             for factor, level in treatment.levels.items():
-                found.setdefault((treatment.layer, treatment.side, factor), level)
+                found.setdefault((treatment.layer, treatment.side, guest_count(treatment), factor), level)
     return found
 
 

@@ -15,6 +15,7 @@ from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
 from vmtax.core.units import Cost, format_cost, format_duration, format_row, format_value
 from vmtax.design.stopping import count
+from vmtax.design.topology import groups
 from vmtax.report.document import (
     Cell,
     Column,
@@ -35,7 +36,7 @@ from vmtax.report.document import (
 from vmtax.report.figures.dots import Dot
 from vmtax.report.figures.tiles import bars
 from vmtax.report.sections import durability
-from vmtax.report.sections.summary import NOTHING_COMPARED, findings, headline
+from vmtax.report.sections.summary import findings, headline, nothing_compared
 from vmtax.report.wording.treatment_labels import factor_words, varying
 from vmtax.workload.boot import READY
 from vmtax.workload.words import is_cpu_time, spoken, title, within
@@ -208,10 +209,12 @@ def _compared_in(analysis: Analysis) -> str:
 
 
 def _levels(run: Experiment, choice: str) -> str:
-    """What distinguishes a configuration from the others of its layer: "filesystem=ext4 cache=writeback"."""
-    treatments = {treatment.name: treatment for treatment in run.treatments}
-    levels = treatments[choice].levels
-    factors = varying([one for one in run.treatments if one.layer == treatments[choice].layer])
+    """What distinguishes a configuration from those of its layer with the same number of machines at once:
+    "filesystem=ext4 cache=writeback".
+    """
+    members = next(each for each in groups(run.treatments).values() if choice in {one.name for one in each})
+    levels = {member.name: member.levels for member in members}[choice]
+    factors = varying(members)
     words = factor_words(factors)
     return " ".join(f"{words[name]}={levels[name]}" for name in factors if name in levels) or choice
 
@@ -230,7 +233,7 @@ def verdict(shown: First) -> Section | None:
         few = f"{_compared_in(analysis).capitalize()}: too few for an interval, so any cost may be chance."
         return Section("verdict", "", (Paragraph(few, "headline"),), place="first")
     if not found:
-        return Section("verdict", "", (Paragraph(NOTHING_COMPARED, "headline"),), place="first")
+        return Section("verdict", "", (Paragraph(nothing_compared(analysis), "headline"),), place="first")
     return Section("verdict", "", (Sentences(tuple((one.resource, (one.parts,)) for one in found)),), place="first")
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.gains import Gain, Pair
 from vmtax.core.records import Metric
-from vmtax.report.sections.rankings import Line, Ranked, sides
+from vmtax.report.sections.rankings import Line, Ranked, sides, whose
 from vmtax.report.view import cost_of
 
 READING = (
@@ -26,13 +26,14 @@ def tables(analysis: Analysis) -> tuple[Ranked, ...]:
     return tuple(
         Ranked(
             Metric(pair.upper, "1/s", "higher"),
-            layer,
-            side,
-            f"{pair.words[0].upper()}{pair.words[1:]}, {layer} {where[side]}".rstrip(),
+            members[0].layer,
+            members[0].side,
+            members[0].count,
+            f"{pair.words[0].upper()}{pair.words[1:]}, {whose(members[0], where)}",
             tuple(_line(one, analysis.emulated) for one in sorted(members, key=lambda one: -one.ratio)),
             READING,
         )
-        for pair, layer, side, members in _grouped(analysis.gains)
+        for pair, members in _grouped(analysis.gains)
     )
 
 
@@ -40,16 +41,16 @@ def lines(analysis: Analysis) -> Iterator[str]:
     """One sentence for each pair and layer: the range of the ratios, and where nothing is shown."""
     emulated = analysis.emulated
     where = sides(analysis)
-    for pair, layer, side, members in _grouped(analysis.gains):
+    for pair, members in _grouped(analysis.gains):
         ordered = sorted(members, key=lambda one: one.ratio)
         least, most = (f"{_times(one)} in {one.treatment}{_doubt(one, emulated)}" for one in (ordered[0], ordered[-1]))
-        text = f"{f'{layer} {where[side]}'.rstrip()}: {pair.words}: from {least} to {most}"
+        text = f"{whose(members[0], where)}: {pair.words}: from {least} to {most}"
         yield "; ".join([text, *_shown(members)])
 
 
-def _grouped(gains: Sequence[Gain]) -> Iterator[tuple[Pair, str, str, list[Gain]]]:
-    for (pair, layer, side), members in groupby(gains, key=lambda one: (one.pair, one.layer, one.side)):
-        yield pair, layer, side, list(members)
+def _grouped(gains: Sequence[Gain]) -> Iterator[tuple[Pair, list[Gain]]]:
+    for (pair, *_), members in groupby(gains, key=lambda one: (one.pair, one.layer, one.side, one.count)):
+        yield pair, list(members)
 
 
 def _shown(members: Sequence[Gain]) -> Iterator[str]:

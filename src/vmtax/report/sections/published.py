@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.at_once import COUNT
 from vmtax.core.records import Metric, Treatment
 from vmtax.core.units import format_value
+from vmtax.design.guest import COUNT
 from vmtax.design.net import PATH
 from vmtax.report.document import Block, Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
 
@@ -55,7 +55,7 @@ _BUILDS = (
     _Line("2 MiB pages", 449, "vm", {"memory.backing": "2MiB", "cpu.mitigations": "auto"}, _METAL, "80 %"),
     _Line("4 KiB pages, no mitigations", 474, "vm", {"memory.backing": "4k", **_OFF}, _METAL, "75 %"),
 )
-_ONE, _FOUR = {COUNT: "1"}, {COUNT: "4"}
+_ONE, _FOUR = {COUNT.name: "1"}, {COUNT.name: "4"}
 _HOST = _Line("host", 465_536, "host", _FOUR)
 _ONE_VM = _Line("one VM", 139_634, "vm", _ONE)
 _FOUR_VMS = _Line("four VMs", 373_178, "vm", _FOUR, _HOST, "78.62 %")

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.gains import Gain
 from vmtax.analysis.rankings import FactorEffect, Ranking, Standing
 from vmtax.core.records import Metric
 from vmtax.core.units import format_percent
 from vmtax.design.stopping import Answer, count
+from vmtax.design.topology import with_count
 from vmtax.report.document import (
     Block,
     Column,
@@ -64,6 +66,7 @@ class Ranked:
     metric: Metric
     layer: str
     side: str  # Treatment.side of them all
+    count: int  # machines that work at once in each of these treatments
     heading: str  # "Disk randread-4k-qd1 operations, vm"
     lines: tuple[Line, ...]
     reading: str  # how to read the claims
@@ -77,7 +80,8 @@ def ranked(analysis: Analysis, *, primary_only: bool = True) -> tuple[Ranked, ..
             ranking.metric,
             ranking.layer,
             ranking.side,
-            _heading(ranking.metric, ranking.layer, where[ranking.side]),
+            ranking.count,
+            f"{name(ranking.metric)}, {whose(ranking, where)}",
             tuple(standing(entry, ranking, analysis.emulated) for entry in ranking.standings),
             what_is_claimed(ranking, cost(ranking.metric)),
         )
@@ -173,21 +177,22 @@ def factor_tables(analysis: Analysis) -> tuple[Ranked, ...]:
     """The effects of factors, one table for each primary metric and layer; the strongest first."""
     emulated = analysis.emulated_layers
     where = sides(analysis)
-    grouped: dict[tuple[Metric, str, str], list[FactorEffect]] = {}
+    grouped: dict[tuple[Metric, str, str, int], list[FactorEffect]] = {}
     for effect in analysis.factor_effects:
-        grouped.setdefault((effect.metric, effect.layer, effect.side), []).append(effect)
+        grouped.setdefault((effect.metric, effect.layer, effect.side, effect.count), []).append(effect)
     return tuple(
         Ranked(
             metric,
             layer,
             side,
-            _heading(metric, layer, where[side]),
+            count,
+            f"{name(metric)}, {whose(found[0], where)}",
             tuple(_effect(effect, layer in emulated) for effect in sorted(found, key=lambda effect: -effect.share)),
             "Least squares on logs with rounds as blocks; a level against its factor's first, over all other factors;"
             " two levels together: what they cost beyond each alone. Each interval is of one level alone; the chance"
             " that any factor or pair of this table is said to matter and does not is about 5 %.",
         )
-        for (metric, layer, side), found in grouped.items()
+        for (metric, layer, side, count), found in grouped.items()
     )
 
 
@@ -211,8 +216,9 @@ def sides(analysis: Analysis) -> dict[str, str]:
     return {"": two.where(own=True), two.other: two.where(own=False)} if two else {"": ""}
 
 
-def _heading(metric: Metric, layer: str, where: str) -> str:
-    return f"{name(metric)}, {layer} {where}".rstrip()
+def whose(found: Ranking | FactorEffect | Gain, where: dict[str, str]) -> str:
+    """The treatments that it is about: "vm", "vm, 4 at once on ssh://b"; `where`: from `sides`."""
+    return f"{with_count(found.layer, found.count)} {where[found.side]}".rstrip()
 
 
 def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:

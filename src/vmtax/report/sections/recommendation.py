@@ -15,7 +15,9 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.records import Better, Treatment
 from vmtax.core.units import format_percent
 from vmtax.design.features import Feature
+from vmtax.design.topology import guest_count
 from vmtax.recommend import DISK, KINDS, Advice, Kind, Option, advise, lines, members_of, named, ways
+from vmtax.recommend.conditions import conditions
 from vmtax.report.document import (
     Block,
     Code,
@@ -224,7 +226,7 @@ def _speed(analysis: Analysis, kind: Kind, members: Sequence[Treatment]) -> tupl
     """(numbers of a score, name of the metric, its name for people); the name is None if it is unknown."""
     profile = analysis.profile
     wanted = f"score.{profile.name}" if profile else kind.score
-    score = _score(analysis, wanted, members[0].layer)
+    score = _score(analysis, wanted, _at_conditions(analysis, kind, members))
     if score is not None:
         numbers = {(score.metric, name): rounds for name, rounds in score.numbers.items()}
         called = f"{kind.score_words} for {score_name(score)}"
@@ -238,9 +240,16 @@ def _speed(analysis: Analysis, kind: Kind, members: Sequence[Treatment]) -> tupl
     return ({}, usual.name, spoken(usual)) if usual else ({}, None, "")
 
 
-def _score(analysis: Analysis, wanted: str, layer: str) -> Score | None:
+def _at_conditions(analysis: Analysis, kind: Kind, members: Sequence[Treatment]) -> Treatment:
+    """One of the guests between which is chosen."""
+    left_out = conditions(kind, analysis.experiment.plan, members).left_out
+    return next((member for member in members if member.name not in left_out), members[0])
+
+
+def _score(analysis: Analysis, wanted: str, member: Treatment) -> Score | None:
+    group = member.layer, "", guest_count(member)
     scores = (score for score in analysis.scores.found if score.metric.name == wanted)
-    return next((score for score in scores if score.ranking.layer == layer and not score.ranking.side), None)
+    return next((s for s in scores if (s.ranking.layer, s.ranking.side, s.ranking.count) == group), None)
 
 
 def _rated(kind: Kind, option: Option, found: Advice, emulated: Collection[str]) -> Rated:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import cpu_model, host_name, hypervisor_below, is_bare_metal
 from vmtax.core.records import Experiment, Json
-from vmtax.core.units import count_of, format_duration, format_room
+from vmtax.core.units import count_of, format_duration
 from vmtax.report.document import (
     Block,
     Code,
@@ -29,7 +29,7 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.report.sections.summary import banner
-from vmtax.report.view import flat_facts
+from vmtax.report.view import fact_in_words, flat_facts
 
 FACTS = {  # shown side by side for each machine -> name for people; the page and the JSON have all facts
     "cpu_model": "CPU",
@@ -88,15 +88,11 @@ def words(*, emulated: bool) -> Section:
 def _side_by_side(known: Mapping[str, Mapping[str, str]]) -> Table:
     names = [name for name in FACTS if any(name in facts for facts in known.values())]
     rows = tuple(
-        Row((name_cell(path), *(value_cell(_fact(name, facts.get(name, ""))) for name in names)))
+        Row((name_cell(path), *(value_cell(fact_in_words(name, facts)) for name in names)))
         for path, facts in known.items()
     )
     columns = (Column("machine"), *(Column(FACTS[name], words=True) for name in names))
     return Table("The machines", columns, rows, "wrapped", detail=Detail.FILE)
-
-
-def _fact(name: str, value: str) -> str:
-    return format_room(float(value)) if name == "memory_bytes" and value.isdecimal() else value
 
 
 def _all_facts(path: str, facts: Mapping[str, str]) -> Folded:

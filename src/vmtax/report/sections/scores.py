@@ -11,7 +11,7 @@ from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.core.units import format_overhead, format_percent, format_value
 from vmtax.report.document import Detail, Folded, Section, listed
 from vmtax.report.sections import gains
-from vmtax.report.sections.rankings import Ranked, sides, standing, tables, what_is_claimed
+from vmtax.report.sections.rankings import Ranked, sides, standing, tables, what_is_claimed, whose
 from vmtax.stats import Mean
 
 TITLE = "Storage ranking"
@@ -76,10 +76,6 @@ def score_name(score: Score) -> str:
     return f"{what}, geometric mean" if kind in ABOUT and score.mean == "geometric" else what
 
 
-def _place(score: Score, where: dict[str, str]) -> str:
-    return f"{score.ranking.layer} {where[score.ranking.side]}".rstrip()
-
-
 def _table(score: Score, analysis: Analysis) -> Ranked:
     ranking, values = score.ranking, score.values
     lines = tuple(
@@ -91,11 +87,12 @@ def _table(score: Score, analysis: Analysis) -> Ranked:
     )
     article = _kind(score) in ARTICLE
     made_of = (ARTICLE_READING if score.mean == "arithmetic" else GEOMETRIC_READING) if article else MIX_READING
-    heading = f"Storage for {score_name(score)}, {_place(score, sides(analysis))}"
+    heading = f"Storage for {score_name(score)}, {whose(score.ranking, sides(analysis))}"
     return Ranked(
         ranking.metric,
         ranking.layer,
         ranking.side,
+        ranking.count,
         heading,
         lines,
         f"{made_of} {what_is_claimed(ranking, 'time for the same work')}",
@@ -106,7 +103,7 @@ def _lines(analysis: Analysis) -> Iterator[str]:
     where, made = sides(analysis), analysis.scores
     fields: dict[str, list[Score]] = {}
     for score in made.found:
-        fields.setdefault(_place(score, where), []).append(score)
+        fields.setdefault(whose(score.ranking, where), []).append(score)
     for place, found in fields.items():
         yield from (f"{place}: {text}" for text in _of_field(found, analysis.emulated))
     yield from dict.fromkeys(text for score in made.found for text in _made_of(score))

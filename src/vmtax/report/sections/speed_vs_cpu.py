@@ -16,6 +16,7 @@ from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import FEWEST
 from vmtax.core.records import Metric, Treatment
+from vmtax.design.topology import groups, guest_count, hosts_of
 from vmtax.workload.words import title
 
 SPEED, PRICE = "iops", "host_cpu_seconds"  # measures of a case
@@ -54,6 +55,7 @@ class Tradeoff:
     name: str  # "Disk randwrite-4k-qd1"
     layer: str
     side: str
+    count: int  # machines that work at once in each of the treatments
     points: tuple[Point, ...]  # in the plan's order
     host: Point | None  # the host, if it has both
     rounds: int  # the largest number for a point
@@ -66,17 +68,14 @@ def tradeoffs(analysis: Analysis) -> tuple[Tradeoff, ...]:
     primary = {_case(metrics[name]) for name in analysis.criteria.primary if name in metrics}
     cases = [case for case in dict.fromkeys(map(_case, metrics.values())) if _pair(case, metrics)]
     chosen = [case for case in cases if case in primary] or cases
-    layers: dict[tuple[str, str], list[Treatment]] = defaultdict(list)
-    for treatment in analysis.experiment.treatments:
-        if treatment.repeats is None:
-            layers[treatment.layer, treatment.side].append(treatment)
+    grouped = groups(analysis.experiment.treatments)
     found = []
     for case in chosen:
         pair = _pair(case, metrics)
-        for (layer, side), members in layers.items():
+        for (layer, side, count), members in grouped.items():
             having = [t for t in members if pair and all((metric, t.name) in numbers for metric in pair)]
             if pair and layer != "host" and len(having) >= FEWEST:
-                hosts = layers.get(("host", side)) or layers.get(("host", ""), [])
+                hosts = hosts_of(grouped, side, count)
                 host = [t for t in hosts[:1] if all((metric, t.name) in numbers for metric in pair)]
                 name = f"{title(case[0])} {case[1]}".strip()
                 found.append(_tradeoff(analysis, name, having, host, pair))
@@ -110,7 +109,8 @@ def _tradeoff(
     guests = tuple(points[: len(members)])
     rounds = max(figure.rounds for point in guests for figure in (point.speed, point.price))
     baseline = points[-1] if host else None
-    return Tradeoff(name, members[0].layer, members[0].side, guests, baseline, rounds)
+    count = guest_count(members[0])
+    return Tradeoff(name, members[0].layer, members[0].side, count, guests, baseline, rounds)
 
 
 def steadied(columns: Sequence[Mapping[int, float]], alpha: float) -> list[Figure]:

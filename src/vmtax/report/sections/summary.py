@@ -11,6 +11,7 @@ from vmtax.analysis.comparisons import side_contrasts
 from vmtax.analysis.emulation import host_path, on_emulated_hosts
 from vmtax.core.records import Metric
 from vmtax.core.units import MINUS, TIMES, Cost, format_duration
+from vmtax.design.topology import none_alike
 from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
 from vmtax.report.sections.rankings import decided
 from vmtax.report.view import SAME_WORK, Effect, cost, effect
@@ -21,6 +22,7 @@ LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
 NOT_A_COST = "The figures show that everything works, not what hardware costs."
 NOTHING_COMPARED = "Nothing can be compared: no round has a result on two sides."
+NONE_ALIKE = "Nothing is compared: no two configurations have the same number of guests at once."
 SHORTLY_NOT_A_COST = "No cost here is a real one."
 NAMES = {"host": "the host", **LAYER_NAMES}
 
@@ -91,6 +93,12 @@ def headline(analysis: Analysis) -> str | None:
     return f"{lead}{', and '.join(clauses)} in time for the same work." if clauses else None
 
 
+def nothing_compared(analysis: Analysis) -> str:
+    """Why a run compares nothing."""
+    own = [treatment for treatment in analysis.experiment.treatments if treatment.repeats is None]
+    return NONE_ALIKE if len(own) > 1 and none_alike(own) else NOTHING_COMPARED
+
+
 def section(analysis: Analysis) -> Section | None:
     """What was found; None for a run that compares nothing, because it tried durability."""
     found = findings(analysis)
@@ -102,7 +110,7 @@ def section(analysis: Analysis) -> Section | None:
     if found:
         blocks.append(Sentences(tuple((finding.resource, (finding.parts,)) for finding in found)))
     else:
-        blocks.append(Paragraph(NOTHING_COMPARED))
+        blocks.append(Paragraph(nothing_compared(analysis)))
     reading = (
         Span(f"In parentheses: the {CONFIDENCE} "),
         term("interval"),

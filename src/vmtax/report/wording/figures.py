@@ -16,7 +16,7 @@ MOST_NAMES, MOST_ROUNDS = 3, 6  # in a list; the rest is counted
 
 def about(cause: Cause, analysis: Analysis) -> str:
     """What a cause concerns, such as "3 disk figures of the VM, in round 2"."""
-    figures = figures_in_words(cause.figures, analysis)
+    figures = figures_in_words(cause.concerned, analysis)
     if not figures:
         figures = f"all figures of {_names(cause.treatments)}" if cause.treatments else "all figures"
     return f"{figures}, in {_rounds(cause.rounds)}" if cause.rounds else figures
@@ -25,9 +25,9 @@ def about(cause: Cause, analysis: Analysis) -> str:
 def briefly(cause: Cause, analysis: Analysis) -> str:
     """The same for a line of a screen: "disk and memory", "boot of the nested VM, in round 3"."""
     compared = {metric.partition(".")[0] for metrics in _every(analysis).values() for metric in metrics}
-    mine = dict.fromkeys(metric.partition(".")[0] for metric, _ in sorted(cause.figures))
+    mine = dict.fromkeys(metric.partition(".")[0] for metric, _ in sorted(cause.concerned))
     what = "" if set(mine) >= compared else _joined([within(title(workload)) for workload in mine])
-    concerned = {name for _, name in cause.figures} | set(cause.treatments)
+    concerned = {name for _, name in cause.concerned} | set(cause.treatments)
     names = [one.name for one in analysis.experiment.treatments if one.name in concerned - analysis.repeats]
     where = "" if concerned >= set(_every(analysis)) else _names(names)
     text = " of ".join(filter(None, (what, where))) or "all figures"
