@@ -44,6 +44,8 @@ factors: {cpu.halt_polling: ["off"], memory.backing: [2MiB]}
 workloads: [{wakeup: {seconds: 30}}]
 rounds: {min: 1, max: 1}
 """
+# A running guest exits for these whatever it does: ticks of the host's clock and of its own.
+CLOCK = ("interrupt", "msr", "vintr", "hlt")
 # All that a run may change of a host's memory and of its KVM.
 HALT_POLLING = "/sys/module/kvm/parameters/halt_poll_ns"
 SETTINGS = f"grep . /sys/kernel/mm/hugepages/*/nr_*hugepages /sys/kernel/mm/ksm/run {HALT_POLLING}"
@@ -91,13 +93,19 @@ def data(directory: Path) -> Any:
 
 
 def test_a_cpuid_instruction_is_one_exit_and_a_loop_is_none(data: Any) -> None:
+    """How many operations a loop completes depends on the machine; how often its clock interrupts it does not."""
     for each in data["exits"]:
-        print(f"{each['treatment']}, {each['workload']}: {each['per_operation']:.6f} exits per operation")
+        clock = sum(each["reasons"].get(reason, 0.0) for reason in CLOCK)
+        own = each["per_operation"] * (1 - clock)
+        print(
+            f"{each['treatment']}, {each['workload']}: {each['per_operation']:.6f} exits per operation,"
+            f" {own:.6f} without the clock's; {each['per_second']:.0f} per second"
+        )
         if each["workload"] == "cpuid":
             # What any running guest exits for, as for its clock, is not cpuid's.
             assert each["per_operation"] * each["reasons"]["cpuid"] == pytest.approx(1, abs=0.02)
         elif each["workload"] == "tlb":
-            assert each["per_operation"] < 0.001
+            assert own < 0.0005 and each["per_second"] < 2000
 
 
 def test_the_reasons_are_those_of_all_exits(data: Any) -> None:
