@@ -17,7 +17,7 @@ from vmtax.analysis.notices import Cause, of_ratio
 from vmtax.core.notices import MEANINGS, Code, Notice, read, recorded
 from vmtax.core.records import Boot, Experiment, Measurement, Metric
 from vmtax.report.sections.warnings import sentence_of, warnings
-from vmtax.report.wording.figures import about
+from vmtax.report.wording.figures import about, briefly
 
 
 def test_every_code_has_a_meaning() -> None:
@@ -144,6 +144,25 @@ def test_figures_are_named_in_words() -> None:
     )
     one = dataclasses.replace(disk, metrics=metrics[:1], treatments=("vm",), rounds=(3,))
     assert about(Cause("cached", (one,)), analysis) == "disk randread-4k-qd1 operations of the VM, in round 3"
+
+
+def test_figures_of_a_run_that_compares_nothing_are_named_in_words() -> None:
+    run = sample_experiment(rounds=5)
+    alone = dataclasses.replace(
+        run,
+        treatments=tuple(one for one in run.treatments if one.name == "vm"),
+        boots=tuple(one for one in run.boots if one.treatment == "vm"),
+        trials=tuple(one for one in run.trials if one.treatment == "vm"),
+    )
+    analysis = Analysis(alone)
+    assert not analysis.comparisons
+    measured = tuple(metric.name for metric, _ in analysis.medians)
+    disk = Notice("late-command", "so it was", treatments=("vm",), metrics=tuple(n for n in measured if "disk." in n))
+    assert about(Cause("late-command", (disk,)), analysis) == "all disk figures of the VM"
+    assert briefly(Cause("late-command", (disk,)), analysis) == "disk"
+    everything = dataclasses.replace(disk, metrics=measured)
+    assert about(Cause("late-command", (everything,)), analysis) == "all figures"
+    assert briefly(Cause("late-command", (everything,)), analysis) == "all figures"
 
 
 @pytest.mark.parametrize("everywhere", [False, True])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.fake_machine import FakeMachine
 from vmtax.core.records import Disturbance, Trial
 from vmtax.experiment.activity import ACTIVITIES
-from vmtax.experiment.trial import _with_cpu
+from vmtax.experiment.trial import _with_cpu, _work
+from vmtax.meter.clock import START_UP_SECONDS, own_time
 from vmtax.workload import WORKLOADS, BadOutput, Command, words
 from vmtax.workload.build import OBJECTS, Build, BuildParameters
 from vmtax.workload.chess import Chess, ChessParameters
@@ -297,6 +298,31 @@ def test_a_lead_is_asked_of_the_tools() -> None:
 )
 def test_every_tool_reports_its_own_time(workload: str, case: str, file: str, seconds: float) -> None:
     assert EVERY[workload].own_seconds(case, (GOLDEN / file).read_text()) == seconds
+
+
+@pytest.mark.parametrize(
+    "workload, case, file, own, around",
+    [
+        ("disk", "randwrite-4k-qd1", "randwrite-4k-qd1-lead.json", 2.002, 6.282),
+        ("net", "tcp-out", "tcp-out-lead.json", 3.0056, 2.0),
+        ("net", "udp-in", "udp-in-lead.json", 2.9999, 1.0),
+        ("net", "tcp-out", "tcp-out.json", 1.0015, 0.0),
+    ],
+)
+def test_what_a_tool_does_before_and_after_what_counts_is_not_called_late(
+    workload: str, case: str, file: str, own: float, around: float
+) -> None:
+    tool, output = EVERY[workload], (GOLDEN / file).read_text()
+    assert isinstance(tool, Command)
+
+    def said(seconds: float) -> tuple[str, ...]:
+        work = _work(Trial(1, 1, "vm", workload, case, 1, "ok", 0.0, seconds, raw=output), tool, emulated=False)
+        assert (work.own_seconds, work.around_seconds) == pytest.approx((own, around), abs=0.001)
+        return own_time(work)
+
+    assert said(own + around + START_UP_SECONDS) == ()
+    (warning,) = said(own + around + START_UP_SECONDS + 1)
+    assert f"accounts for {own + around:.1f} s of" in warning
 
 
 @pytest.mark.parametrize("workload", [one for one in EVERY.values() if isinstance(one, Command)], ids=lambda w: w.name)

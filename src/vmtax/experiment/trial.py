@@ -187,9 +187,20 @@ def _with_counted(trial: Trial, workload: Command[Any]) -> Trial:
 
 
 def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
-    own, operations = _sum(trial, workload.own_seconds), _sum(trial, workload.operations)
-    starts = len(Repetitions.of(trial.raw).outputs)
-    return Work(workload.tool, trial.status == "ok", trial.wall_seconds, own, emulated, operations, starts)
+    def around(case: str, output: str) -> float | None:
+        counted = workload.counted(case, output)
+        return None if counted is None else counted.before + counted.after + counted.rest
+
+    return Work(
+        tool=workload.tool,
+        ok=trial.status == "ok",
+        seconds=trial.wall_seconds,
+        own_seconds=_sum(trial, workload.own_seconds),
+        around_seconds=_sum(trial, around) or 0.0,
+        emulated=emulated,
+        operations=_sum(trial, workload.operations),
+        starts=len(Repetitions.of(trial.raw).outputs),
+    )
 
 
 def _sum(trial: Trial, read: Callable[[str, str], float | None]) -> float | None:

@@ -21,10 +21,11 @@ class Work:
     tool: str
     ok: bool
     seconds: float  # as seen from outside
-    own_seconds: float | None = None  # by the tool's own clock; None: not reported
+    own_seconds: float | None = None  # of what its figures cover, by the tool's own clock; None: not reported
     emulated: bool = False  # some layer is emulated
     operations: float | None = None  # number of operations; None: the workload does not count them
     starts: int = 1  # how often the command was started, one after the other
+    around_seconds: float = 0.0  # of the tool's work before and after what `own_seconds` covers, such as fio's ramp
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,14 +148,15 @@ def own_time(work: Work) -> tuple[str, ...]:
                 f" {100 * (1 - seconds / own):.0f} % too low or more",
             ),
         )
-    rest = seconds - own
+    accounted = own + work.around_seconds
+    rest = seconds - accounted
     start_up = EMULATED_START_UP_SECONDS if work.emulated else START_UP_SECONDS
     if rest > work.starts * start_up + WORST * seconds:
         return (
             recorded(
                 "late-command",
-                f"{tool} accounts for {own:.1f} s of the {seconds:.1f} s that its command took, and the rest is more"
-                " than its start takes",
+                f"{tool} accounts for {accounted:.1f} s of the {seconds:.1f} s that its command took, and the rest is"
+                " more than its start takes",
             ),
         )
     return ()

@@ -66,12 +66,18 @@ def _some(metrics: Collection[str], every: Collection[str], analysis: Analysis) 
 
 
 def _every(analysis: Analysis) -> dict[str, list[str]]:
-    """What is compared: the metrics of each treatment that has a baseline, and of those that are only baselines."""
+    """What is compared: the metrics of each treatment that has a baseline, and of those that are only baselines. If
+    nothing is: what was measured.
+    """
     above, below = defaultdict(list), defaultdict(list)
     for found in analysis.comparisons:
         if found.treatment not in analysis.repeats:
             above[found.treatment].append(found.metric.name)
             below[found.baseline].append(found.metric.name)
+    if not above:
+        for metric, treatment in analysis.boot_numbers:
+            if treatment not in analysis.repeats:
+                above[treatment].append(metric.name)
     return {**below, **above}
 
 
