@@ -89,7 +89,7 @@ def test_files_and_commands_of_a_guest(
             machine.read_text("/nowhere")
         late = machine.try_run("sleep", "60", timeout=1)
         assert late.timed_out and late.seconds < 15
-        monkeypatch.setattr(ssh, "DEAD_SECONDS", 2.0)
+        monkeypatch.setattr(ssh, "DEAD_SECONDS", 8.0)
         # What it leaves keeps its output.
         slow = machine.try_run("sh", "-c", "echo said; setsid sleep 601 &", timeout=1)
         assert (slow.timed_out, slow.stdout) == (True, "said\n"), "it has not ended, but the machine answers"

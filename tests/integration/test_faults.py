@@ -180,7 +180,7 @@ def test_a_command_that_waits_for_a_disk_for_ever_loses_its_guest_and_says_what_
     """
     monkeypatch.setattr(trial_module, "GRACE_SECONDS", 2.0)
     monkeypatch.setattr(trial_module, "SLOWDOWN", 1.0)
-    monkeypatch.setattr(ssh, "DEAD_SECONDS", 4.0)
+    monkeypatch.setattr(ssh, "DEAD_SECONDS", 10.0)
     local.run("truncate", "-s", "32M", str(tmp_path / "disk.raw"))
     drive = Drive(str(tmp_path / "disk.raw"), DiskSettings(cache=CacheMode.WRITEBACK, aio="threads"))
     with booted(local, replace(spec, vcpus=1, disks=(drive,)), credentials, local) as guest:

@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -52,9 +53,17 @@ class RemoteHost:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
 
-    def restart(self) -> None:
+    def start(self) -> None:
+        """Start its sshd, and wait until that listens."""
         self.servers.append(self.local.start(*self.sshd))
-        time.sleep(0.5)
+        limit = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection((ADDRESS, 22), timeout=5).close()
+                return
+            except OSError:
+                assert time.monotonic() < limit, "sshd does not listen"
+                time.sleep(0.05)
 
     def take(self, image: Image) -> None:
         """Hard links, for tests that are not about copying."""
@@ -97,7 +106,9 @@ def remote(local: LocalMachine, tmp_path: Path) -> Iterator[RemoteHost]:
     local.run("ip", "-n", NAMESPACE, "-batch", "-", input=batch)
     local.run("mkdir", "-p", "/run/sshd")
     sshd = ("ip", "netns", "exec", NAMESPACE, "/usr/sbin/sshd", "-D", "-e", "-f", str(configuration))
-    yield RemoteHost(local, ssh, cache, sshd, [local.start(*sshd)])
+    host = RemoteHost(local, ssh, cache, sshd, [])
+    host.start()
+    yield host
 
 
 def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: RemoteHost, tmp_path: Path) -> None:
@@ -127,7 +138,6 @@ def test_a_machine_has_as_many_commands_at_once_as_are_asked_for(remote: RemoteH
     """sshd allows ten on a connection; one of them is the guard."""
     known = f"UserKnownHostsFile={remote.ssh}/known_hosts"
     route = Route("testhost", ("-F", str(remote.ssh / "config"), "-o", known))
-    time.sleep(0.5)  # until sshd listens
     machine = connect_host(remote.local, route)
     running = [machine.start("sleep", "600") for _ in range(25)]
     with ThreadPoolExecutor(8) as pool:
@@ -253,7 +263,7 @@ def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
     with under_way(*again, directory=tmp_path, trials=4, command=remote.command()) as (process, _):
         remote.crash()
         assert process.wait(HANGS) == 1
-    remote.restart()
+    remote.start()
 
     done = remote.vmtax(*again, directory=tmp_path)
     assert done.returncode == 0, done.stderr
