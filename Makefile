@@ -4,6 +4,9 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+# Modules are compiled when they are first imported: most never are.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # What a host under test needs, what builds the image, and what the tests use. One list: setup installs it,
 # and prints it where it may not.
 PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fsprogs util-linux tar zstd \
@@ -20,15 +23,20 @@ help: ## list what can be made
 setup: $(STAMP) ## system packages (apt, as root), virtual environment, vmtax itself
 	@./tools/packages $(PACKAGES)
 
-setup-test: setup
+setup-test: setup $(DEV_STAMP)
 	@./tools/packages $(TEST_PACKAGES)
 
-$(STAMP): pyproject.toml requirements.lock src/vmtax/__init__.py
+$(STAMP): pyproject.toml requirements-run.lock src/vmtax/__init__.py
 	@./tools/packages $(PACKAGES)
 	@./tools/python -m venv $(VENV)
 	@echo "installing Python packages into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP_INSTALL) --require-hashes --requirement requirements-run.lock
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV_STAMP): $(STAMP) requirements-dev.lock
+	@echo "installing Python packages for tests into $(VENV)"
+	@$(PIP_INSTALL) --require-hashes --requirement requirements-dev.lock
 	@touch $@
 
 run: setup ## measure this machine, print the answer, write the HTML report; RUN="disk-cache" measures that plan
@@ -44,7 +52,7 @@ test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, brows
 check: lint ## format, lint, strict types, unit tests
 	@$(BIN)/python -m pytest --quiet --numprocesses 2 tests/unit
 
-lint: $(STAMP) ## format, lint, strict types
+lint: $(DEV_STAMP) ## format, lint, strict types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -59,7 +67,7 @@ prove-live: setup ## show that a planted cost is measured with real guests: -3 %
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m tools.prove_live
 
-lock: ## write requirements.lock anew: the newest Python packages that pyproject.toml allows, with their hashes
+lock: ## write requirements-run.lock and requirements-dev.lock anew: the newest Python packages that pyproject.toml allows
 	@./tools/lock
 
 reference: $(STAMP) ## write docs/reference and the man page anew from the code

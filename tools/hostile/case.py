@@ -249,5 +249,5 @@ def _import_all() -> None:
     for module in pkgutil.walk_packages(vmtax.__path__, "vmtax."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    for late in ("statsmodels.api", "plotly.offline", "pyarrow.parquet", "rich.live", "jinja2"):
+    for late in ("plotly.offline", "pyarrow.parquet", "rich.live", "jinja2"):
         importlib.import_module(late)

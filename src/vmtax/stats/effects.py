@@ -1,8 +1,7 @@
 """The effect of each factor, over all treatments that have it: least squares on logs, with rounds as blocks.
 
 Sources: Montgomery, "Design and Analysis of Experiments", blocked factorial designs; errors clustered by boot, and
-Wald's test as F, as in Cameron & Miller, J. Human Resources 50 (2015); Holm, Scand. J. Statistics 6 (1979). statsmodels
-computes the fit.
+Wald's test as F, as in Cameron & Miller, J. Human Resources 50 (2015); Holm, Scand. J. Statistics 6 (1979).
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from vmtax.stats.arrays import Matrix, Vector, np
+from vmtax.stats.clustered import ClusteredFit, clustered_fit
 from vmtax.stats.interval import ALPHA
 
 Term = tuple[str, ...]  # one factor, or two that interact
@@ -119,7 +118,6 @@ class _Data:
     def effects(self, terms: Sequence[Term], wanted: Sequence[Term], alpha: float) -> Iterator[Effect]:
         """The `wanted` effects of a fit of `terms`."""
         fit = self._fit(terms)
-        limits = fit.conf_int(alpha=alpha)
         place = self.blocks.shape[1]
         full = self._unexplained(terms)
         for term in terms:
@@ -130,12 +128,11 @@ class _Data:
                     share = (self._unexplained([other for other in terms if other != term]) - full) / self.within
                 together = self._p(fit, place, len(levels))
                 for number, combination in enumerate(levels, start=place):
-                    ratio, low, high = (math.exp(x) for x in (fit.params[number], *limits[number]))
-                    p = float(fit.pvalues[number])
-                    yield Effect(term, combination, ratio, low, high, p, max(share, 0.0), together)
+                    ratio, low, high = map(math.exp, (fit.coefficients[number], *fit.interval(number, alpha)))
+                    yield Effect(term, combination, ratio, low, high, fit.p(number), max(share, 0.0), together)
             place += len(levels)
 
-    def _p(self, fit: Any, place: int, count: int) -> float:
+    def _p(self, fit: ClusteredFit, place: int, count: int) -> float:
         """The p-value that `count` coefficients from `place` on are all 0: Wald's statistic, as F.
 
         Fitted rounds and effects are subtracted from the boots' degrees of freedom: with few boots, the estimated
@@ -144,9 +141,9 @@ class _Data:
         from scipy.stats import f
 
         where = slice(place, place + count)
-        estimates, errors = fit.params[where], fit.cov_params()[where, where]
+        estimates, errors = fit.coefficients[where], fit.covariance[where, where]
         statistic = float(estimates @ np.linalg.pinv(errors, hermitian=True) @ estimates) / count
-        return float(f.sf(statistic, count, self._freedom(len(fit.params))))
+        return float(f.sf(statistic, count, self._freedom(len(fit.coefficients))))
 
     def _freedom(self, fitted: int) -> int:
         """Number of clusters minus the number of parameters fitted across them: if a round is a cluster, its level does
@@ -154,9 +151,7 @@ class _Data:
         """
         return len(np.unique(self.clusters)) - fitted + (self.blocks.shape[1] if self.by_round else 0)
 
-    def _fit(self, terms: Sequence[Term]) -> Any:
-        from statsmodels.regression.linear_model import OLS  # here, because importing it takes a second
-
+    def _fit(self, terms: Sequence[Term]) -> ClusteredFit:
         design = self.design(terms)
         if self._freedom(design.shape[1]) <= 0 or np.linalg.matrix_rank(design) < design.shape[1]:
             what = "rounds" if self.by_round else "boots"
@@ -164,7 +159,7 @@ class _Data:
                 f"{len(np.unique(self.clusters))} {what} are too few, or their levels too much alike, to separate the "
                 f"effects of {design.shape[1] - self.blocks.shape[1]} levels: run more rounds or more configurations"
             )
-        return OLS(self.y, design).fit(cov_type="cluster", cov_kwds={"groups": self.clusters}, use_t=True)
+        return clustered_fit(design, self.y, self.clusters)
 
     def _unexplained(self, terms: Sequence[Term]) -> float:
         design = self.design(terms)

@@ -1,0 +1,34 @@
+"""Least squares with clustered errors gives what statsmodels gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from statsmodels.regression.linear_model import OLS
+
+from vmtax.stats.clustered import clustered_fit
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_fit_is_that_of_statsmodels(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    width, groups = int(rng.integers(1, 7)), int(rng.integers(2, 30))
+    # Clusters of unequal sizes, with names that are not in order and leave gaps.
+    clusters = rng.permutation(np.repeat(rng.permutation(3 * groups)[:groups], rng.integers(1, 6, groups) + width))
+    design = rng.normal(size=(len(clusters), width)) * 10.0 ** rng.integers(-2, 3, width)
+    values = design @ rng.normal(size=width) + rng.normal(size=3 * groups)[clusters] + rng.normal(size=len(clusters))
+    fit = clustered_fit(design, values, clusters)
+    oracle = OLS(values, design).fit(cov_type="cluster", cov_kwds={"groups": clusters}, use_t=True)
+    assert fit.coefficients == pytest.approx(oracle.params, rel=1e-10, abs=1e-10)
+    assert fit.covariance == pytest.approx(oracle.cov_params(), rel=1e-10, abs=1e-10 * oracle.cov_params().max())
+    for alpha in (0.05, 0.01):
+        intervals = [fit.interval(number, alpha) for number in range(width)]
+        assert np.array(intervals) == pytest.approx(oracle.conf_int(alpha), rel=1e-9, abs=1e-10)
+    assert [fit.p(number) for number in range(width)] == pytest.approx(list(oracle.pvalues), rel=1e-8, abs=1e-12)
+
+
+def test_too_few_clusters_or_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="two clusters"):
+        clustered_fit(np.ones((4, 1)), np.arange(4.0), np.zeros(4))
+    with pytest.raises(ValueError, match="more values than coefficients"):
+        clustered_fit(np.eye(3), np.arange(3.0), np.arange(3.0))
