@@ -15,7 +15,9 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 # Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
-.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots prove-network prove-migration prove-postgresql prove-cuts torture hostile lock reference picture clean
+.PHONY: help setup setup-test run test unit check lint bench lock reference picture proofs prove prove-tests prove-machines \
+	prove-first-time prove-live prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
+	torture clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -42,72 +44,102 @@ $(DEV_STAMP): $(STAMP) requirements-dev.lock
 run: setup ## measure this machine, print the answer, write the HTML report; RUN="disk-cache" measures that plan
 	@$(BIN)/vmtax run $(RUN)
 
-test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser)
+test: setup-test ## all that a change must not break, with QEMU, bridges, SSH and a browser: ends with what failed
 	@$(BIN)/vmtax image build
-	@# ZFS is built meanwhile: both halves of the integration tests would wait for it.
-	@$(BIN)/vmtax image zfs > /dev/null & zfs=$$!; $(BIN)/python -m pytest --numprocesses 2 tests/unit && wait $$zfs
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not alone and not pack' tests/integration
-	@$(BIN)/python -m pytest -m alone tests/integration
+	@$(BIN)/python -m tools.run_tests
 
-check: lint ## format, lint, strict types, unit tests
+unit: $(DEV_STAMP) ## the unit tests alone
 	@$(BIN)/python -m pytest --quiet --numprocesses 2 tests/unit
+
+check: lint unit ## format, lint, strict types, unit tests
 
 lint: $(DEV_STAMP) ## format, lint, strict types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: setup ## print the figures that are watched: start-up, show, report, guest boot, what meters cost
+bench: setup-test ## print the figures that are watched: start-up, show, report, guest boot, what meters cost
 	@$(BIN)/python tools/bench.py
-
-prove: $(STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars
-	@$(BIN)/python -m tools.prove
-
-prove-live: setup ## show that a planted cost is measured with real guests: -3 %, -10 %, -50 %, none
-	@$(BIN)/vmtax image build
-	@$(BIN)/python -m tools.prove_live
 
 lock: ## write requirements-run.lock and requirements-dev.lock anew: the newest Python packages that pyproject.toml allows
 	@./tools/lock
 
-reference: $(STAMP) ## write docs/reference and the man page anew from the code
+reference: $(DEV_STAMP) ## write docs/reference and the man page anew from the code
 	@$(BIN)/python tools/reference.py
 
-picture: $(STAMP) ## draw README's picture anew
+picture: $(DEV_STAMP) ## draw README's picture anew
 	@$(BIN)/python -m tools.picture
 
-prove-lab: setup ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts
-	@$(BIN)/python -m tools.prove_lab
+# Proofs take long, so each is a target of its own. `covers` names what it is about: a proof is stale when that changed
+# after it last passed, which tests/proofs.tsv records. A change to a machine, a disk or the guard is not finished before.
+PROOF := $(BIN)/python -m tools.proofs run
 
-prove-reboots: setup ## show that runs survive reboots of their host: a lab, rebooted and vmtax killed in between
-	@$(BIN)/vmtax image build
-	@$(BIN)/python -m tools.prove_reboots
+proofs: $(DEV_STAMP) ## list the proofs: when each last passed, and what changed since
+	@$(BIN)/python -m tools.proofs list
 
-prove-network: setup ## show that runs that are killed leave no trace of their networks: a lab, 20 kills
-	@$(BIN)/vmtax image build
-	@$(BIN)/python -m tools.prove_network
+# covers: src/vmtax/stats src/vmtax/design tools/prove
+prove: $(DEV_STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars
+	@$(PROOF) $@ $(BIN)/python -m tools.prove
 
-prove-migration: setup ## show that guests move between two hosts, with and without a virtual function: ten times each
-	@$(BIN)/vmtax image build
-	@$(BIN)/python -m tools.prove_migration
+# covers: src/vmtax tests/unit tools/prove_tests.py tools/faults.py
+prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants a fault in each of 30 modules
+	@$(PROOF) $@ $(BIN)/python -m tools.prove_tests
 
-prove-postgresql: setup ## show that committed transactions survive power cuts, and do not where flushes are ignored
-	@$(BIN)/vmtax image build
-	@$(BIN)/vmtax image postgresql
-	@$(BIN)/python -m pytest -m pack tests/integration
-
-prove-cuts: setup ## show what of a whole host survives its power cuts: a lab, and every kind of volume in it
+# covers: src/vmtax/machine src/vmtax/storage src/vmtax/network src/vmtax/hypervisor src/vmtax/image src/vmtax/lab src/vmtax/meter src/vmtax/testbed src/vmtax/experiment src/vmtax/workload tests/integration
+prove-machines: setup-test ## the tests that take long: labs, packs, a second host, and the variations of those in `make test`
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image zfs
-	@$(BIN)/python -m tools.prove_cuts
-	@$(BIN)/python -m tools.prove_cuts --raidz
+	@$(BIN)/vmtax image kernel
+	@$(PROOF) $@ $(BIN)/python -m tools.run_tests machines
 
-hostile: setup ## try bad input of every kind: plans, options, files, hosts; prints tried and failed
-	@$(BIN)/python -m tools.hostile $(HOSTILE)
+# covers: src/vmtax/image tools/packages tools/python tools/pristine Makefile requirements-run.lock requirements-dev.lock
+prove-first-time: ## `make prove-machines` in a new Debian with empty caches: all packages, the image and the packs are new
+	@$(PROOF) $@ tools/pristine make prove-machines
 
-torture: setup ## kill runs at 1100 random points; prints what was lost or left: 0 and 0
+# covers: src/vmtax/hypervisor src/vmtax/storage src/vmtax/experiment src/vmtax/stats src/vmtax/workload/fio.py tools/prove_live.py
+prove-live: setup-test ## show that a planted cost is measured with real guests: -3 %, -10 %, -50 %, none
 	@$(BIN)/vmtax image build
-	@$(BIN)/python tools/torture.py
+	@$(PROOF) $@ $(BIN)/python -m tools.prove_live
+
+# covers: src/vmtax/lab src/vmtax/machine src/vmtax/hypervisor tools/prove_lab.py
+prove-lab: setup-test ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts
+	@$(PROOF) $@ $(BIN)/python -m tools.prove_lab
+
+# covers: src/vmtax/experiment src/vmtax/lab src/vmtax/machine src/vmtax/store src/vmtax/design/reboots.py tools/prove_reboots.py
+prove-reboots: setup-test ## show that runs survive reboots of their host: a lab, rebooted and vmtax killed in between
+	@$(BIN)/vmtax image build
+	@$(PROOF) $@ $(BIN)/python -m tools.prove_reboots
+
+# covers: src/vmtax/network src/vmtax/machine src/vmtax/testbed src/vmtax/lab tools/prove_network.py
+prove-network: setup-test ## show that runs that are killed leave no trace of their networks: a lab, 20 kills
+	@$(BIN)/vmtax image build
+	@$(PROOF) $@ $(BIN)/python -m tools.prove_network
+
+# covers: src/vmtax/network src/vmtax/machine src/vmtax/testbed src/vmtax/hypervisor src/vmtax/experiment/migrate.py tools/prove_migration.py
+prove-migration: setup-test ## show that guests move between two hosts, with and without a virtual function: ten times each
+	@$(BIN)/vmtax image build
+	@$(PROOF) $@ $(BIN)/python -m tools.prove_migration
+
+# covers: src/vmtax/storage src/vmtax/image src/vmtax/experiment/durability.py src/vmtax/workload/durability tests/integration/test_postgresql.py
+prove-postgresql: setup-test ## show that committed transactions survive power cuts, and do not where flushes are ignored
+	@$(BIN)/vmtax image build
+	@$(BIN)/vmtax image postgresql
+	@$(PROOF) $@ $(BIN)/python -m pytest -m pack tests/integration
+
+# covers: src/vmtax/storage src/vmtax/lab src/vmtax/machine src/vmtax/experiment/durability.py src/vmtax/workload/durability tools/prove_cuts.py
+prove-cuts: setup-test ## show what of a whole host survives its power cuts: a lab, and every kind of volume in it
+	@$(BIN)/vmtax image build
+	@$(BIN)/vmtax image zfs
+	@$(PROOF) $@ sh -c '$(BIN)/python -m tools.prove_cuts && $(BIN)/python -m tools.prove_cuts --raidz'
+
+# covers: src/vmtax/cli src/vmtax/plan src/vmtax/store src/vmtax/experiment/archive.py src/vmtax/image/archive.py src/vmtax/report src/vmtax/system tools/hostile
+hostile: setup-test ## try bad input of every kind: plans, options, files, hosts; HOSTILE="plans --seed 7" picks
+	@$(if $(HOSTILE),,$(PROOF) $@) $(BIN)/python -m tools.hostile $(HOSTILE)
+
+# covers: src/vmtax/machine src/vmtax/experiment src/vmtax/store src/vmtax/storage src/vmtax/network tools/torture.py
+torture: setup-test ## kill runs at 1100 random points; prints what was lost or left: 0 and 0
+	@$(BIN)/vmtax image build
+	@$(PROOF) $@ $(BIN)/python tools/torture.py
 
 clean: ## remove the virtual environment and what tools cached here; never results or images
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -138,20 +138,21 @@ def test_a_machine_has_as_many_commands_at_once_as_are_asked_for(remote: RemoteH
     """sshd allows ten on a connection; one of them is the guard."""
     known = f"UserKnownHostsFile={remote.ssh}/known_hosts"
     route = Route("testhost", ("-F", str(remote.ssh / "config"), "-o", known))
-    machine = connect_host(remote.local, route)
-    running = [machine.start("sleep", "600") for _ in range(25)]
-    with ThreadPoolExecutor(8) as pool:
-        answers = pool.map(lambda number: machine.run("sh", "-c", "sleep 0.2; echo $1", "sh", str(number)), range(8))
-        assert [int(answer) for answer in answers] == list(range(8))
-    assert [process.poll() for process in running] == [None] * 25
-    newest = max((path for path in Path(str(remote.local.scratch)).glob("ssh-*") if path.is_socket()), key=added)
-    remote.local.run("ssh", "-S", str(newest), "-O", "exit", "testhost")
-    assert machine.run("echo", "still here") == "still here\n", "an additional connection may be lost"
-    (remote.ssh / "id").rename(remote.ssh / "lost")
-    with pytest.raises(MachineLost, match=r"another connection is not possible .*denied.* set MaxSessions 100"):
-        while len(running) < 50:
-            running.append(machine.start("sleep", "600"))
-    machine.close()
+    with contextlib.closing(connect_host(remote.local, route)) as machine:
+        running = [machine.start("sleep", "600") for _ in range(25)]
+        with ThreadPoolExecutor(8) as pool:
+            answers = pool.map(
+                lambda number: machine.run("sh", "-c", "sleep 0.2; echo $1", "sh", str(number)), range(8)
+            )
+            assert [int(answer) for answer in answers] == list(range(8))
+        assert [process.poll() for process in running] == [None] * 25
+        newest = max((path for path in Path(str(remote.local.scratch)).glob("ssh-*") if path.is_socket()), key=added)
+        remote.local.run("ssh", "-S", str(newest), "-O", "exit", "testhost")
+        assert machine.run("echo", "still here") == "still here\n", "an additional connection may be lost"
+        (remote.ssh / "id").rename(remote.ssh / "lost")
+        with pytest.raises(MachineLost, match=r"another connection is not possible .*denied.* set MaxSessions 100"):
+            while len(running) < 50:
+                running.append(machine.start("sleep", "600"))
     left = remote.local.run("ip", "netns", "pids", NAMESPACE).split()
     assert not {str(process.pid) for process in running} & set(left)
     for process in running:

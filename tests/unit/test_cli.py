@@ -14,6 +14,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from tests import command
 from tests.sample import sample_experiment
 from vmtax import __version__
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase
@@ -29,9 +30,7 @@ from vmtax.testbed.session import TestbedOptions
 
 def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
     places = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("DATA", "CACHE", "STATE")}
-    command = [sys.executable, "-m", "vmtax", *argv]
-    environment = {**os.environ, **places, "COLUMNS": "80"}
-    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
+    return command.vmtax(*argv, cwd=home, environment={**os.environ, **places, "COLUMNS": "80"})
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.command import vmtax
 from tests.fake_machine import Answers, FakeMachine, Reply
 from tests.unit.test_doctor import AMD_EXTRA, AMD_FILES, AMD_MORE, IMAGE, KVM_AMD, by_name, examined, machine
 from vmtax.doctor import diagnose
@@ -39,8 +39,7 @@ FAILING: Answers = {
 def doctor(*argv: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     environment = {**clean, "HOME": str(home), "COLUMNS": "80", **environment}
-    argv = (sys.executable, "-m", "vmtax", "doctor", *argv)
-    return subprocess.run(argv, cwd=home, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return vmtax("doctor", *argv, cwd=home, environment=environment)
 
 
 def test_this_host_is_examined_and_nothing_is_written(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import resource
 import signal
@@ -312,6 +313,18 @@ def test_only_root_builds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_file_system_is_named_by_whoever_meets_it(words: list[str], complaints: list[str]) -> None:
     text = build.why_failed(Path("/cache"), 25, words, 2, complaints)
     assert text.startswith("/cache: no space left; about 2 GiB are needed")
+
+
+def test_no_step_of_a_build_has_the_time_limit_of_quick_commands() -> None:
+    """On a machine with a load of fifteen, depmod took more than a minute, and twenty minutes of work were lost."""
+    calls = [
+        call
+        for path in Path(build.__file__).parent.glob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("keeper.run", "keeper.try_run")
+    ]
+    assert len(calls) > 3
+    assert [ast.unparse(call) for call in calls if "timeout" not in {word.arg for word in call.keywords}] == []
 
 
 def test_a_failed_build_shows_the_last_lines_of_what_failed() -> None:

@@ -93,6 +93,30 @@ def test_what_a_login_prints_is_no_part_of_any_answer(far: SshMachine, tmp_path:
     assert token not in (tmp_path / "asked").read_text(), "it is on no command line"
 
 
+# A master connection without a free session, on a busy machine: the client's output ends before its last words.
+BUSY = """#!/bin/sh
+case " $* " in *" -N "*|*" -O "*) exit 0;; esac
+cat > /dev/null &
+exec >&-
+sleep 0.1
+echo "mux_client_request_session: session request failed: Session open refused by peer" >&2
+exit 255
+"""
+
+
+def test_a_refused_session_is_tried_on_new_connections_however_late_the_client_says_so(
+    far: SshMachine, tmp_path: Path
+) -> None:
+    (tmp_path / "bin/ssh").write_text(BUSY)
+    refuses = r"host: its ssh server refuses commands, on new connections too"
+    with pytest.raises(MachineLost, match=refuses):
+        far.start("sleep", "600")
+    with pytest.raises(MachineLost, match=refuses):
+        far.push(Path(__file__), PurePosixPath(tmp_path / "pushed"))
+    (tmp_path / "bin/ssh").write_text(CLIENT)
+    far.close()
+
+
 def test_a_search_path_with_relative_parts_is_not_used_there(far: SshMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = os.environ["PATH"]
     assert far.run("sh", "-c", "echo $PATH").strip() == usual

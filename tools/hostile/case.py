@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib
 import io
 import os
-import pkgutil
 import re
 import signal
 import sys
@@ -17,9 +14,9 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import vmtax
+from tools.program import import_all, main
 
 CPU_SECONDS = 4.0  # no command may use more, whatever it is given; beside a build, CPUs are half as fast as alone
 MEMORY_BYTES = 500 * 10**6
@@ -73,7 +70,7 @@ def forked(
     Its own time and memory are counted; `changes` are made to its environment (None removes), and `before` runs in
     it. What depends on how Python itself starts (locale, limits) needs `started` instead.
     """
-    _import_all()
+    import_all()
 
     def child() -> NoReturn:
         os.chdir(cwd or home)
@@ -81,7 +78,7 @@ def forked(
         variables = {**environment(home), **(changes or {})}
         os.environ.update({name: value for name, value in variables.items() if value is not None})
         before()
-        _main(argv)
+        main(argv)
 
     return _watched(child, stdin)
 
@@ -111,7 +108,7 @@ def called(*argv: str, home: Path) -> Result:
 
     An error that `main` would explain is explained here; any other exception is a traceback.
     """
-    _import_all()
+    import_all()
     from vmtax.cli.app import app, warn
     from vmtax.core.errors import BadInput, CannotDo
 
@@ -209,45 +206,3 @@ def _wait(pid: int) -> tuple[int | None, float, int]:
     os.killpg(pid, signal.SIGKILL)
     _, _, usage = os.wait4(pid, 0)
     return None, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
-
-
-def _main(argv: Sequence[str]) -> NoReturn:
-    from vmtax.cli import main
-
-    sys.argv = ["vmtax", *argv]
-    sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
-    code: object = 0
-    try:
-        main()
-    except SystemExit as end:
-        code = end.code
-    except KeyboardInterrupt:
-        code = 130
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    try:
-        for stream in filter(None, (sys.stdout, sys.stderr)):
-            stream.flush()
-    finally:
-        os._exit(code if isinstance(code, int) else int(code is not None))
-
-
-def _stream(number: int, mode: str) -> Any:
-    """A standard stream as Python makes it at its start; None where the descriptor is closed."""
-    try:
-        os.fstat(number)
-    except OSError:
-        return None
-    encoding = os.environ.get("PYTHONIOENCODING", "utf-8").partition(":")[0]
-    errors = "backslashreplace" if number == 2 else None
-    return os.fdopen(number, mode, closefd=False, encoding=encoding, errors=errors)
-
-
-@functools.cache
-def _import_all() -> None:
-    for module in pkgutil.walk_packages(vmtax.__path__, "vmtax."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-    for late in ("plotly.offline", "pyarrow.parquet", "rich.live", "jinja2"):
-        importlib.import_module(late)

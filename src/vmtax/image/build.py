@@ -238,7 +238,8 @@ def _make_plain(keeper: LocalMachine, work: Path) -> None:
     for key in (work / "tree/etc/ssh").glob("ssh_host_*"):
         key.unlink()  # not needed: a guest gets its own keys
     # Symbolic links are left alone. "X": what one user may execute, everybody may execute.
-    keeper.run("chmod", "-R", "a-st,u=rwX,go=rX", *(str(work / name) for name in contents.TOP if name != "root.erofs"))
+    top = (str(work / name) for name in contents.TOP if name != "root.erofs")
+    keeper.run("chmod", "-R", "a-st,u=rwX,go=rX", *top, timeout=STEP_SECONDS)
     # The file cannot contain the image's digest, which covers it too: it contains the digest of everything else in the
     # tree.
     mark = work / contents.TREE / cache.IDENTITY

@@ -56,7 +56,7 @@ def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
     tree = KIND.debian(*(keeper, work, PACKAGES, STAGES, emit), f"--customize-hook={script}", OBJECTS=" ".join(OBJECTS))
     file = packs.erofs(keeper, work / "made", tree, *EROFS)
     version = packs.package_version(keeper, tree, SOURCE)
-    compiler = keeper.run("chroot", str(tree), COMPILER, "-dumpfullversion").strip()
+    compiler = packs.inside(keeper, tree, COMPILER, "-dumpfullversion").strip()
     pack = packs.described(file, kernel=ANY, version=f"{version}/gcc-{compiler}", key=_key())
     emit(Step(KIND.building, f"Linux {version}", 1.0))
     return pack

@@ -302,7 +302,12 @@ def described(path: Path, *, kernel: str, version: str, key: str) -> Pack:
 
 def package_version(keeper: LocalMachine, tree: Path, package: str) -> str:
     """The version of a package in a Debian root directory."""
-    return keeper.run("chroot", str(tree), "dpkg-query", "-W", "-f", "${Version}", package)
+    return inside(keeper, tree, "dpkg-query", "-W", "-f", "${Version}", package)
+
+
+def inside(keeper: LocalMachine, tree: Path, *argv: str) -> str:
+    """The output of a command of a build, in a Debian root directory: even a quick one may wait on a busy machine."""
+    return keeper.run("chroot", str(tree), *argv, timeout=root_image.STEP_SECONDS)
 
 
 def read(directory: Path) -> Pack:

@@ -183,7 +183,7 @@ def _collect_module(keeper: LocalMachine, tree: Path, image: Image, layer: Path)
         target = tree / modules / "updates/dkms" / f"{module.name.partition('.')[0]}.ko"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(initramfs.uncompressed(module))
-    keeper.run("chroot", str(tree), "depmod", image.kernel)
+    packs.inside(keeper, tree, "depmod", image.kernel)
     shutil.copytree(tree / modules / "updates", layer / modules / "updates")
     # modprobe reads the binary forms; the text forms are for people, and take 2 MB.
     for path in (tree / modules).glob("modules.*.bin"):
@@ -194,7 +194,7 @@ def _collect_module(keeper: LocalMachine, tree: Path, image: Image, layer: Path)
 
 def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) -> None:
     """Copy the tools' files, and the libraries that they need and the image does not have."""
-    listed = keeper.run("chroot", str(tree), "dpkg-query", "-L", USER_SPACE).splitlines()
+    listed = packs.inside(keeper, tree, "dpkg-query", "-L", USER_SPACE).splitlines()
     programs = []
     for name in wanted_files(listed):
         path = tree / name
@@ -207,7 +207,7 @@ def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) 
             _copy(path, layer / name)
         if start.startswith(b"\x7fELF"):
             programs.append(f"/{name}")
-    for library in libraries(keeper.run("chroot", str(tree), "ldd", *programs)):
+    for library in libraries(packs.inside(keeper, tree, "ldd", *programs)):
         inside = Path("usr") / library.removeprefix("/usr/").lstrip("/")
         if not os.path.lexists(image.tree / inside):
             _copy(tree / inside, layer / inside)

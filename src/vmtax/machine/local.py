@@ -23,6 +23,7 @@ from vmtax.system.paths import state_home
 # guard survives the removal of a virtual environment.
 PYTHON = "/usr/bin/python3"
 MOST_WORDS = 64 * 2**10  # bytes of a background process's stderr that are kept
+LISTENING_SECONDS = 5.0  # until what an ended process wrote has been read, on however busy a machine
 FIRST_BYTES = 2**20  # kept of output that is too long
 ISOLATED = ("-I", "-S", "-c")  # independent of the current directory, environment variables and installed packages
 
@@ -99,7 +100,7 @@ class LocalProcess:
 
     def stderr_tail(self) -> str:
         if self._popen.poll() is not None:
-            self._listener.join(1.0)  # not longer: its children may keep the pipe open
+            self._listener.join(LISTENING_SECONDS)  # not longer: its children may keep the pipe open
         return self._last_words[-4096:].decode(errors="replace")
 
 

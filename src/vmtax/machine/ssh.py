@@ -23,7 +23,7 @@ from vmtax.core.machines import (
     how_ended,
 )
 from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
-from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine, LocalProcess
 from vmtax.machine.pipes import BANNER_BYTES, excerpt
 from vmtax.machine.remote_command import ANYWHERE, BEGIN_SECONDS, END_COMMAND, USUAL_PATH, Begin
 
@@ -40,12 +40,13 @@ START_GUARD = (
     "sh",
 )
 DEAD_SECONDS = 15.0  # beyond the time limit of a command, which the remote side enforces
+END_SECONDS = 10.0  # for a client to end whose output has ended
 MOST_LOG = 64 * 2**10  # bytes of the client's own output
-# What the client prints if it gets no session from a master connection: it turns to its ProxyCommand, which fails. The
-# command has not begun then.
-NO_SESSION = "UNKNOWN port 65535"
-# Why: the server has as many commands on that connection as its MaxSessions allows, 10 by default.
+# What the client prints if it gets no session from a master connection, in this order: why, which is here that the
+# server has as many commands on it as its MaxSessions allows (10 by default); then it turns to its ProxyCommand, which
+# fails. The command has not begun in either case.
 REFUSED = "Session open refused by peer"
+NO_SESSION = "UNKNOWN port 65535"
 MOST_RETRIES = 3  # on new connections, for one command
 
 
@@ -73,7 +74,7 @@ class SshProcess:
                 self._pid = begin.wait(self._client.stdout)
                 break
             except MachineLost as error:
-                words = self._client.stderr_tail().strip()
+                words = _last_words(self._client)
                 self._client.stop()
                 if not machine.tries_another(connection, words):
                     raise MachineLost(f"{machine.path}: {argv[0]} was not started: {words or error}") from None
@@ -215,10 +216,10 @@ class SshMachine(GuardedMachine):
         """Whether a command that failed with these words of the client may be tried on another connection: it has not
         begun, because this one has no session left, or is an additional one and gone. Without the first, all is lost.
         """
-        if NO_SESSION not in words:
-            return False
         if REFUSED in words:
             return True
+        if NO_SESSION not in words:
+            return False
         if connection == 0 or self._alive(connection):
             return False
         with self._opening, contextlib.suppress(ValueError):
@@ -338,10 +339,8 @@ class SshMachine(GuardedMachine):
             code = -1
         except MachineLost as error:
             lost = str(error)
-            with contextlib.suppress(TimeoutError):
-                code = client.wait(2.0)
-            if NO_SESSION in client.stderr_tail():
-                code = SSH_FAILED
+            words = _last_words(client)
+            code = SSH_FAILED if NO_SESSION in words or REFUSED in words else client.poll() or 0
         finally:
             limit.cancel()
             client.stop()
@@ -367,6 +366,13 @@ class SshMachine(GuardedMachine):
     def _exit(self, connection: int) -> None:
         with contextlib.suppress(MachineError):
             self.local.try_run(*self._base(connection), "-O", "exit", self.destination, timeout=10)
+
+
+def _last_words(client: LocalProcess) -> str:
+    """The errors of a client whose output has ended: it may print them after that, until it ends itself."""
+    with contextlib.suppress(TimeoutError):
+        client.wait(END_SECONDS)
+    return client.stderr_tail().strip()
 
 
 def connect_host(

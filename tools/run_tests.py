@@ -1,0 +1,79 @@
+"""Run the tests of `make test`: all of it even if some fail, then where the time went, and last what failed.
+
+pytest writes how long each test took, and how it ended, to build/tests/*.xml.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+RECORDS = Path("build/tests")
+HERE = "not machines and not pack"  # what `make test` runs; `make prove-machines` runs the rest
+PARTS = {
+    "unit": ("--numprocesses", "2", "tests/unit"),
+    "integration": ("--numprocesses", "2", "--dist", "loadfile", "-m", f"{HERE} and not alone", "tests/integration"),
+    "alone": ("-m", f"{HERE} and alone", "tests/integration"),
+}
+SLOWEST = 10  # tests that are listed
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """What a record says of one test."""
+
+    name: str  # as pytest takes it
+    seconds: float  # with its fixtures
+    failed: bool
+
+
+def recorded(path: Path) -> list[Test]:
+    """The tests of one record, in the order in which they ended."""
+    tests = []
+    for case in ElementTree.parse(path).iter("testcase"):
+        module = case.get("classname", "").replace(".", "/")
+        failed = any(case.find(kind) is not None for kind in ("failure", "error"))
+        tests.append(Test(f"{module}.py::{case.get('name')}", float(case.get("time", 0)), failed))
+    return tests
+
+
+def summary(tests: list[Test], seconds: float) -> list[str]:
+    """Lines: the slowest tests, the sums by directory, the failed tests last."""
+    sums: Counter[str] = Counter()
+    for test in tests:
+        sums[str(Path(test.name.partition("::")[0]).parent)] += test.seconds
+    slowest = sorted(tests, key=lambda test: -test.seconds)[:SLOWEST]
+    failed = [test.name for test in tests if test.failed]
+    return [
+        f"The {len(slowest)} slowest tests:",
+        *(f"{test.seconds:8.1f} s  {test.name}" for test in slowest),
+        "Sums, of which two tests run at a time:",
+        *(f"{total:8.1f} s  {directory}" for directory, total in sums.items()),
+        f"In {seconds:.0f} s; how long each test took stands in {RECORDS}/",
+        *(f"FAILED {name}" for name in failed),
+        f"{len(tests) - len(failed)} passed, {len(failed)} failed",
+    ]
+
+
+def main() -> int:
+    """The exit code: 0 if everything ran and nothing failed."""
+    begun, codes, tests = time.monotonic(), [], list[Test]()
+    RECORDS.mkdir(parents=True, exist_ok=True)
+    for name, words in PARTS.items():
+        record = RECORDS / f"{name}.xml"
+        record.unlink(missing_ok=True)
+        pytest = [sys.executable, "-m", "pytest", "--quiet", "--junitxml", str(record), *words]
+        codes.append(subprocess.run(pytest).returncode)
+        if record.exists():
+            tests += recorded(record)
+    print("\n".join(("", *summary(tests, time.monotonic() - begun))))
+    return int(any(codes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
