@@ -1,6 +1,6 @@
 """`vmtax` as a user runs it, in forks of a process that has imported everything: half a second less each.
 
-What depends on how Python itself starts (its encoding, closed streams, signals that are ignored) needs `python -m vmtax`.
+What depends on how Python itself starts (encoding, closed streams, ignored signals) needs `python -m vmtax`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def vmtax(
 def _child(argv: tuple[str, ...], cwd: str, environment: dict[str, str], out: str, err: str) -> None:
     os.setsid()
     for number, path, flags in ((0, os.devnull, os.O_RDONLY), (1, out, os.O_WRONLY), (2, err, os.O_WRONLY)):
-        opened = os.open(path, flags | (os.O_CREAT if number else 0), 0o600)
+        opened = os.open(path, flags | os.O_NOCTTY | (os.O_CREAT if number else 0), 0o600)
         os.dup2(opened, number)
         os.close(opened)
     os.chdir(cwd)

@@ -3,8 +3,8 @@
     python -m tools.proofs run TARGET COMMAND...    runs the command, and records in tests/proofs.tsv that it passed
     python -m tools.proofs list                     says of each target when it last passed, and what changed since
 
-What a target covers stands in the Makefile, in the line `# covers: PATH...` above it. Whether that changed is decided by
-the contents of its files, not by commits, which may be rewritten.
+What a target covers stands in the Makefile, in the line `# covers: PATH...` above it. Whether that changed is decided
+by the contents of its files, not by commits, which may be rewritten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Run the tests of `make test`: all of it even if some fail, then where the time went, and last what failed.
+"""Run a tier of the tests: all of it even if some fail, then where the time went, and last what failed.
+
+    python -m tools.run_tests [test|machines]
 
 pytest writes how long each test took, and how it ended, to build/tests/*.xml.
 """
@@ -14,11 +16,18 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 RECORDS = Path("build/tests")
-HERE = "not machines and not pack"  # what `make test` runs; `make prove-machines` runs the rest
-PARTS = {
-    "unit": ("--numprocesses", "2", "tests/unit"),
-    "integration": ("--numprocesses", "2", "--dist", "loadfile", "-m", f"{HERE} and not alone", "tests/integration"),
-    "alone": ("-m", f"{HERE} and alone", "tests/integration"),
+TWO = ("--numprocesses", "2")  # at a time; of integration tests, two files
+# Tier -> its parts, each a run of pytest.
+TIERS = {
+    "test": {
+        "unit": (*TWO, "tests/unit"),
+        "integration": (*TWO, "--dist=loadfile", "-m", "not (machines or pack or alone)", "tests/integration"),
+        "alone": ("-m", "alone and not machines", "tests/integration"),
+    },
+    "machines": {
+        "machines": (*TWO, "--dist=loadfile", "-m", "machines and not alone", "tests/integration"),
+        "machines-alone": ("-m", "machines and alone", "tests/integration"),
+    },
 }
 SLOWEST = 10  # tests that are listed
 
@@ -60,11 +69,12 @@ def summary(tests: list[Test], seconds: float) -> list[str]:
     ]
 
 
-def main() -> int:
+def main(tier: str = "test") -> int:
     """The exit code: 0 if everything ran and nothing failed."""
     begun, codes, tests = time.monotonic(), [], list[Test]()
     RECORDS.mkdir(parents=True, exist_ok=True)
-    for name, words in PARTS.items():
+    for name, words in TIERS[tier].items():
+        print(f"tests: {name}", flush=True)
         record = RECORDS / f"{name}.xml"
         record.unlink(missing_ok=True)
         pytest = [sys.executable, "-m", "pytest", "--quiet", "--junitxml", str(record), *words]
@@ -76,4 +86,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.command import vmtax
 from tests.sample import sample_experiment
 from vmtax.store import Store
 from vmtax.system import pager
@@ -29,19 +30,22 @@ def on_terminal(home: Path, *words: str, **environment: str) -> str:
     ours, theirs = pty.openpty()
     usual = {"XDG_DATA_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "PAGER", "LESS")}
-    done = subprocess.Popen(
-        [sys.executable, "-m", "vmtax", "show", *words], stdout=theirs, env={**kept, **usual, **environment}
-    )
-    os.close(theirs)
-    parts = []
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        parts.append(part)
+    with ThreadPoolExecutor(1) as pool:
+        text = pool.submit(_read, ours)
+        variables = {**kept, **usual, **environment}
+        done = vmtax("show", *words, cwd=home, environment=variables, terminal=os.ttyname(theirs))
+        os.close(theirs)
     os.close(ours)
-    assert done.wait(60) == 0
+    assert done.returncode == 0
+    return text.result()
+
+
+def _read(terminal: int) -> str:
+    """All that comes until the other end is closed."""
+    parts = []
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 65536):
+            parts.append(part)
     return b"".join(parts).decode()
 
 
@@ -77,9 +81,8 @@ def test_a_pipe_gets_plain_text_without_padding(home: Path, tmp_path: Path) -> N
     environment = {**os.environ, "XDG_DATA_HOME": str(home), "PAGER": marker(tmp_path), "TERM": "xterm"}
     environment.pop("COLUMNS", None)
     for words in ((), ("--full",)):
-        done = subprocess.run(
-            [sys.executable, "-m", "vmtax", "show", *words], env=environment, capture_output=True, text=True, check=True
-        )
+        done = vmtax("show", *words, cwd=home, environment=environment)
+        assert done.returncode == 0
         lines = done.stdout.splitlines()
         assert "paged" not in done.stdout and "\x1b" not in done.stdout
         assert max(map(len, lines)) <= 80 and all(line == line.rstrip() for line in lines)
