@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from vmtax.report.figures import Picture
+from vmtax.report.figures.base import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,9 @@ class DrawnDot:
     tip: str  # where it is pointed at
 
 
-def root(picture: Picture) -> ElementTree.Element:
+def root(picture: Picture | Part) -> ElementTree.Element:
     """The drawing; an error where it is not well formed."""
-    return ElementTree.fromstring(picture.drawing)
+    return ElementTree.fromstring(picture.drawing or "")
 
 
 def share(text: str) -> float:
@@ -41,10 +42,10 @@ def dots(picture: Picture) -> list[DrawnDot]:
     return found
 
 
-def of_class(picture: Picture, name: str) -> list[ElementTree.Element]:
+def of_class(picture: Picture | Part, name: str) -> list[ElementTree.Element]:
     """The elements that have this class."""
     return [one for one in root(picture).iter() if name in one.attrib.get("class", "").split()]
 
 
-def texts(picture: Picture) -> list[str]:
+def texts(picture: Picture | Part) -> list[str]:
     return [text.text or "" for text in root(picture).iter("text")]

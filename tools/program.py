@@ -54,5 +54,5 @@ def import_all() -> None:
     for module in pkgutil.walk_packages(vmtax.__path__, "vmtax."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    for late in ("plotly.offline", "pyarrow.parquet", "rich.live", "jinja2"):
+    for late in ("pyarrow.parquet", "rich.live", "jinja2"):
         importlib.import_module(late)

@@ -35,7 +35,7 @@ def test_the_wheel_holds_all_that_is_needed(wheel: zipfile.ZipFile) -> None:
             f"vmtax/plan/builtin/{name}.yaml"
             for name in ("quick", "layers", "disk-cache", "cpu", "pages", "storage", "storage-2013")
         ),
-        *(f"vmtax/report/page/{name}" for name in ("page.html.j2", "style.css", "page.js")),
+        *(f"vmtax/report/page/{name}" for name in ("page.html.j2", "style.css")),
         *(f"vmtax/image/guest/{name}" for name in ("init", "initramfs-init", "poweroff")),
         "vmtax/machine/guard.py",
         "vmtax/machine/tree.py",
@@ -184,7 +184,7 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     """Time varies with the machine; what is loaded does not. `make bench` prints the time."""
-    heavy = {"jinja2", "numpy", "plotly", "pyarrow", "pydantic", "sqlalchemy", "yaml"}
+    heavy = {"jinja2", "numpy", "pyarrow", "pydantic", "sqlalchemy", "yaml"}
     shown = f"print('imported', *({heavy} & sys.modules.keys()))"
     program = f"import sys; from vmtax.cli import app; app(standalone_mode=False); {shown}"
     argv = [sys.executable, "-c", program, "--help"]

@@ -1,9 +1,8 @@
-"""The pictures of many treatments: rankings, factor against factor, speed against its price, what decides."""
+"""The pictures of many treatments: rankings, what decides, latencies; and the page that holds them."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from typing import Any
@@ -11,21 +10,19 @@ from typing import Any
 import pytest
 
 from tests.sample import sample_experiment
-from tests.sample_storage import FACTORS, PRIMARY, storage_experiment
+from tests.sample_storage import PRIMARY, storage_experiment
 from tests.svg import dots, of_class
-from tests.unit.test_report_html import Page, figures_in, harmless_like, html
+from tests.unit.test_report_html import Page, harmless_like, html
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Experiment, Measurement
-from vmtax.report.figures import crossed_picture, forests, latency_pictures, rank_pictures, tradeoff_picture
+from vmtax.report.figures import forests, latency_pictures, rank_pictures
 from vmtax.report.figures.base import times_dearer
 from vmtax.report.figures.dots import tick
 from vmtax.report.figures.rankings import SMALL_CHARACTERS
 from vmtax.report.sections.factor_effects import Deciding, deciding, share_text
-from vmtax.report.sections.interactions import Grid, grids
 from vmtax.report.sections.latency import distributions
 from vmtax.report.sections.rankings import ranked
-from vmtax.report.sections.speed_vs_cpu import pareto, steadied, tradeoffs
 from vmtax.report.view import view
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
@@ -42,23 +39,8 @@ def pictures(experiment: Experiment) -> list[Any]:
     return list(rank_pictures(analysis, ranked(analysis)))[: len(guests(experiment))]
 
 
-def grid(experiment: Experiment, metric: str, *factors: str) -> Grid:
-    found = (g for g in grids(Analysis(experiment)) if g.ranking.layer == "vm")
-    return next(g for g in found if g.ranking.metric.name == metric and {g.rows[0], g.columns[0]} == {*factors})
-
-
 def decided(experiment: Experiment, metric: str) -> Deciding:
     return next(one for one in deciding(Analysis(experiment)) if (one.metric.name, one.layer) == (metric, "vm"))
-
-
-def without(experiment: Experiment, measure: str) -> Experiment:
-    """The same experiment in which nothing of that name was measured."""
-
-    def kept(measurements: tuple[Measurement, ...]) -> tuple[Measurement, ...]:
-        return tuple(m for m in measurements if not m.metric.name.endswith(measure))
-
-    trials = tuple(dataclasses.replace(t, measurements=kept(t.measurements)) for t in experiment.trials)
-    return dataclasses.replace(experiment, trials=trials)
 
 
 # --- names
@@ -140,129 +122,6 @@ def test_ticks_tell_costs() -> None:
     ]
 
 
-# --- two factors at a time
-
-
-def test_cells_show_the_shapes() -> None:
-    small = grid(EXPERIMENT, SMALL_WRITES, "disk.cache", "disk.bus").cells
-    assert small["writethrough", "virtio"].overhead > 0.6 > 0.2 > small["none", "virtio"].overhead
-    assert (small["writethrough", "virtio"].treatments, small["writethrough", "virtio"].rounds) == (4, 6)
-    deep = grid(EXPERIMENT, DEEP_READS, "disk.cache", "disk.bus").cells
-    assert deep["none", "ide"].low is not None and deep["none", "ide"].low > 0.5
-    first, again = (grid(EXPERIMENT, metric, "disk.format", "disk.cache").cells for metric in (FIRST, REWRITE))
-    assert first["writeback", "qcow2"].overhead > 0.3 > 0.1 > again["writeback", "qcow2"].overhead
-
-
-def test_what_was_pruned_is_not_measured() -> None:
-    found = grid(EXPERIMENT, SMALL_WRITES, "disk.filesystem", "disk.format")
-    assert found.rows == ("disk.filesystem", FACTORS["disk.filesystem"])
-    assert {*found.cells} == {("ext4", "raw"), ("ext4", "qcow2"), ("xfs", "raw"), ("none", "raw")}
-    told = ranked(Analysis(EXPERIMENT))
-    picture = crossed_picture([found], told, {})
-    assert picture is not None
-    heat, words = picture.figure["data"]
-    assert heat["z"][1][1] is None and words["text"][3] == "not<br>measured"
-    assert words["hovertext"][3].endswith("not measured: no configuration has both, or none of them has a value")
-    assert re.search(
-        r"–\d+ time for the same work<br>median of 6 configurations, 6 rounds, emulated", words["hovertext"][0]
-    )
-
-
-def test_every_pair_and_metric_can_be_chosen() -> None:
-    told = ranked(Analysis(EXPERIMENT))
-    picture = crossed_picture(grids(Analysis(EXPERIMENT)), told, {"disk.bus": 0.4})
-    assert picture is not None
-    assert [len(options) for _, options in picture.selects] == [5, 6]
-    assert len(picture.figures) == 30 and next(iter(picture.figures)) == (0, 0)
-    assert all("disk.bus" in option for option in picture.selects[1][1][:3]), "what matters more comes first"
-    assert {*picture.drawing["choices"]} == {f"{metric}|{pair}" for metric in range(5) for pair in range(6)}
-
-
-def test_a_lost_guest_costs_its_cell_a_round_not_more() -> None:
-    short = storage_experiment(failed=1)
-    cells = grid(short, SMALL_WRITES, "disk.filesystem", "disk.bus").cells
-    assert cells["none", "ide"].rounds == 5 and cells["none", "ide"].low is None
-    assert cells["none", "virtio"].rounds == 6
-
-
-# --- speed against its price
-
-
-def test_the_best_of_both() -> None:
-    assert pareto([(10, 5), (8, 2), (9, 6), (1, 1), (8, 3)]) == {0, 1, 3}
-    assert pareto([(1, 1), (1, 1)]) == {0, 1}
-
-
-def test_a_machine_that_wanders_widens_no_point() -> None:
-    wander = {1: 1.0, 2: 1.4, 3: 0.8, 4: 1.1, 5: 0.9, 6: 1.3, 7: 1.2}
-    slow, fast, gap = ({n: level * factor for n, level in wander.items()} for factor in (1.0, 2.0, 1.5))
-    del gap[3]
-    found = steadied([slow, fast, gap], 0.05)
-    for one, factor in zip(found, (1.0, 2.0, 1.5), strict=True):
-        assert (one.value == pytest.approx(1.1 * factor) and one.low is None) or one.low == pytest.approx(1.1 * factor)
-    assert [one.rounds for one in found] == [7, 7, 6]
-    assert steadied([{1: 2.0}], 0.05)[0].low is None
-
-
-def test_speed_and_price_are_drawn_by_a_factor() -> None:
-    found = tradeoffs(Analysis(EXPERIMENT))
-    assert [one.name for one in found] == [f"Disk {metric.split('.')[1]}" for metric in PRIMARY[:4]]
-    picture = tradeoff_picture(found, {"disk.cache": 0.7})
-    assert picture is not None
-    assert picture.selects[1] == ("marks show", ("disk.cache", "disk.filesystem", "disk.format", "disk.bus"))
-    front, *marks = picture.figure["data"]
-    assert [trace["name"] for trace in marks] == [f"disk.cache={level}, emulated" for level in FACTORS["disk.cache"]]
-    kinds = [{*trace["marker"]["symbol"]} for trace in marks]
-    assert all(len(kind) == 1 for kind in kinds) and len(set.union(*kinds)) == 3
-    assert not [kind for kind in set.union(*kinds) if kind.endswith("-open")], "all have intervals"
-    assert len(front["x"]) == sum(point.best for point in found[0].points)
-    (far,) = picture.figure["layout"]["annotations"]
-    assert far["text"].startswith("← host, without a guest: 1"), "20 times cheaper: told at the edge"
-    assert front["x"] == sorted(front["x"]) and front["y"] == sorted(front["y"])
-    assert not [text for trace in marks for text in trace["text"] if "(emulated)" not in text]
-
-
-def test_points_without_an_interval_are_hollow_and_the_legend_says_so() -> None:
-    picture = tradeoff_picture(tradeoffs(Analysis(storage_experiment(3))), {})
-    assert picture is not None
-    _, *marks = picture.figure["data"]
-    assert all(symbol.endswith("-open") for trace in marks for symbol in trace["marker"]["symbol"])
-    assert marks[-1]["name"] == "hollow: no interval, so this may be chance"
-
-
-def test_a_host_that_is_near_is_drawn() -> None:
-    near, *_ = tradeoffs(Analysis(EXPERIMENT))
-    assert near.host is not None
-    host = dataclasses.replace(near.host, price=near.points[0].price, speed=near.points[0].speed)
-    picture = tradeoff_picture([dataclasses.replace(near, host=host)], {})
-    assert picture is not None
-    assert picture.figure["data"][-1]["name"] == "host, without a guest"
-    assert picture.figure["layout"]["annotations"] == []
-
-
-def test_without_the_price_there_is_no_such_picture() -> None:
-    bare = without(EXPERIMENT, "host_cpu_seconds")
-    assert tradeoffs(Analysis(bare)) == () and tradeoff_picture((), {}) is None
-    page = html(bare)
-    assert 'id="tradeoff"' not in page and 'id="crossed"' in page
-    guest = tuple(t for t in EXPERIMENT.trials if t.treatment != "host")
-    hostless = dataclasses.replace(EXPERIMENT, trials=guest)
-    assert tradeoffs(Analysis(hostless))[0].host is None
-
-
-def test_guests_of_other_rounds_than_the_best_leave_cells_empty() -> None:
-    round_of = {treatment.name: 1 + place % 6 for place, treatment in enumerate(EXPERIMENT.treatments)}
-    alone = tuple(t for t in EXPERIMENT.trials if t.treatment == "host" or t.round == round_of[t.treatment])
-    sparse = dataclasses.replace(EXPERIMENT, trials=alone)
-    analysis = Analysis(sparse)
-    found = grids(analysis)
-    assert any(not grid.cells for grid in found)
-    assert crossed_picture(found, ranked(analysis), {}) is not None
-    drawn = rank_pictures(analysis, ranked(analysis))
-    rows = [len(ranking.standings) for ranking in analysis.primary_rankings]
-    assert any(len(dots(picture)) < count for picture, count in zip(drawn, rows, strict=True))
-
-
 # --- what decides
 
 
@@ -321,11 +180,15 @@ def test_of_many_the_best_and_the_worst_are_drawn() -> None:
 def test_the_page_of_a_sweep_is_well_formed() -> None:
     text = html(storage_experiment(failed=1))
     page = Page(text)
-    plots = {attrs.get("id"): attrs for _, attrs in page.elements if attrs.get("class") == "plot"}
-    assert {*plots} == {*figures_in(text)} == {"crossed", "tradeoff"}
-    assert all(len(attrs.get("aria-label") or "") > 60 for attrs in plots.values())
-    selects = [attrs for tag, attrs in page.elements if tag == "select"]
-    assert [attrs["data-plot"] for attrs in selects] == ["crossed", "crossed", "tradeoff", "tradeoff"]
+    figures = [attrs["id"] for tag, attrs in page.elements if tag == "figure" and "choice" in (attrs["class"] or "")]
+    assert figures == ["crossed", "tradeoff"]
+    selects = [attrs["class"] for tag, attrs in page.elements if tag == "select"]
+    assert selects == ["first", "second"] * 2
+    shown = [(attrs["data-first"], attrs.get("data-second")) for _, attrs in page.elements if "data-first" in attrs]
+    assert len(shown) == 5 * 6 + 4
+    for name, value in [("first", one) for one, _ in shown] + [("second", two) for _, two in shown if two]:
+        rule = f'.choice:has(.{name} [value="{value}"]:checked) [data-{name}]:not([data-{name}="{value}"])'
+        assert text.count(rule) == 1
     assert page.count("caption") == page.count("table")
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -354,8 +217,6 @@ def test_levels_and_factors_are_text_everywhere() -> None:
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
     assert [sorted(attrs) for _, attrs in page.elements] == [sorted(attrs) for _, attrs in harmless.elements]
     assert page.prose().count(text) > 20
-    drawn = json.dumps(figures_in(told))
-    assert "<img" not in drawn and "&lt;img" in drawn  # plotly reads its own markup in names
 
 
 def test_a_sweep_with_next_to_nothing_measured_is_shown() -> None:

@@ -37,7 +37,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 KEPT = GOLDEN / "results.json.xz"
 QUICK = without_raw(sample_experiment(rounds=6, emulated=True, failures=3))
 STORAGE = without_raw(storage_experiment(rounds=6, sequential=True))
-HEAVY = ("numpy", "scipy", "ruptures", "plotly", "jinja2", "yaml")
+HEAVY = ("numpy", "scipy", "ruptures", "jinja2", "yaml")
 
 
 _texts: dict[str, str] = {}

@@ -32,6 +32,7 @@ from vmtax.network import wire
 from vmtax.plan import yaml
 from vmtax.plan.estimate import demonstration
 from vmtax.plan.schema import load
+from vmtax.report import figures
 from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
@@ -122,7 +123,8 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/how-to/which-cache-mode.md": {"4 KiB": None},
     "docs/explanation/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.1 s", "0.4 s")),
-        **dict.fromkeys(("7 s", "230 lines", "170 MB", "2 MB", "30 MB", "4 KiB", "1 GiB")),
+        **dict.fromkeys(("7 s", "230 lines", "fifteen lines", "170 MB", "70 MB", "2 MB", "30 MB", "4 KiB", "1 GiB")),
+        "200 kB": figures.base.MOST_CHARACTERS,
         "30 s": SILENCE,
         "40 s": ssh.GUARD_SILENCE,
     },

@@ -1,4 +1,4 @@
-"""The pictures: SVG, or plotly data if the reader chooses what to see; one module for each family."""
+"""The pictures, as SVG; one module for each family."""
 
 from vmtax.report.figures.base import Choice
 from vmtax.report.figures.drift import order_picture

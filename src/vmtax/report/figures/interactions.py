@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
+from markupsafe import Markup
+
 from vmtax.analysis.rankings import Ranking
-from vmtax.core.records import Json, Metric
+from vmtax.core.records import Metric
 from vmtax.design.stopping import count
-from vmtax.report.figures.base import AXIS, Choice, escape, frame, round_off, times_dearer
+from vmtax.report.figures.base import Choice, Part, that_fit, times_dearer
+from vmtax.report.figures.dots import LINE, PIXELS
+from vmtax.report.figures.svg import Key, drawing, element, percent, text
 from vmtax.report.sections.interactions import Cell, Grid
 from vmtax.report.sections.rankings import Ranked
 from vmtax.report.view import cost, cost_of
+from vmtax.report.wording.treatment_labels import NOTHING
 
-ROW_PIXELS = 46
-FOOT_PIXELS, HEAD_PIXELS = 12, 64
-NOT_MEASURED = "not<br>measured"
+ROW_PIXELS, COLUMN_PIXELS = 44, 84  # of a cell: its height, and its least width
+ROW_NAME, COLUMN_NAME = (20, 3), (12, 6)  # of a level: characters of a line, and lines at most
+NOT_MEASURED = "not measured"
+NO_INTERVAL = "too few rounds"
 LEAST_SCALE = 0.02  # decades, 5 %: smaller costs are drawn pale
-SCALE = [[0, "var(--heat-low)"], [1, "var(--heat-high)"]]
+NO_GRID = "Not measured for this metric: its configurations do not differ in both factors. Choose another pair."
 
 
 def crossed_picture(found: Sequence[Grid], rankings: Sequence[Ranked], shares: Mapping[str, float]) -> Choice | None:
@@ -31,25 +37,39 @@ def crossed_picture(found: Sequence[Grid], rankings: Sequence[Ranked], shares: M
         return None
     headings = {_key(ranked): ranked.heading for ranked in rankings}
     metrics = list(dict.fromkeys(headings[_key(grid.ranking)] for grid in found))
-    pairs = list(dict.fromkeys(_pair(grid) for grid in sorted(found, key=lambda grid: -_strength(grid, shares))))
+    pairs: dict[frozenset[str], str] = {}
+    for grid in sorted(found, key=lambda grid: -_strength(grid, shares)):
+        pairs.setdefault(_pair(grid), f"{grid.rows[0]} by {grid.columns[0]}")
+    grids = {(headings[_key(grid.ranking)], _pair(grid)): grid for grid in found}
     # Decades of the most expensive cell, so that a colour means the same cost in all pairs of a metric
     scales: dict[Ranking, float] = {}
     for grid in found:
         scales[grid.ranking] = max([scales.get(grid.ranking, LEAST_SCALE), *map(abs, _decades(grid))])
-    drawn: dict[tuple[int, ...], Json] = {}
-    for grid in sorted(found, key=lambda grid: pairs.index(_pair(grid))):
-        metric = metrics.index(headings[_key(grid.ranking)])
-        drawn[metric, pairs.index(_pair(grid))] = _figure(grid, scales[grid.ranking])
+
+    def parts_of(place: int, pair: frozenset[str]) -> Iterator[Part]:
+        for number, metric in enumerate(metrics):
+            title, grid = f"{metric}: {pairs[pair]}", grids.get((metric, pair))
+            if grid is None:
+                yield Part((number, place), title, {}, None, NO_GRID)
+            else:
+                scale = scales[grid.ranking]
+                drawn = _drawing(f"crossed-{number}-{place}", title, grid, scale)
+                yield Part((number, place), title, {None: _legend(grid, scale)}, drawn)
+
+    kept = that_fit(tuple(parts_of(place, pair)) for place, pair in enumerate(pairs))
+    few = (
+        f" Of {len(pairs)} pairs, these are the {len(kept)} whose factors decide most."
+        if len(kept) < len(pairs)
+        else ""
+    )
     return Choice(
         id="crossed",
         title="Two factors at a time",
         caption="Each cell: the median over all configurations that have both levels, whatever their other levels are,"
-        " against the best configuration of the ranking. A stronger colour is a higher cost, on a logarithmic scale"
-        " that all pairs of one metric share.",
-        alternative=f"Heat maps of what pairs of levels cost, for {len(metrics)} metrics and {len(pairs)} pairs of"
-        " factors. The tables of effects above show what two factors do together.",
-        selects=(("metric", tuple(metrics)), ("factors", tuple(pairs))),
-        figures=drawn,
+        " against the best configuration of the ranking, and its interval. A stronger colour is a higher cost, on a"
+        f" logarithmic scale that all pairs of one metric share.{few}",
+        selects=(("metric", tuple(metrics)), ("factors", tuple(pairs.values())[: len(kept)])),
+        parts=tuple(part for group in kept for part in group),
     )
 
 
@@ -57,8 +77,8 @@ def _key(one: Ranking | Ranked) -> tuple[Metric, str, str, int]:
     return one.metric, one.layer, one.side, one.count
 
 
-def _pair(grid: Grid) -> str:
-    return f"{grid.rows[0]} by {grid.columns[0]}"
+def _pair(grid: Grid) -> frozenset[str]:
+    return frozenset((grid.rows[0], grid.columns[0]))
 
 
 def _strength(grid: Grid, shares: Mapping[str, float]) -> float:
@@ -66,82 +86,82 @@ def _strength(grid: Grid, shares: Mapping[str, float]) -> float:
 
 
 def _decades(grid: Grid) -> list[float]:
-    better = grid.ranking.metric.better
-    return [math.log10(times_dearer(better, cell.overhead)) for cell in grid.cells.values()]
+    return [_decade(grid, cell) for cell in grid.cells.values()]
 
 
-def _figure(grid: Grid, scale: float) -> Json:
+def _decade(grid: Grid, cell: Cell) -> float:
+    return math.log10(times_dearer(grid.ranking.metric.better, cell.overhead))
+
+
+def _legend(grid: Grid, scale: float) -> tuple[Key, ...]:
+    highest, _ = cost_of("lower", 10**scale - 1, None, None)
+    return (
+        Key("square", "heat-low", "no cost"),
+        Key("square", "heat-high", f"{highest} {cost(grid.ranking.metric)}{', emulated' if grid.emulated else ''}"),
+    )
+
+
+def _drawing(id: str, title: str, grid: Grid, scale: float) -> Markup:
+    """The columns' names above the cells, and the rows' names to the left."""
     (row, rows), (column, columns) = grid.rows, grid.columns
-    better = grid.ranking.metric.better
-    cells = [[grid.cells.get((one, other)) for other in columns] for one in rows]
-    z = [
-        [None if cell is None else round_off(math.log10(times_dearer(better, cell.overhead))) for cell in line]
-        for line in cells
-    ]
-    pairs = list(itertools.product(range(len(rows)), range(len(columns))))
-    mark = ", emulated" if grid.emulated else ""
-    axis = {**AXIS, "showgrid": False, "tickangle": 0, "automargin": True}
-    return {
-        "data": [
-            {
-                "type": "heatmap",
-                "z": z,
-                "zmin": 0.0,
-                "zmax": round_off(scale),
-                "colorscale": SCALE,
-                "showscale": False,
-                "xgap": 2,
-                "ygap": 2,
-                "hoverinfo": "skip",
-            },
-            {
-                "type": "scatter",
-                "mode": "text",
-                "showlegend": False,
-                "x": [x for _, x in pairs],
-                "y": [y for y, _ in pairs],
-                "text": [_text(grid, cells[y][x]) for y, x in pairs],
-                "textfont": {
-                    "color": ["var(--text)" if cells[y][x] else "var(--muted)" for y, x in pairs],
-                    "size": [13 if cells[y][x] else 11 for y, x in pairs],
-                },
-                "hovertext": ["<br>".join(_hover(grid, rows[y], columns[x], cells[y][x])) for y, x in pairs],
-                "hovertemplate": "%{hovertext}<extra></extra>",
-            },
-        ],
-        "layout": {
-            **frame(HEAD_PIXELS + FOOT_PIXELS + ROW_PIXELS * len(rows)),
-            "margin": {"l": 8, "r": 8, "t": HEAD_PIXELS, "b": FOOT_PIXELS},
-            "showlegend": False,
-            "xaxis": {
-                **axis,
-                "side": "top",
-                "title": {"text": f"{escape(column)}<br>{cost(grid.ranking.metric)}{mark}", "font": {"size": 13}},
-                "tickvals": list(range(len(columns))),
-                "ticktext": [escape(name or "–") for name in columns],
-                "range": [-0.5, len(columns) - 0.5],
-            },
-            "yaxis": {
-                **axis,
-                "title": {"text": escape(row), "standoff": 12, "font": {"size": 13}},
-                "tickvals": list(range(len(rows))),
-                "ticktext": [escape(name or "–") for name in rows],
-                "range": [len(rows) - 0.5, -0.5],
-            },
-        },
-    }
+    above = [_lines(name, *COLUMN_NAME) for name in columns]
+    beside = [_lines(name, *ROW_NAME) for name in rows]
+    head = LINE * (1 + max(map(len, above)))
+    parts = [text(column, "0", f"{LINE - 4}", style="panel"), text(row, "-10", f"{head - 4}", "end", "panel")]
+    for number, lines in enumerate(above):
+        middle, first = percent((number + 0.5) / len(columns)), head - 4 - LINE * (len(lines) - 1)
+        parts += (text(line, middle, f"{first + LINE * place}", "middle") for place, line in enumerate(lines))
+    for number, (level, lines) in enumerate(zip(rows, beside, strict=True)):
+        top = head + 4 + ROW_PIXELS * number
+        start = top + (ROW_PIXELS - LINE * len(lines)) / 2 + LINE - 4
+        parts += (text(line, "-10", f"{start + LINE * place:g}", "end") for place, line in enumerate(lines))
+        cells = (_cell(grid, scale, level, name, place) for place, name in enumerate(columns))
+        parts.append(element("svg", *cells, y=top, height=ROW_PIXELS))
+    widest = max(len(line) for line in (row, *(line for lines in beside for line in lines)))
+    size = f"--labels: {math.ceil(PIXELS * widest) + 18}px; --least: {COLUMN_PIXELS * len(columns)}px"
+    height = head + 4 + ROW_PIXELS * len(rows)
+    named = f"{title}{' (emulated)' if grid.emulated else ''}"
+    drawn = drawing(id, named, _in_words(grid), parts, class_="chart crossed", height=height, style=size)
+    return element("div", drawn, class_="scroll", role="region", aria_label=title, tabindex=0)  # for many columns
 
 
-def _text(grid: Grid, cell: Cell | None) -> str:
-    return NOT_MEASURED if cell is None else cost_of(grid.ranking.metric.better, cell.overhead, cell.low, cell.high)[0]
+def _lines(level: str, characters: int, lines: int) -> list[str]:
+    return textwrap.wrap(level, characters, max_lines=lines, placeholder="…") or [NOTHING]
 
 
-def _hover(grid: Grid, row: str, column: str, cell: Cell | None) -> Iterator[str]:
-    yield f"<b>{escape(f'{grid.rows[0]}={row}')}, {escape(f'{grid.columns[0]}={column}')}</b>"
+def _in_words(grid: Grid) -> str:
+    """The alternative text: what every cell says."""
+    (row, rows), (column, columns) = grid.rows, grid.columns
+    cells = ((one, other, grid.cells.get((one, other))) for one in rows for other in columns)
+    words = (f"{one or NOTHING} with {other or NOTHING}: {_amounts(grid, cell)[0]}" for one, other, cell in cells)
+    return f"Cost of each level of {row} with each level of {column}, {cost(grid.ranking.metric)}: {'; '.join(words)}."
+
+
+def _cell(grid: Grid, scale: float, row: str, column: str, place: int) -> Markup:
+    cell, wide = grid.cells.get((row, column)), len(grid.columns[1])
+    tip = element("title", f"{row or NOTHING} with {column or NOTHING}: {', '.join(_tip(grid, cell))}")
+    where = {"x": percent(place / wide), "width": percent(1 / wide)}
+    amount, interval = _amounts(grid, cell)
     if cell is None:
-        yield "not measured: no configuration has both, or none of them has a value"
-        return
+        return element(
+            "svg", tip, element("rect", class_="unmeasured"), text(amount, "50%", "26", style="tick"), **where
+        )
+    share = min(max(_decade(grid, cell) / scale, 0.0), 1.0)
+    box = element("rect", style=f"--share: {100 * share:.0f}%")
+    return element("svg", tip, box, text(amount, "50%", "20"), text(interval, "50%", "35", style="ends"), **where)
+
+
+def _amounts(grid: Grid, cell: Cell | None) -> tuple[str, str]:
+    """The cost of a cell and its interval, as a reader sees them."""
+    if cell is None:
+        return NOT_MEASURED, ""
     amount, interval = cost_of(grid.ranking.metric.better, cell.overhead, cell.low, cell.high)
-    yield f"{amount} {interval or '(too few rounds)'} {cost(grid.ranking.metric)}"
-    many = f"median of {cell.treatments} configurations" if cell.treatments > 1 else "one configuration"
-    yield f"{many}, {count(cell.rounds)}{', emulated' if grid.emulated else ''}"
+    return amount, interval or NO_INTERVAL
+
+
+def _tip(grid: Grid, cell: Cell | None) -> Iterator[str]:
+    if cell is None:
+        yield "no configuration has both, or none of them has a value"
+        return
+    yield f"median of {cell.treatments} configurations" if cell.treatments > 1 else "one configuration"
+    yield f"{count(cell.rounds)}{', emulated' if grid.emulated else ''}"

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from vmtax.core.records import Json
+from markupsafe import Markup
+
 from vmtax.core.units import format_value
 from vmtax.design.stopping import count
 from vmtax.design.topology import with_count
-from vmtax.report.figures.base import AXIS, LEVEL_STYLES, Choice, escape, frame, round_off
-from vmtax.report.figures.svg import emulation
+from vmtax.report.figures.base import Choice, Part, that_fit
+from vmtax.report.figures.svg import (
+    LEFT,
+    Axis,
+    Key,
+    across,
+    curve,
+    drawing,
+    element,
+    emulation,
+    mark,
+    percent,
+    rule,
+    spaced,
+    text,
+    upright,
+)
 from vmtax.report.sections.speed_vs_cpu import Figure, Point, Tradeoff
-from vmtax.report.wording.treatment_labels import varying
+from vmtax.report.wording.treatment_labels import NOTHING, varying
 
-HEIGHT = 440
-FEWEST_TICKS = 3
+HEIGHT = 340
+ACROSS, UP = 6, 8  # ticks of the axes at most
+FEW_DECADES = 0.4  # an axis shorter than this, a factor of 2.5, has ticks at equal steps
 HOST = "host, without a guest"
 LEAST_REACH = 0.15  # decades by which the host may extend an axis
-NO_INTERVAL = "hollow: no interval, so this may be chance"
+ROOM_FOR_HOST = 0.14  # share of the vertical axis for the words about a distant host
+NO_INTERVAL = Key("circle-open", "muted", "hollow: no interval, so this may be chance")
+FRONT = Key("line", "muted", "no other guest beats these in both")
 OTHERS = "other levels"  # for a factor with more levels than there are styles
+# Colours and marks of a factor's levels, so that they can be distinguished by either.
+LEVELS = tuple(
+    (f"level-{number}", kind)
+    for number, kind in enumerate(("circle", "diamond", "triangle", "square", "wedge", "star"), start=1)
+)
 
 
 def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> Choice | None:
@@ -30,71 +55,120 @@ def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> 
     """
     if not found:
         return None
-    cases = list(dict.fromkeys(map(_case, found)))
     factors = list(dict.fromkeys(name for one in found for name in varying([point.treatment for point in one.points])))
     factors.sort(key=lambda name: -shares.get(name, 0.0))
-    drawn: dict[tuple[int, ...], Json] = {
-        ((cases.index(_case(one)), place) if factors else (cases.index(_case(one)),)): _figure(one, factor)
-        for one in found
-        for place, factor in enumerate(factors or [""])
-    }
-    joined = [point.treatment.name for point in found[0].points if point.best]
+    kept = that_fit([_part(place, one, factors or [""])] for place, one in enumerate(found))
+    few = f" Of {len(found)} cases, these are the first {len(kept)}." if len(kept) < len(found) else ""
+    cases = ("case", tuple(part.title for (part,) in kept))
     return Choice(
         id="tradeoff",
         title="Speed against what it costs the host",
         caption="Up is faster, left costs the host less CPU time. The line joins the guests that no other beats in"
-        " both, by the estimates; where intervals overlap, the order may be chance.",
-        alternative=f"Operations per second against host CPU time for each operation, for {len(cases)} cases. In the"
-        f" first, {cases[0]}, no guest is both faster and costs less than: {', '.join(joined)}.",
-        selects=(("case", tuple(cases)), ("marks show", tuple(factors))) if factors else (("case", tuple(cases)),),
-        figures=drawn,
+        f" both, by the estimates; where intervals overlap, the order may be chance.{few}",
+        selects=(cases, ("marks show", tuple(factors))) if factors else (cases,),
+        parts=tuple(part for (part,) in kept),
     )
 
 
-def _case(one: Tradeoff) -> str:
-    return f"{one.name}, {with_count(one.layer, one.count)} {one.side}".rstrip()
+def _part(place: int, one: Tradeoff, factors: Sequence[str]) -> Part:
+    title = f"{one.name}, {with_count(one.layer, one.count)} {one.side}".rstrip()
+    marked = emulation([point.emulated for point in one.points])
+    best = ", ".join(point.treatment.name for point in one.points if point.best)
+    alternative = (
+        f"Operations per second against host CPU time for each operation{f', {marked}' if marked else ''}. No guest is"
+        f" both faster and costs the host less than: {best}."
+    )
+    named = f"{title}{f' ({marked})' if marked else ''}"
+    drawn = drawing(
+        *(f"tradeoff-{place}", named, alternative, _drawn(one, factors)), class_="chart curves tradeoff", height=HEIGHT
+    )
+    return Part((place,), title, {number: _legend(one, factor) for number, factor in enumerate(factors)}, drawn)
 
 
-def _figure(one: Tradeoff, factor: str) -> Json:
-    levels = list(dict.fromkeys(point.treatment.levels.get(factor, "") for point in one.points))
-    kept = levels if len(levels) <= len(LEVEL_STYLES) else levels[: len(LEVEL_STYLES) - 1]
-    emulated = emulation([point.emulated for point in one.points])
-    mark = f", {emulated}" if emulated else ""
-    traces = [_front([point for point in one.points if point.best])]
-    for number, (colour, symbol) in enumerate(LEVEL_STYLES):
-        if number < len(kept):
-            mine = [point for point in one.points if point.treatment.levels.get(factor, "") == kept[number]]
-            traces.append(_points(_named(factor, kept[number]) + mark, mine, colour, symbol))
-        elif number < len(levels):
-            rest = [point for point in one.points if point.treatment.levels.get(factor, "") not in kept]
-            traces.append(_points(OTHERS + mark, rest, colour, symbol))
-            break
-    host = one.host
-    if host and _near(host, one.points):
-        traces.append(_points(HOST, [host], "var(--host)", "square"))
+def _styled(one: Tradeoff, factor: str) -> Iterator[tuple[str, tuple[str, str], list[Point]]]:
+    """(name, colour and mark, points) of each level of a factor, as far as the styles go; the rest shares the last."""
+    by_level: dict[str, list[Point]] = {}
+    for point in one.points:
+        by_level.setdefault(point.treatment.levels.get(factor, ""), []).append(point)
+    levels = list(by_level.items())
+    kept = levels if len(levels) <= len(LEVELS) else levels[: len(LEVELS) - 1]
+    for (level, points), style in zip(kept, LEVELS, strict=False):
+        yield f"{factor}={level or NOTHING}" if factor else "guests", style, points
+    if rest := [point for _, points in levels[len(kept) :] for point in points]:
+        yield OTHERS, LEVELS[-1], rest
+
+
+def _legend(one: Tradeoff, factor: str) -> tuple[Key, ...]:
+    keys = []
+    for name, (colour, kind), points in _styled(one, factor):
+        marked = emulation([point.emulated for point in points])
+        shape = kind if any(point.sure for point in points) else f"{kind}-open"
+        keys.append(Key(shape, colour, f"{name}{f', {marked}' if marked else ''}"))
+    if one.host and _near(one.host, one.points):
+        keys.append(Key(_shape("square", one.host), "host", f"{HOST}{', emulated' if one.host.emulated else ''}"))
     if any(not point.sure for point in one.points):
-        traces.append({**_points(NO_INTERVAL, [], "var(--muted)", "circle-open"), "x": [None], "y": [None]})
-    shown = [*one.points, *([host] if host and _near(host, one.points) else [])]
-    return {
-        "data": traces,
-        "layout": {
-            **frame(HEIGHT),
-            "xaxis": {
-                **_axis([point.price for point in shown], "s"),
-                "title": {
-                    "text": f"host CPU time per operation{mark}",
-                    "standoff": 8,
-                    "font": {"size": 13},
-                },
-            },
-            "yaxis": {
-                **_axis([point.speed for point in shown], "1/s", above=0.0 if host in shown or not host else 0.1),
-                "automargin": True,
-                "title": {"text": "operations", "font": {"size": 13}},
-            },
-            "annotations": [_beyond(host, one.points)] if host and not _near(host, one.points) else [],
-        },
-    }
+        keys.append(NO_INTERVAL)
+    return (*keys, FRONT)
+
+
+def _drawn(one: Tradeoff, factors: Sequence[str]) -> Iterator[Markup]:
+    """What stays the same, and the marks by each factor, of which one is shown."""
+    host = one.host if one.host and _near(one.host, one.points) else None
+    shown = [*one.points, *([host] if host else [])]
+    far = one.host is not None and host is None
+    prices = scale_of([point.price for point in shown], "s", ACROSS)
+    speeds = scale_of([point.speed for point in shown], "1/s", UP, above=ROOM_FOR_HOST if far else 0.0)
+    marked = emulation([point.emulated for point in one.points])
+    yield from (across(prices), upright(speeds, 0, HEIGHT))
+    yield text("operations", f"-{LEFT}", "-12", style="panel")
+    yield text(
+        f"host CPU time per operation{f', {marked}' if marked else ''}", "100%", str(HEIGHT + 36), "end", "panel"
+    )
+    if one.host and far:
+        yield from _beyond(one.host, one.points)
+    steps = [(prices.at(x), 1 - speeds.at(y)) for x, y in _front(one.points)]
+    yield curve(steps, FRONT.style, FRONT.dash)
+    places = {point.treatment.name: _place(point, prices, speeds) for point in shown}
+    yield element("g", *(_bars(point, prices, speeds) for point in shown), class_="intervals")
+    if host:
+        yield mark(_shape("square", host), "host", *places[host.treatment.name])
+    for number, factor in enumerate(factors):
+        levels = (
+            element("g", *(mark(_shape(kind, p), None, *places[p.treatment.name]) for p in points), class_=colour)
+            for _, (colour, kind), points in _styled(one, factor)
+        )
+        yield element("g", *levels, data_second=number)
+    yield element("g", *(_target(point, *places[point.treatment.name]) for point in shown), class_="targets")
+
+
+def _place(point: Point, prices: Axis, speeds: Axis) -> tuple[float, float]:
+    """Where a point is: a share across, and pixels down."""
+    across, up = prices.at(math.log10(point.price.value)), speeds.at(math.log10(point.speed.value))
+    return across, round(HEIGHT * (1 - up), 1)
+
+
+def _bars(point: Point, prices: Axis, speeds: Axis) -> Markup:
+    """The intervals of a point; nothing where there is none."""
+    x, y = _place(point, prices, speeds)
+    bars = []
+    if point.price.low is not None and point.price.high is not None:
+        bars.append(
+            rule(None, (prices.at(math.log10(point.price.low)), prices.at(math.log10(point.price.high))), (y, y))
+        )
+    if point.speed.low is not None and point.speed.high is not None:
+        ends = (HEIGHT * (1 - speeds.at(math.log10(end))) for end in (point.speed.high, point.speed.low))
+        top, foot = (round(end, 1) for end in ends)
+        bars.append(rule(None, (x, x), (top, foot)))
+    return Markup("").join(bars)
+
+
+def _target(point: Point, x: float, y: float) -> Markup:
+    """What can be pointed at; nothing of it is seen."""
+    return element("circle", element("title", ", ".join(_tip(point))), cx=percent(x), cy=f"{y:g}", r=9)
+
+
+def _shape(kind: str, point: Point) -> str:
+    return kind if point.sure else f"{kind}-open"
 
 
 def _near(host: Point, points: Sequence[Point]) -> bool:
@@ -110,77 +184,34 @@ def _near(host: Point, points: Sequence[Point]) -> bool:
     return True
 
 
-def _beyond(host: Point, points: Sequence[Point]) -> Json:
+def _beyond(host: Point, points: Sequence[Point]) -> Iterator[Markup]:
     """Text about where a distant host would be."""
     cheaper = host.price.value < min(point.price.value for point in points)
     dearer = host.price.value > max(point.price.value for point in points)
-    text = f"{HOST}: {format_value(host.speed.value, '1/s')}, {format_value(host.price.value, 's')} each"
-    arrows = ("← " if cheaper else "", " →" if dearer else "")
-    return {
-        **{"text": f"{arrows[0]}{text}{arrows[1]}", "xref": "paper", "yref": "paper", "showarrow": False},
-        **{"x": 1 if dearer else 0, "xanchor": "right" if dearer else "left", "y": 1, "yanchor": "top"},
-        "font": {"size": 12, "color": "var(--muted)"},
-    }
+    doubt = ", emulated" if host.emulated else ""
+    x, anchor = ("100%", "end") if dearer else ("0", None)
+    yield text(f"{'← ' if cheaper else ''}{HOST}{doubt}{' →' if dearer else ''}", x, "14", anchor, "tick")
+    yield text(
+        f"{format_value(host.speed.value, '1/s')}, {format_value(host.price.value, 's')} each", x, "29", anchor, "tick"
+    )
 
 
-def _named(factor: str, level: str) -> str:
-    return escape(f"{factor}={level or '–'}") if factor else "guests"
+def _front(points: Sequence[Point]) -> list[tuple[float, float]]:
+    """The line through the Pareto set, in decades: stepped, because there is no choice between two of its points."""
+    best = sorted((point.price.value, point.speed.value) for point in points if point.best)
+    line = [best[0]]
+    for (_, speed), after in itertools.pairwise(best):
+        line += ((after[0], speed), after)
+    return [(math.log10(price), math.log10(speed)) for price, speed in line]
 
 
-def _front(points: Sequence[Point]) -> Json:
-    """The line through the Pareto set: stepped, because there is no choice between two of its points."""
-    ordered = sorted(points, key=lambda point: point.price.value)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "no other guest beats these in both",
-        "x": [round_off(point.price.value) for point in ordered],
-        "y": [round_off(point.speed.value) for point in ordered],
-        "line": {"color": "var(--muted)", "width": 1.5, "dash": "solid", "shape": "hv"},
-        "hoverinfo": "skip",
-    }
-
-
-def _points(name: str, found: Sequence[Point], colour: str, symbol: str) -> Json:
-    points = sorted(found, key=lambda point: not point.sure)  # the legend shows the marker of the first one
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [round_off(point.price.value) for point in points],
-        "y": [round_off(point.speed.value) for point in points],
-        "error_x": _arms([point.price for point in points], colour),
-        "error_y": _arms([point.speed for point in points], colour),
-        "marker": {
-            "symbol": [symbol if point.sure else f"{symbol}-open" for point in points],
-            "color": colour,
-            "size": 9,
-            "line": {"color": colour, "width": 1.5},
-        },
-        "text": ["<br>".join(_hover(point)) for point in points],
-        "hovertemplate": "%{text}<extra></extra>",
-    }
-
-
-def _arms(found: Sequence[Figure], colour: str) -> Json:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [0.0 if one.high is None else round_off(one.high - one.value) for one in found],
-        "arrayminus": [0.0 if one.low is None else round_off(one.value - one.low) for one in found],
-        "color": colour,
-        "thickness": 1,
-        "width": 0,
-    }
-
-
-def _hover(point: Point) -> Iterator[str]:
-    yield f"<b>{escape(point.treatment.name)}</b>{' (emulated)' if point.emulated else ''}"
-    yield f"{_told(point.speed, '1/s')}, {_told(point.price, 's')} of host CPU each"
+def _tip(point: Point) -> Iterator[str]:
+    yield f"{point.treatment.name}{' (emulated)' if point.emulated else ''}: {_amount(point.speed, '1/s')}"
+    yield f"{_amount(point.price, 's')} of host CPU each"
     yield f"{count(point.speed.rounds)}{'; none is both faster and cheaper' if point.best else ''}"
 
 
-def _told(found: Figure, unit: str) -> str:
+def _amount(found: Figure, unit: str) -> str:
     ends = (
         ""
         if found.low is None or found.high is None
@@ -189,27 +220,26 @@ def _told(found: Figure, unit: str) -> str:
     return f"{format_value(found.value, unit)}{ends}"
 
 
-def _axis(found: Sequence[Figure], unit: str, above: float = 0.0) -> Json:
+def scale_of(found: Sequence[Figure], unit: str, most: int, above: float = 0.0) -> Axis:
     """Logarithmic, with round ticks, covering all values and intervals; `above`: additional space, as a share."""
     decades = [math.log10(end) for one in found for end in (one.value, one.low, one.high) if end]
     room = 0.06 * (max(decades) - min(decades)) or 0.05
     low, high = min(decades) - room, max(decades) + room
     high += above * (high - low)
-    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(1 + step / 10 for step in range(0, 90, 2))):
-        ticks = [
-            step * 10.0**decade
-            for decade in range(math.floor(low), math.ceil(high))
-            for step in steps
-            if low <= math.log10(step) + decade <= high
-        ]
-        if len(ticks) >= FEWEST_TICKS:
-            break
-    return {
-        **AXIS,
-        "type": "log",
-        "range": [round_off(low), round_off(high)],
-        "tickangle": 0,
-        "tickvals": [round_off(tick) for tick in ticks],
-        "ticktext": [re.sub(r"\.0+(?= )|(?<=\.\d)0+(?= )", "", format_value(tick, unit)) for tick in ticks],
-        "minorloglabels": "none",
-    }
+    ticks = ((math.log10(value), _round_number(value, unit)) for value in _round_numbers(low, high, most))
+    return Axis(low, high, spaced(ticks, low, high, most))
+
+
+def _round_numbers(low: float, high: float, most: int) -> list[float]:
+    """Ticks of an axis from 10**low to 10**high, preferred ones first."""
+    if high - low > FEW_DECADES:
+        decades = range(math.floor(low), math.ceil(high))
+        return [step * 10.0**decade for step in (1, 2, 5, 3, 1.5, 7, 4) for decade in decades]
+    least = 10**high - 10 ** (high - (high - low) / most)  # the distance of two ticks where they are closest
+    decade = 10.0 ** math.floor(math.log10(least))
+    step = next(times * decade for times in (1, 2, 5, 10) if times * decade >= least)
+    return [number * step for number in range(math.ceil(10**low / step), math.floor(10**high / step) + 1)]
+
+
+def _round_number(value: float, unit: str) -> str:
+    return re.sub(r"\.0+(?= )|(?<=\.\d)0+(?= )", "", format_value(value, unit))

@@ -73,12 +73,12 @@ def drawing(id: str, title: str, alternative: str, inside: Iterable[Markup], **a
     return element("svg", *named, *inside, **labels, **attributes)
 
 
-def mark(kind: str, style: str, x: float, y: float) -> Markup:
+def mark(kind: str, style: str | None, x: float, y: float) -> Markup:
     """A dot of one of the kinds defined in page.html.j2; names that end in -open are hollow."""
     return element("use", href=f"#mark-{kind}", class_=style, x=percent(x), y=f"{y:g}")
 
 
-def rule(style: str, x: tuple[float, float], y: tuple[float | str, float | str]) -> Markup:
+def rule(style: str | None, x: tuple[float, float], y: tuple[float | str, float | str]) -> Markup:
     """A straight line between two horizontal and two vertical positions."""
     return element("line", class_=style, x1=percent(x[0]), x2=percent(x[1]), y1=y[0], y2=y[1])
 

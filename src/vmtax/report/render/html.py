@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import importlib.util
-import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from hashlib import sha256
 from importlib import resources
-from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -23,31 +17,32 @@ from vmtax.report.document import Block, Detail, Figure, Folded, plain
 from vmtax.report.figures.base import Choice
 from vmtax.report.wording.glossary import term_id
 
+# Content security policy: nothing is loaded, and no script runs, even if markup slipped through
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MARKS = {  # SVG of the dots, centred on (0, 0)
     "circle": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0Z",
     "diamond": "M0,-5.2L5.2,0L0,5.2L-5.2,0Z",
     "square": "M-3.7,-3.7H3.7V3.7H-3.7Z",
+    "triangle": "M0,-4.8L4.6,3.4H-4.6Z",
+    "wedge": "M0,4.8L4.6,-3.4H-4.6Z",
+    "star": "M0,-5.6L1.6,-1.8L5.5,-1.6L2.4,0.9L3.5,4.8L0,2.6L-3.5,4.8L-2.4,0.9L-5.5,-1.6L-1.6,-1.8Z",
     "cross": "M-4,-4L4,4M4,-4L-4,4",
 }
 
 
 def render_html(analysis: Analysis) -> str:
-    """The report: at most 400 kB for a run of `quick`; with plotly, for selectable pictures, 2 MB more."""
+    """The report: at most 400 kB for a run of `quick`."""
     found = document(analysis, Detail.PAGE)
-    drawn = {one.id: one.drawing for section in found.sections for one in _choices(section.blocks)}
-    script = _own_text("page.js") if drawn else Markup("")
-    plotly = _plotly() if drawn else b""
+    choices = (one for section in found.sections for one in _choices(section.blocks))
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             head=found.head,
             sections=found.sections,
-            policy=_policy(*((script.encode(), plotly) if drawn else ())),
-            figure_data=_gzipped(_json(drawn)) if drawn else None,
-            plotly=_packed(plotly) if drawn else None,
+            policy=POLICY,
             style=_own_text("style.css"),
-            script=script,
+            options=max((len(options) for one in choices for _, options in one.selects), default=0),
             version=__version__,
         )
     )
@@ -71,7 +66,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(whole=_whole, kind=lambda block: type(block).__name__, plain=plain, anchor=_anchor)
-    environment.globals.update(term_id=term_id, MARKS=MARKS)
+    environment.globals.update(term_id=term_id, MARKS=MARKS, zip=zip)
     return environment
 
 
@@ -89,35 +84,3 @@ def _anchor(name: str) -> str:
 def _own_text(name: str) -> Markup:
     # Our own file, not measured
     return Markup(resources.files("vmtax.report").joinpath("page", name).read_text("utf-8"))
-
-
-def _json(data: object) -> bytes:
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _gzipped(data: bytes) -> Markup:
-    """Letters and digits only; page.js decompresses it."""
-    return Markup(base64.b64encode(gzip.compress(data, compresslevel=9, mtime=0)).decode())
-
-
-@lru_cache(maxsize=1)
-def _plotly() -> bytes:
-    """plotly.min.js, found without importing plotly, which is slow."""
-    package = importlib.util.find_spec("plotly")
-    if package is None or package.origin is None:
-        raise FileNotFoundError("the Python package plotly is not installed: pip install plotly")
-    return (Path(package.origin).parent / "package_data" / "plotly.min.js").read_bytes()
-
-
-@lru_cache(maxsize=1)
-def _packed(script: bytes) -> Markup:
-    """Compressed to a third; done once for all reports, because it is slow."""
-    return _gzipped(script)
-
-
-def _policy(*scripts: bytes) -> str:
-    """A content security policy: nothing is loaded, and only these scripts run, even if markup slipped through."""
-    if not scripts:
-        return "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    hashes = " ".join(f"'sha256-{base64.b64encode(sha256(script).digest()).decode()}'" for script in scripts)
-    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}; img-src data: blob:"
