@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import random
@@ -96,6 +97,7 @@ LATENCIES = (  # share of operations -> multiple of the mean
 WALL = {"chess": 3.2, "memory": 4.0, "disk": 6.0, "net": 5.0, "boot": 6.5}
 
 
+@functools.cache
 def sample_experiment(
     rounds: int = 7,
     seed: int = 0,

@@ -7,6 +7,7 @@ queue depth, a sparse qcow2's first write is slower than its rewrite, bus and fi
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import random
@@ -48,6 +49,7 @@ FIXED = {"disk.aio": "threads", "disk.preallocation": "off", "cpu.mitigations": 
 BACKING = ("disk.volume", "disk.filesystem", "disk.format")
 
 
+@functools.cache
 def storage_experiment(
     rounds: int = 6,
     seed: int = 1,

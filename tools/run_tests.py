@@ -22,11 +22,10 @@ TIERS = {
     "test": {
         "unit": (*TWO, "tests/unit"),
         "integration": (*TWO, "--dist=loadfile", "-m", "not (machines or pack or alone)", "tests/integration"),
-        "alone": ("-m", "alone and not machines", "tests/integration"),
     },
     "machines": {
         "machines": (*TWO, "--dist=loadfile", "-m", "machines and not alone", "tests/integration"),
-        "machines-alone": ("-m", "machines and alone", "tests/integration"),
+        "alone": ("-m", "alone", "tests/integration"),
     },
 }
 SLOWEST = 10  # tests that are listed

@@ -83,6 +83,7 @@ def test_two_guests_work_at_the_same_time_beside_each_other_and_nested(image: Im
     assert used and [left for token in used for left in leftovers(token)] == []
 
 
+@pytest.mark.machines
 def test_where_one_of_two_is_killed_both_are_booted_again(image: Image, tmp_path: Path) -> None:
     """What was measured when one died counts for neither; the round has the results of the second boot."""
     (tmp_path / "p.yaml").write_text(KILLED)
@@ -103,6 +104,7 @@ def test_where_one_of_two_is_killed_both_are_booted_again(image: Image, tmp_path
     assert leftovers(token) == []
 
 
+@pytest.mark.machines
 @pytest.mark.parametrize("seconds", [0.0, 2.0])
 def test_ctrl_c_while_several_guests_boot_ends_all_at_once(image: Image, tmp_path: Path, seconds: float) -> None:
     (tmp_path / "p.yaml").write_text(KILLED.replace('"2"', '"4"'))

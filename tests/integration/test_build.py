@@ -11,6 +11,8 @@ from tests.integration.conftest import leftovers, measured
 from vmtax.image import kernel
 from vmtax.image.cache import Image
 
+pytestmark = pytest.mark.machines
+
 PLAN = """\
 name: build-short
 layers: [host, vm]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.integration.conftest import measured, vmtax
 from vmtax.image.cache import Image
 
@@ -50,6 +52,7 @@ def test_a_power_cut_loses_what_was_not_flushed_and_nothing_else(image: Image, t
     assert not list(disks.iterdir())
 
 
+@pytest.mark.machines
 def test_of_a_guest_whose_disk_is_full_nothing_counts(image: Image, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     # Those that overwrite have 48 MiB at once, so the one that appends finds little.

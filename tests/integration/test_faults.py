@@ -166,7 +166,13 @@ def test_a_guest_that_panics_hangs_or_is_killed_in_mid_workload(
     assert leftovers(local.token) == []
 
 
-@pytest.mark.parametrize("runner", ["exec", "setsid --wait"], ids=["same-session", "own-session"])
+@pytest.mark.parametrize(
+    "runner",
+    [
+        pytest.param("exec", id="same-session", marks=pytest.mark.machines),
+        pytest.param("setsid --wait", id="own-session"),
+    ],
+)
 def test_a_command_that_waits_for_a_disk_for_ever_loses_its_guest_and_says_what_it_waits_for(
     local: LocalMachine,
     credentials: Credentials,
@@ -193,6 +199,7 @@ def test_a_command_that_waits_for_a_disk_for_ever_loses_its_guest_and_says_what_
             guest.machine.run("true")
 
 
+@pytest.mark.machines
 def test_a_host_s_disk_that_is_full_in_mid_write_is_a_failed_trial_that_says_so(
     local: LocalMachine, credentials: Credentials, spec: GuestSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -230,6 +237,7 @@ def test_qemu_killed_from_outside_costs_one_round_of_one_treatment(image: Image,
     assert done == turns - {(failed[0].round, failed[0].treatment)}
 
 
+@pytest.mark.machines
 def test_an_image_file_that_becomes_corrupt_costs_its_own_boots_only(image: Image, own: Path) -> None:
     (own / "p.yaml").write_text(FORMATS)
     with under_way("run", "p.yaml", "--yes", "--emulate", directory=own, trials=1) as (process, token):
@@ -321,7 +329,13 @@ def test_an_image_that_is_damaged_or_half_built_is_never_used(
     assert nothing_left(own)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGTERM, id="SIGTERM"),
+        pytest.param(signal.SIGHUP, id="SIGHUP", marks=pytest.mark.machines),
+    ],
+)
 def test_signals_unwind(image: Image, own: Path, number: signal.Signals) -> None:
     (own / "p.yaml").write_text(
         PLAN.replace("[host, vm, nested]", "[host]").replace("  - boot\n", "").replace("2}", "40}")

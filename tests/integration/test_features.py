@@ -110,7 +110,14 @@ def test_what_cannot_be_tried_says_why(shared_local: LocalMachine, qemu: Qemu, o
     assert {f.state for f in missing if f.name in ("savevm", "snapshots", "thin")} == {"not tried"}
 
 
-@pytest.mark.parametrize(("bus", "form"), [("virtio", "qcow2"), ("ide", "raw"), ("nvme", "raw")])
+@pytest.mark.parametrize(
+    ("bus", "form"),
+    [
+        ("virtio", "qcow2"),
+        pytest.param("ide", "raw", marks=pytest.mark.machines),
+        pytest.param("nvme", "raw", marks=pytest.mark.machines),
+    ],
+)
 def test_a_full_disk_pauses_the_guest_and_nothing_is_lost(
     shared_local: LocalMachine, spec: GuestSpec, credentials: Credentials, bus: str, form: str
 ) -> None:

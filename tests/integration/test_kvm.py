@@ -22,6 +22,8 @@ from vmtax.image.cache import Image
 from vmtax.lab.home import lab
 from vmtax.meter.ledger import COMMAND, Reading, parse, reckon
 
+pytestmark = pytest.mark.machines
+
 NAME = "kvm"
 HOST = f"lab:{NAME}"
 PLAN = """\

@@ -32,6 +32,8 @@ from vmtax.store import Store
 from vmtax.testbed import disks, hosts
 from vmtax.testbed.disks import Disks
 
+pytestmark = pytest.mark.machines
+
 NAME = "test"
 HOST = f"lab:{NAME}"
 SPARES = tuple(f"/dev/disk/by-id/virtio-vmtax-spare{number}" for number in range(1, 5))

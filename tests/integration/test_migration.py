@@ -18,6 +18,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.testbed.migration import meeting
 
 
+@pytest.mark.machines
 @pytest.mark.parametrize("whose", ["image", "host"])
 def test_a_guest_moves_or_stays_where_it_was(
     whose: str, local: LocalMachine, credentials: Credentials, spec: GuestSpec, qemu: Qemu

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.conftest import measured
 from vmtax.image.cache import Image
 
@@ -57,6 +59,7 @@ rounds: {min: 1, max: 1}
 """
 
 
+@pytest.mark.machines
 def test_a_guest_has_its_card_without_offloads_and_with_large_packets(image: Image, tmp_path: Path) -> None:
     """A card that still offers what is to be off fails its guest, so measurements prove it."""
     plan = tmp_path / "plan.yaml"
@@ -66,6 +69,7 @@ def test_a_guest_has_its_card_without_offloads_and_with_large_packets(image: Ima
     assert {"vm", "vm net.mtu=9000", "vm net.offloads=off"} <= have
 
 
+@pytest.mark.machines
 def test_a_guest_has_the_card_that_is_asked_for_and_what_cannot_be_here_is_left_out(
     image: Image, tmp_path: Path
 ) -> None:

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+import pytest
+
 from tests.integration.conftest import booted
 from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.experiment.checkers import Checks
@@ -29,6 +31,8 @@ from vmtax.testbed.cutting import CHECKED_ID, HOST_ID
 from vmtax.workload.durability import Counts, Durability, DurabilityParameters
 from vmtax.workload.durability.records import issued
 from vmtax.workload.durability.stacks import Stack
+
+pytestmark = pytest.mark.machines
 
 MIB = 2**20
 SIZE = 256 * MIB  # of each of the pool's disks

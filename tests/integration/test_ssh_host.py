@@ -171,6 +171,7 @@ rounds: {min: 1, max: 1}
 """
 
 
+@pytest.mark.machines
 def test_three_guests_at_once_need_more_sessions_than_sshd_allows_on_a_connection(
     image: Image, remote: RemoteHost, tmp_path: Path
 ) -> None:
@@ -200,6 +201,7 @@ def links(*ip: str) -> list[dict[str, Any]]:
     return [{name: of[name] for name in of.keys() - {"stats", "stats64", "link_netnsid"}} for of in shown]
 
 
+@pytest.mark.machines
 def test_a_peer_over_ssh_is_reached_over_cards_that_are_the_same_afterwards(
     image: Image, remote: RemoteHost, tmp_path: Path
 ) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.integration.conftest import booted
 from vmtax.hypervisor import Credentials, GuestSpec
 from vmtax.image.cache import Image
 from vmtax.image.packs import Pack
 from vmtax.machine.local import LocalMachine
+
+pytestmark = pytest.mark.machines
 
 VDEV = "/tmp/vdev"  # a file: for whole disks, zpool waits for udevd
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.spin import Spin, Start
+from vmtax import stats
 from vmtax.plan import rules
+from vmtax.stats.arrays import Floats
 from vmtax.store import Store
 
 
@@ -41,3 +45,20 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def spin(monkeypatch: pytest.MonkeyPatch) -> None:
     """The only workloads are those of tests/spin.py."""
     monkeypatch.setattr(rules, "workload_types", lambda: {"spin": Spin, "start": Start})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _each_ratio_is_computed_once() -> Iterator[None]:
+    """Hundreds of tests analyse the same few samples, and comparing two rows of numbers takes most of that time."""
+    computed = stats.paired_ratio
+    kept: dict[object, stats.PairedRatio] = {}
+
+    def ratio(before: Floats, after: Floats, *confidence: float, **options: Any) -> stats.PairedRatio:
+        key = (*(np.asarray(row).tobytes() for row in (before, after)), confidence, str(sorted(options.items())))
+        if key not in kept:
+            kept[key] = computed(before, after, *confidence, **options)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stats, "paired_ratio", ratio)
+        yield
