@@ -49,7 +49,7 @@ test: setup-test ## all that a change must not break, with QEMU, bridges, SSH an
 	@$(BIN)/python -m tools.run_tests
 
 unit: $(DEV_STAMP) ## the unit tests alone
-	@$(BIN)/python -m pytest --quiet --numprocesses 2 tests/unit
+	@$(BIN)/python -m tools.run_tests unit
 
 check: lint unit ## format, lint, strict types, unit tests
 

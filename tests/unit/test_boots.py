@@ -14,6 +14,7 @@ from vmtax.stats import VarianceComponents
 
 variances = st.floats(1e-8, 1e-1)
 seconds = st.floats(0.05, 1e3)
+DRAWS = 100  # of noise; `make prove` has more
 
 
 def test_components_of_a_balanced_design_by_hand() -> None:
@@ -109,14 +110,14 @@ def noisy(random: np.random.Generator, boots: int, length: int, shape: object = 
 @pytest.mark.parametrize(("boots", "length"), [(1, 12), (3, 12), (6, 12), (3, 30), (2, 40)])
 def test_white_noise_has_no_warm_up(boots: int, length: int) -> None:
     random = np.random.default_rng(length)
-    changes = sum(stats.steady_state(noisy(random, boots, length)).warm_up != 0 for _ in range(300))
-    assert changes <= 0.05 * 300
+    changes = sum(stats.steady_state(noisy(random, boots, length)).warm_up != 0 for _ in range(DRAWS))
+    assert changes <= 0.05 * DRAWS
 
 
 def test_skewed_noise_with_stalls_has_none_either() -> None:
     random = np.random.default_rng(3)
-    made = [random.gamma(2, 0.01, (6, 12)) + 0.5 * (random.random((6, 12)) < 0.03) for _ in range(300)]
-    assert sum(stats.steady_state(np.exp(logs).tolist()).warm_up != 0 for logs in made) <= 0.07 * 300
+    made = [random.gamma(2, 0.01, (6, 12)) + 0.5 * (random.random((6, 12)) < 0.03) for _ in range(DRAWS)]
+    assert sum(stats.steady_state(np.exp(logs).tolist()).warm_up != 0 for logs in made) <= 0.07 * DRAWS
 
 
 @pytest.mark.parametrize("planted", [1, 3, 5])

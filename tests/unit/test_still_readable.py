@@ -106,8 +106,11 @@ def test_a_stored_run_is_shown_and_reported_as_it_was(case: Case, homes: dict[Pa
     day, run = case
     then = answer(day, run)
     assert list(lost(then, asked(homes[day], "show", run))) == []
-    assert run in vmtax(homes[day], "show", run, "--full").stdout
-    for format in FORMATS:
+    # What makes runs of one day unlike each other is in JSON and CSV; the other formats show what these have.
+    first = run == min(path.name.split(".")[0] for path in (day / "answers").glob("20*"))
+    if first:
+        assert run in vmtax(homes[day], "show", run, "--full").stdout
+    for format in FORMATS if first else ("json", "csv"):
         file = tmp_path / format
         vmtax(homes[day], "report", run, "--format", format, "--output", str(file))
         assert file.stat().st_size > 500

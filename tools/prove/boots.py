@@ -27,6 +27,12 @@ def bars(experiments: int = 2000) -> Iterator[Bar]:
     step, slope = 0.05 * (np.arange(PILOT_ITERATIONS) < 3), np.linspace(0, 0.1, PILOT_ITERATIONS)
     pilot = f"{PILOT_BOOTS} pilot boots × {PILOT_ITERATIONS}"
     yield at_most(f"warm-up found in white noise, {pilot}", 0.05, _share(white, lambda found: found != 0))
+    for boots, iterations in ((1, 12), (3, 12), (3, 30), (2, 40)):
+        other = random.normal(0, 0.01, (experiments // 5, boots, iterations))
+        name = f"warm-up found in white noise, {boots} pilot boots × {iterations}"
+        yield at_most(name, 0.05, _share(other, lambda found: found != 0))
+    skewed = random.gamma(2, 0.01, white.shape) + 0.5 * (random.random(white.shape) < 0.03)
+    yield at_most(f"warm-up found in skewed noise with stalls, {pilot}", 0.07, _share(skewed, lambda found: found != 0))
     yield at_least("5 % of warm-up over 3 iterations found", 0.95, _share(white + step, lambda found: found == 3))
     yield at_least("10 % of drift has no steady state", 0.95, _share(white + slope, lambda found: found is None))
 

@@ -71,8 +71,8 @@ def insert_trial(
     own = ("measurements", "raw", "disturbance")  # not stored as they are
     row = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial) if f.name not in own}
     row["disturbance"] = dataclasses.asdict(trial.disturbance) if trial.disturbance else None
-    insert = schema.trial.insert().values(experiment=experiment, number=number, raw=file, **row)
-    id = connection.execute(insert).inserted_primary_key[0]  # type: ignore[index]  # one row has one
+    row |= {"experiment": experiment, "number": number, "raw": file}
+    id = connection.execute(schema.trial.insert(), row).inserted_primary_key[0]  # type: ignore[index]  # one row has one
     measurements = [
         {"trial": id, "ordinal": ordinal, "metric": _metric_id(connection, m.metric, metrics), "value": _value(m)}
         for ordinal, m in enumerate(trial.measurements)
