@@ -185,11 +185,21 @@ def test_parquet_holds_the_rows_of_the_csv_with_their_types() -> None:
     )
 
 
-def test_parquet_without_pyarrow_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("prefix", "command"),
+    [
+        ("/src/.venv", "/src/.venv/bin/python -m pip install pyarrow"),
+        ("/usr", "/usr/bin/python -m pip install --break-system-packages pyarrow"),
+    ],
+)
+def test_parquet_without_pyarrow_names_the_cure(prefix: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setattr(sys, "prefix", prefix)
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setattr(sys, "executable", f"{prefix}/bin/python")
     with pytest.raises(BadInput) as caught:
         made("parquet", sample_experiment(rounds=1))
-    assert str(caught.value) == "parquet needs pyarrow: pip install 'vmtax[parquet]'"
+    assert str(caught.value) == f"parquet needs pyarrow: {command}; csv has the same rows without it"
 
 
 def test_json_and_csv_agree() -> None:

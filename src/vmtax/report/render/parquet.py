@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shlex
+import sys
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import BadInput
@@ -15,7 +17,7 @@ def render_parquet(analysis: Analysis) -> bytes:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise BadInput("parquet needs pyarrow: pip install 'vmtax[parquet]'") from error
+        raise BadInput(f"parquet needs pyarrow: {_install()}; csv has the same rows without it") from error
     found = rows(analysis)
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     columns = list(zip(*found, strict=True)) or [()] * len(found.columns)  # if no trial succeeded
@@ -25,3 +27,10 @@ def render_parquet(analysis: Analysis) -> bytes:
     target = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, names=[*found.columns]), target, compression="zstd")
     return target.getvalue()
+
+
+def _install() -> str:
+    """The command that adds pyarrow to the Python that runs this."""
+    # Debian's own Python, which its package of vmtax uses, refuses pip's packages without this option.
+    option = "" if sys.prefix != sys.base_prefix else "--break-system-packages "
+    return f"{shlex.quote(sys.executable)} -m pip install {option}pyarrow"
