@@ -17,7 +17,7 @@ RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture proofs prove prove-tests prove-machines \
 	prove-first-time prove-live prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
-	torture clean
+	torture prove-deb deb clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -140,6 +140,13 @@ hostile: setup-test ## try bad input of every kind: plans, options, files, hosts
 torture: setup-test ## kill runs at 1100 random points; prints what was lost or left: 0 and 0
 	@$(BIN)/vmtax image build
 	@$(PROOF) $@ $(BIN)/python tools/torture.py
+
+# covers: tools/deb tools/packages tools/with_locks tools/pristine tools/prove_deb.py requirements-run.lock
+prove-deb: $(STAMP) ## show that a new Debian 12 and 13 build the package, install it, and remove it without a trace
+	@$(PROOF) $@ ./tools/python tools/prove_deb.py
+
+deb: ## build dist/vmtax_*.deb for the Debian that this is run on
+	@./tools/deb $(PACKAGES)
 
 clean: ## remove the virtual environment and what tools cached here; never results or images
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -139,6 +139,11 @@ def test_ctrl_c_ends_all(machine: Machine) -> None:
     assert machine.installs("jq")[:2] == (130, "installing system packages: jq\n")
 
 
+def test_the_package_asks_for_that_qemu() -> None:
+    oldest = ".".join(map(str, MINIMUM))
+    assert f"qemu-system-x86 (>= 1:{oldest}) | pve-qemu-kvm (>= {oldest})" in (TOOLS / "deb").read_text()
+
+
 def test_without_root_it_says_what_to_type(machine: Machine) -> None:
     machine.has({"id -u": "1000", asked("jq"): 1, UPDATE: 99})
     code, printed, calls = machine.installs("jq")
