@@ -238,17 +238,21 @@ def test_a_changed_host_key_is_refused_as_ssh_would(remote: RemoteHost, tmp_path
     assert "Traceback" not in done.stderr
 
 
-def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
-    image: Image, remote: RemoteHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def begin(image: Image, remote: RemoteHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """A run on the remote host that takes the test's own directories here."""
     for kind in ("DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / f"{kind.lower()}-here"))
     plan = tmp_path / "remote.yaml"
     plan.write_text(VM_ONLY)
     remote.take(image)
-    options = ("--yes", "--emulate", "-o", "r.html")
+    return ("run", str(plan), "--host", "ssh://testhost", *AGREED)
 
-    begin = ("run", str(plan), "--host", "ssh://testhost", *options)
+
+AGREED = ("--yes", "--emulate", "-o", "r.html")
+
+
+def test_a_cut_line_costs_the_rest_of_the_run_only(begin: tuple[str, ...], remote: RemoteHost, tmp_path: Path) -> None:
     with under_way(*begin, directory=tmp_path, trials=2, command=remote.command()) as (process, token):
         remote.cut(True)
         assert process.wait(HANGS) == 1
@@ -261,20 +265,30 @@ def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
             time.sleep(0.5)
         assert left == [], "the far guard noticed by itself that the line is cut"
     remote.cut(False)
+    finishes(remote, tmp_path)
+    assert far_away(remote, token) == []
 
-    again = ("run", "--resume", *options)
-    with under_way(*again, directory=tmp_path, trials=4, command=remote.command()) as (process, _):
+
+@pytest.mark.machines
+def test_a_host_that_dies_costs_the_rest_of_the_run_only(
+    begin: tuple[str, ...], remote: RemoteHost, tmp_path: Path
+) -> None:
+    with under_way(*begin, directory=tmp_path, trials=4, command=remote.command()) as (process, token):
         remote.crash()
         assert process.wait(HANGS) == 1
     remote.start()
+    finishes(remote, tmp_path)
+    assert far_away(remote, token) == []
 
-    done = remote.vmtax(*again, directory=tmp_path)
+
+def finishes(remote: RemoteHost, directory: Path) -> None:
+    """The run that was stopped can be resumed: afterwards each trial is there once."""
+    done = remote.vmtax("run", "--resume", *AGREED, directory=directory)
     assert done.returncode == 0, done.stderr
     with Store() as store:
-        found = store.load()
-    places = [(trial.round, trial.treatment, trial.workload, trial.case) for trial in found.trials]
-    assert found.state == "complete" and len(places) == len(set(places)) == 2 * (4 + 3)
-    assert far_away(remote, token) == []
+        run = store.load()
+    places = [(trial.round, trial.treatment, trial.workload, trial.case) for trial in run.trials]
+    assert run.state == "complete" and len(places) == len(set(places)) == 2 * (4 + 3)
 
 
 def far_away(remote: RemoteHost, token: str) -> list[str]:

@@ -182,7 +182,7 @@ def test_an_experiment_is_ranked_layer_by_layer() -> None:
 
 def test_without_a_round_with_the_best_there_is_a_place_and_no_overhead() -> None:
     """As where most guests are lost: it reaches every report, and costs none of them."""
-    experiment = storage_experiment()
+    experiment = sample_experiment(rounds=6, treatments=8)
 
     def first() -> Ranking:
         return next(ranking for ranking in Analysis(experiment).rankings if ranking.layer == "vm")
