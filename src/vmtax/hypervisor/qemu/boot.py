@@ -214,10 +214,12 @@ def died(path: str, process: Process, console: Console, what: str) -> BootFailed
     if words:
         lines.append(words)
     lines.append(f"console:\n{console.last_lines()}")
-    # Over ssh, the exit code of a death by signal is 128 + the signal.
-    return BootFailed(
-        "\n".join(lines), qemu_died=not panicked and not is_flooded and code is not None and (code < 0 or code > 128)
-    )
+    return BootFailed("\n".join(lines), qemu_died=not panicked and not is_flooded and was_killed(code))
+
+
+def was_killed(code: int | None) -> bool:
+    """Whether a process with that exit code died by a signal. Over ssh, the code is 128 + the signal."""
+    return code is not None and (code < 0 or code > 128)
 
 
 def _remove(parent: Machine, directory: PurePosixPath) -> None:
