@@ -113,8 +113,8 @@ FAULTS = (
     ),
     Fault(
         "experiment/runner.py",
-        'if experiment.state != "running" and (reboots is None or reboots.cut_short):',
-        'if experiment.state != "running" or reboots is None or reboots.cut_short:',
+        'return experiment.state != "running" and (reboots is None or reboots.cut_short)',
+        'return experiment.state != "running" or reboots is None or reboots.cut_short',
         "a run that waited for its reboot is noted as stopped and resumed",
     ),
     Fault(

@@ -178,7 +178,7 @@ class Copy:
         record, chosen = self.directory / "record.xml", self.directory / "names"
         record.unlink(missing_ok=True)
         chosen.write_text("\n".join(names) + "\n", encoding="utf-8")
-        argv = [sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "--hypothesis-seed", "0"]
+        argv = [sys.executable, "-u", "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "--hypothesis-seed", "0"]
         argv += ["--basetemp", str(self.directory / "run"), "--junitxml", str(record), *words]
         argv += [*(("-m", tier.markers) if tier.markers else ()), f"@{chosen}"]
         environment = {**os.environ, "PYTHONPATH": str(self.root / "src")}

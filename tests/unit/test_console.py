@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
+from tests.fake_machine import FakeClock, FakeProcess, Reply
 from vmtax.hypervisor.base import BootFailed, Patience
-from vmtax.hypervisor.console import FLOODED, Console
-from vmtax.hypervisor.qemu.boot import died, wait_until_ready
+from vmtax.hypervisor.console import FLOODED, READY, Console
+from vmtax.hypervisor.qemu import boot
+from vmtax.hypervisor.qemu.boot import died, wait_until_ready, was_killed
 from vmtax.machine.local import LocalMachine
 
 
@@ -54,6 +58,69 @@ def test_a_guest_that_is_given_up_is_explained_in_the_first_line(
         console.stop()
     finally:
         machine.close()
+
+
+class _Told:
+    """A console that is asked again and again, on whose clock the asking takes the time."""
+
+    def __init__(self, clock: FakeClock, lines: Mapping[int, str]) -> None:
+        self.clock, self.lines = clock, dict(lines)  # second -> what is printed then
+
+    def next_line(self, seconds: float) -> str | None:
+        self.clock.sleep(1.0)
+        return self.lines.pop(round(self.clock.now - START), None)
+
+    def end(self) -> str:
+        return "the end"
+
+    last_lines = end
+
+
+START = FakeClock().now
+
+
+@pytest.mark.parametrize(
+    ("lines", "ends"),
+    [
+        ({}, "silent for 10 s after 11"),
+        ({4: "booting"}, "silent for 10 s after 15"),
+        ({4: "booting", 12: "still", 20: READY}, ""),
+        (dict.fromkeys(range(5, 100, 5), "booting"), "not ready within 60 s after 61"),
+    ],
+    ids=["silent from the start", "silent after a line", "never silent for so long", "never ready"],
+)
+def test_a_guest_has_time_to_be_ready_from_its_launch_and_to_be_silent_from_its_last_line(
+    lines: Mapping[int, str], ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(boot.time, "monotonic", clock.time)
+    console: Any = _Told(clock, lines)
+    process: Any = FakeProcess(("qemu",), 1, Reply(seconds=1000), clock)
+    try:
+        wait_until_ready("host/vm", process, console, Patience(ready=60.0, silence=10.0), clock.now)
+        assert not ends and round(clock.now - START) == 20
+    except BootFailed as error:
+        why = str(error).partition(";")[0].replace("host/vm: its console has been ", "").replace("host/vm: it was ", "")
+        assert f"{why} after {clock.now - START:.0f}" == ends
+        assert error.silent == ("silent" in ends)
+
+
+@pytest.mark.parametrize(
+    ("code", "killed"),
+    [
+        (None, False),
+        (0, False),
+        (1, False),
+        (127, False),
+        (128, False),
+        (-9, True),
+        (-6, True),
+        (134, True),
+        (137, True),
+    ],
+)
+def test_qemu_was_killed_where_a_signal_ended_it_here_or_on_a_host_behind_ssh(code: int | None, killed: bool) -> None:
+    assert was_killed(code) is killed
 
 
 PANICKED = "vmtax: ready\n[  371.2] Kernel panic - not syncing: System is deadlocked on memory\n[  371.3] Call Trace:\n"

@@ -141,6 +141,24 @@ def by_name(diagnosis: Diagnosis, area: str) -> dict[str, Check]:
     return {check.name: check for check in diagnosis.checks if check.area == area}
 
 
+@pytest.mark.parametrize(
+    ("listed", "vmms"),
+    [
+        (Reply("/proc/99/comm:kvm\n"), ("kvm (pid 99)",)),
+        (Reply("/proc/99/comm:kvm\n", code=2), ("kvm (pid 99)",)),
+        (Reply(code=2), ()),
+        (Reply(code=1), ()),
+        (Reply(code=126), None),
+        (Reply("/proc/99/comm:kvm\n", code=127), None),
+    ],
+    ids=["found", "found while another process ended", "one ended", "none", "not run", "no grep"],
+)
+def test_other_vms_are_known_where_processes_end_while_they_are_listed(
+    listed: Reply, vmms: tuple[str, ...] | None
+) -> None:
+    assert examined(machine(INTEL_FILES, KVM_INTEL, processes=listed)).vmms == vmms
+
+
 def test_an_intel_host_with_everything_wrong() -> None:
     processes = "/proc/812/comm:qemu-system-x86\n/proc/99/comm:kvm\n"
     host = machine(INTEL_FILES, KVM_INTEL, INTEL_MORE, INTEL_EXTRA, BUSY, processes=processes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -118,6 +119,15 @@ def test_moments_are_different_in_order_and_half_of_them_whole(tmp_path: Path) -
     assert len(set(lost)) == len(lost), "no state is looked at twice"
     assert all(missing for (_, missing), moment in zip(lost, many, strict=True) if moment.seed is not None)
     assert len(many) < 1000, "a short log has fewer different states"
+
+
+def test_of_the_writes_after_a_flush_one_is_missing_or_some_or_all(tmp_path: Path) -> None:
+    """About a third of the states each: one, any number, all."""
+    (tmp_path / "log").write_bytes(log_of([(FLUSH, 0, b""), *((WRITE, 8 * n, block("a")) for n in range(5))]))
+    with opened(tmp_path / "log") as history:
+        numbers = Counter(len(history.missing(Moment(6, seed))) for seed in range(600))
+    assert sorted(numbers) == [1, 2, 3, 4, 5]
+    assert min(numbers[1], numbers[5]) > 600 / 4 and min(numbers[2], numbers[3], numbers[4]) > 600 / 30
 
 
 def test_what_was_acknowledged_is_known_from_where_the_log_was_longer(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,18 +17,20 @@ from hypothesis import strategies as st
 
 from tests.fake_machine import Reply
 from tests.fake_testbed import SEVEN, Lab, bench
+from tests.sample import sample_experiment
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import contrasts
 from vmtax.core import events
-from vmtax.core.records import Experiment
+from vmtax.core.records import Experiment, Json, State
 from vmtax.design.host import in_words, is_booted, named, of_boot, others
 from vmtax.design.interleaved import both
 from vmtax.design.reboots import Block, boots_of, next_block, shuffled_blocks
 from vmtax.design.treatments import shuffled_rounds
 from vmtax.experiment import live, progress
-from vmtax.experiment.reboots import RebootNeeded, refuse_boot
+from vmtax.experiment.reboots import RebootNeeded, Reboots, refuse_boot
 from vmtax.experiment.resume import CannotResume
+from vmtax.experiment.runner import was_interrupted
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
 from vmtax.report.document import Table
@@ -306,6 +309,26 @@ def test_a_run_that_waits_for_a_boot_goes_on_only_where_the_lab_reboots_itself(
         assert store.load("last").state == state and store.load("last").seconds is not None
     user.boot(needed.value.block.level)
     assert user.finish(lab.resume).state == "complete"
+
+
+@pytest.mark.parametrize(
+    ("state", "boots", "noted"),
+    [
+        ("interrupted", None, True),
+        ("failed", [], False),
+        ("interrupted", [{"over": True}], False),
+        ("interrupted", [{"over": True}, {"over": False}], True),
+        ("running", None, False),
+        ("running", [{"over": True}], False),
+        ("running", [{"over": False}], False),
+    ],
+)
+def test_a_run_that_only_waited_for_its_reboot_was_not_interrupted(
+    state: State, boots: list[Json] | None, noted: bool
+) -> None:
+    run = replace(sample_experiment(rounds=1), state=state)
+    reboots = None if boots is None else Reboots(run.id, ("mitigations=off",), {}, boots)
+    assert was_interrupted(run, reboots) is noted
 
 
 def test_the_host_may_be_booted_otherwise_than_its_guests() -> None:

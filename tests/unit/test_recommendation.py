@@ -256,6 +256,36 @@ def test_a_tie_that_costs_more_host_cpu_and_offers_nothing_for_it_is_not_chosen(
     assert found.runner_up_words.startswith("+0.54 % (") and "2.00× (1.99–2.00) host CPU" in found.runner_up_words
 
 
+PLAIN, ODD = "disk.cache=none disk.bus=virtio", "disk.cache=none disk.bus=nvme"
+
+
+@pytest.mark.parametrize(("dearer", "chosen"), [(1.01, PLAIN), (1.03, ODD)])
+def test_host_cpu_decides_between_ties_only_by_more_than_counts_as_the_same(dearer: float, chosen: str) -> None:
+    """Both differences are shown: 2 % count as the same, and then the simplest is chosen."""
+    found = advise(run({ODD: 10_000, PLAIN: 9_990}, cpu={ODD: 1e-5, PLAIN: dearer * 1e-5}))
+    other = next(option for option in found.options if option.treatment == PLAIN)
+    assert other.best.dearer_low is not None and other.best.dearer_low > 0
+    assert found.choice and found.choice.treatment == chosen
+
+
+@pytest.mark.parametrize(
+    ("of_odd", "chosen"),
+    [
+        ({**RAW, "savevm": "yes"}, ODD),
+        ({**RAW, "savevm": "yes", "snapshots": "yes"}, ODD),
+        ({**RAW, "snapshots": "yes"}, PLAIN),
+        (RAW, PLAIN),
+    ],
+    ids=["the same", "all and more", "as many others", "fewer"],
+)
+def test_a_tie_that_costs_more_host_cpu_is_dropped_only_for_one_with_all_its_features(
+    of_odd: Mapping[str, str], chosen: str
+) -> None:
+    features = {PLAIN: {**RAW, "savevm": "yes"}, ODD: of_odd}
+    found = advise(run({ODD: 10_000, PLAIN: 9_990}, cpu={ODD: 1e-5, PLAIN: 2e-5}, features=features))
+    assert found.choice and found.choice.treatment == chosen
+
+
 def test_few_rounds_claim_nothing_and_say_so() -> None:
     found = advise(run({FAST: 10_000, SLOW: 9_000}, rounds=3))
     assert found.choice and found.choice.treatment == FAST

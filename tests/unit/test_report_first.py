@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,11 +13,13 @@ from tests.sample import sample_experiment, with_repeat
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report_html import Page, html
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.summary import Contrast
+from vmtax.core.notices import Code
 from vmtax.core.records import Experiment, Measurement, Metric
 from vmtax.core.units import format_cost
 from vmtax.report.contents import document
 from vmtax.report.document import Detail, Paragraph, Section, Table, Tile, Tiles, plain
-from vmtax.report.sections.first import First, first
+from vmtax.report.sections.first import First, first, rare, word_of
 
 QUICK = with_repeat(sample_experiment(emulated=False))
 
@@ -51,6 +56,45 @@ def test_a_tile_for_each_subject_says_what_the_summary_does() -> None:
     assert found[4].figure == "1.3 s" and found[4].word == "VM: from launch to the first answer"
     assert not [tile for tile in found if tile.emulated]
     assert all(tile.emulated for tile in tiles(sample_experiment()))
+
+
+def contrast(ratio: float, notes: tuple[Code, ...] = (), *, same: bool = False) -> Contrast:
+    return Contrast("host", "vm", ratio, None, None, 7, "worse", same, False, notes)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "word"),
+    [
+        (0.5, "faster"),
+        (0.979, "faster"),
+        (0.98, "about the same"),
+        (1.019, "about the same"),
+        (1.02, "a little slower"),
+        (1.099, "a little slower"),
+        (1.1, "slower"),
+        (1.499, "slower"),
+        (1.5, "much slower"),
+        (9.99, "much slower"),
+        (10.0, "very much slower"),
+        (math.inf, "no round has both"),
+    ],
+)
+def test_a_cost_has_a_word_of_its_size(ratio: float, word: str) -> None:
+    assert word_of(contrast(ratio)) == word
+    assert word_of(contrast(ratio, same=True)) == ("the same" if ratio < math.inf else word)
+
+
+def test_doubts_about_at_most_half_of_the_costs_are_numbered() -> None:
+    """Of four costs: what all have, three, two or one of them; what has too few rounds is said elsewhere."""
+    few: tuple[Code, ...] = ("few-rounds",)
+    doubts: list[tuple[Code, ...]] = [
+        ("emulated", "failed", "refused", "carry-over"),
+        ("emulated", "failed", "refused"),
+        ("emulated", "failed", *few),
+        ("emulated",),
+    ]
+    figures: Any = [SimpleNamespace(contrasts=(contrast(1.2, notes), None, contrast(1.2, few))) for notes in doubts]
+    assert rare(figures, 2) == {"refused", "carry-over"}
 
 
 def test_more_cpu_time_is_not_called_slower() -> None:

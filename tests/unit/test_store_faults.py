@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from tests.sample import CREATED, sample_experiment, unstarted
 from vmtax.store import Store, StoreError
+from vmtax.store.failure import explained
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = sample_experiment(rounds=1)
@@ -35,6 +36,30 @@ def execute(path: Path, statement: str, *values: object) -> list[tuple[object, .
     """Behind the store's back."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         return connection.execute(statement, values).fetchall()
+
+
+VALUES = "INSERT INTO one (id, value, run) VALUES "
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        (f"{VALUES} (2, 1, 7)", "nothing recorded: no such experiment, or no such configuration in it"),
+        (f"{VALUES} (1, 1, 1)", "nothing recorded: UNIQUE constraint failed: one.id"),
+        (f"{VALUES} (2, NULL, 1)", "nothing recorded: NOT NULL constraint failed: one.value"),
+        (f"{VALUES} (2, -1, 1)", "nothing recorded: CHECK constraint failed: value > 0"),
+    ],
+)
+def test_only_a_row_that_lacks_its_run_is_explained_by_that(statement: str, words: str) -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.executescript(
+            "PRAGMA foreign_keys = ON; CREATE TABLE run (id INTEGER PRIMARY KEY); INSERT INTO run VALUES (1);"
+            "CREATE TABLE one (id INTEGER PRIMARY KEY, value INTEGER NOT NULL CHECK (value > 0), run REFERENCES run);"
+            f"{VALUES} (1, 1, 1);"
+        )
+        with pytest.raises(StoreError) as caught, explained(Path("store.sqlite")):
+            connection.execute(statement)
+    assert str(caught.value) == f"store.sqlite: {words}"
 
 
 # Several at once, and dying

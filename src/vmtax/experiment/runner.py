@@ -111,11 +111,16 @@ def resume(id: str, store: Store, emit: Emit, set_up: SetUp) -> str:
         up={boot.treatment for boot in experiment.boots},
     )
     with _finished(loop):
-        if experiment.state != "running" and (reboots is None or reboots.cut_short):
+        if was_interrupted(experiment, reboots):
             loop.note(resumed_note(experiment, facts))
         _keep_host_facts(loop, facts)
         loop.run(time.monotonic() - clock)
     return experiment.id
+
+
+def was_interrupted(experiment: Experiment, reboots: Reboots | None) -> bool:
+    """Whether the run stopped in the midst of its work, not to wait for a reboot that it asked for."""
+    return experiment.state != "running" and (reboots is None or reboots.cut_short)
 
 
 def _with_raw(store: Store, experiment: Experiment) -> Iterator[Trial]:

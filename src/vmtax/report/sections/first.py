@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -138,7 +138,7 @@ def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
         cost = cost_of(found)
         doubtful = found.verdict == "too few rounds" and math.isfinite(found.ratio) and not shown.few
         chance = ", or chance" if doubtful else ""
-        word = _word(found)
+        word = word_of(found)
         if is_cpu_time(figure.metric):
             word = word.replace("slower", "more").replace("faster", "less")
         by = within(spoken(figure.metric).removeprefix(f"{subject} "))
@@ -161,7 +161,7 @@ def _median(found: Summary, figure: Figure) -> tuple[Place | None, float | None]
     return next((pair for pair in having if pair[0].layer == "vm"), having[0] if having else (None, None))
 
 
-def _word(found: Contrast) -> str:
+def word_of(found: Contrast) -> str:
     """A cost in a word."""
     if not math.isfinite(found.ratio):
         return "no round has both"
@@ -244,7 +244,7 @@ def main_figures(shown: First) -> Section | None:
         return None
     places = {place.treatment: place for place in found.places}
     count = len(found.contrasts) if sides else MAIN
-    numbered, notes = _rare(found, count), dict[Code, int]()
+    numbered, notes = rare(found.figures, count), dict[Code, int]()
     columns = (
         Column("figure"),
         *(_cost_head(shown, number, places) for number in range(len(found.contrasts[:count]))),
@@ -278,9 +278,9 @@ def _head(name: str, shown: First, place: Place, emulated: bool) -> tuple[Span, 
     return (Span(f"{name}{side}"), *((Span(" "), Span("emulated", "emulated")) if emulated else ()))
 
 
-def _rare(found: Summary, count: int) -> frozenset[Code]:
-    """Doubts about at most half of the costs: these are numbered, the others are in "How sure"."""
-    costs = [one for figure in found.figures for one in figure.contrasts[:count] if one]
+def rare(figures: Sequence[Figure], count: int) -> frozenset[Code]:
+    """Doubts about at most half of the costs, `count` of each figure: they are numbered, the others in "How sure"."""
+    costs = [one for figure in figures for one in figure.contrasts[:count] if one]
     counts = Counter(code for one in costs for code in one.notes if code != "few-rounds")
     return frozenset(code for code, times in counts.items() if 2 * times <= len(costs))
 
