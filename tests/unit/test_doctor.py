@@ -195,6 +195,15 @@ def test_an_intel_host_with_everything_wrong() -> None:
     assert [check.name for check in diagnosis.bad] == ["VM"]
 
 
+@pytest.mark.parametrize(("available", "fits"), [(2_000_001, False), (3_000_000, False), (3_000_001, True), (0, False)])
+def test_swap_is_brought_back_into_memory_only_where_half_as_much_again_is_free(available: int, fits: bool) -> None:
+    """Two of eight million kB are in use."""
+    memory = INTEL_EXTRA.replace("MemAvailable:    1000000", f"MemAvailable:    {available}")
+    found = by_name(diagnose(examined(machine(INTEL_FILES, KVM_INTEL, extra=memory))), "disturbance")["swap"]
+    assert found.status == "disturbs"
+    assert found.remedy.startswith("swapoff -a && swapon -a" if fits else "end what fills the memory")
+
+
 AMD_FILES = (
     INTEL_FILES.replace("GenuineIntel", "AuthenticAMD")
     .replace("vmx", "svm")

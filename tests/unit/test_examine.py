@@ -109,6 +109,7 @@ def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, la
     [
         (MISSING, r"apt-get install qemu-system-x86\) or name another with --qemu"),
         (Reply(stdout="QEMU emulator version 5.2.0\n"), "7.2 or newer is needed"),
+        (Reply(stdout="QEMU emulator version 7.1.9\n"), "7.2 or newer is needed"),
         (Reply(stdout="something else\n"), "is no QEMU version"),
     ],
 )
@@ -125,6 +126,11 @@ def examined(version: str, rights: str = ROOT + 2 * EVERYBODY, sandboxed: Reply 
     line = f"QEMU emulator version {version}\n"
     answers: Answers = {QEMU: line, RIGHTS: rights, (QEMU[0], *sandbox(), QEMU[1]): sandboxed}
     return Qemu.probe(FakeMachine(answers=answers))
+
+
+@pytest.mark.parametrize("version", ["7.2", "7.2.0", "7.10.0", "10.0.2"])
+def test_the_oldest_qemu_that_is_enough_and_newer_ones_are_taken(version: str) -> None:
+    assert examined(version).version == version
 
 
 def test_qemu_steady_enough_to_emulate() -> None:

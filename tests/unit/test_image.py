@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -79,6 +80,15 @@ def test_an_image_is_found_by_its_recipe_and_by_the_start_of_its_digest() -> Non
     assert image.packages == 2 and image.manifest() == ["busybox 1", "fio 3"]
     with pytest.raises(BadInput, match="no image 'xyz'; there are: "):
         cache.find("xyz")
+
+
+def test_of_several_images_that_begin_so_none_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (replace(make_image(), digest=begin.ljust(64, "0")) for begin in ("abc1", "abc2"))
+    monkeypatch.setattr(cache, "images", lambda: [one, other])
+    assert [cache.find("abc1"), cache.find(other.digest)] == [one, other]
+    for begin in ("a", "abc"):
+        with pytest.raises(BadInput, match=f"more than one image '{begin}'; there are: "):
+            cache.find(begin)
 
 
 def test_an_image_is_known_by_all_that_is_in_it() -> None:

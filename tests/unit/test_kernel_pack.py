@@ -29,13 +29,11 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
 
 
-def make_pack() -> Pack:
+def make_pack(of: str = kernel.ANY) -> Pack:
     directory = kernel.KIND.home / kernel.PACK.key()
     directory.mkdir(parents=True)
     (directory / packs.EROFS).write_text("a pack")
-    pack = packs.described(
-        directory / packs.EROFS, kernel=kernel.ANY, version="6.12.57-1/gcc-14", key=kernel.PACK.key()
-    )
+    pack = packs.described(directory / packs.EROFS, kernel=of, version="6.12.57-1/gcc-14", key=kernel.PACK.key())
     (directory / packs.INFO).write_text(json.dumps({k: v for k, v in asdict(pack).items() if k != "path"}))
     return pack
 
@@ -49,6 +47,12 @@ def test_a_pack_is_of_one_recipe_and_objects_are_part_of_it(tmp_path: Path, monk
     assert "kernel pack 6.12.57-1/gcc-14  6 B  current" in listed
     monkeypatch.setattr(kernel, "OBJECTS", build.OBJECTS[1:])
     assert kernel.PACK.current() is None and not kernel.PACK.is_there() and kernel.PACK.useless() == [pack]
+
+
+def test_a_pack_of_another_kernel_is_none() -> None:
+    pack = make_pack("6.12.1-amd64")
+    assert kernel.KIND.find(pack.key, "6.12.1-amd64") == pack
+    assert kernel.KIND.find(pack.key, "6.12.2-amd64") is None and kernel.KIND.find("another key", pack.kernel) is None
 
 
 def test_a_damaged_pack_is_an_error_with_its_cure() -> None:

@@ -92,6 +92,12 @@ def test_a_link_of_another_user_is_not_followed(public: Path) -> None:
         write_file(public / "fifo", b"text")
 
 
+def test_ones_own_link_is_followed_wherever_it_is(public: Path) -> None:
+    (public / "r.html").symlink_to(public.parent / "kept")
+    write_file(public / "r.html", b"text")
+    assert (public.parent / "kept").read_bytes() == b"text" and (public / "r.html").is_symlink()
+
+
 def test_a_race_for_the_name_is_not_won(public: Path) -> None:
     victim = public.parent / "victim"
     victim.write_text("precious")

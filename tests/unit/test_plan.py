@@ -4,6 +4,8 @@ import math
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.spin import spin_plan
 from vmtax import stats
 from vmtax.design.factors import FACTORS
 from vmtax.design.treatments import moved_defaults
+from vmtax.plan import rules
 from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.plan.schema import PlanError, builtin_plans, describe, from_data, load, parse
 from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
@@ -227,6 +230,12 @@ def test_values_out_of_range_say_what_is_right(spin: None, key: str, value: str,
 def test_parameters_are_of_their_type_and_within_bounds(parameter: str, line: str) -> None:
     (found,) = problems(f"name: a\nworkloads: [{{{parameter}}}]")
     assert found.partition("workloads[0].")[2].startswith(line)
+
+
+@pytest.mark.parametrize(("count", "is_refused"), [(1, False), (5000, False), (5001, True)])
+def test_as_many_configurations_as_can_be_planned_are_possible(count: int, is_refused: bool) -> None:
+    space: Any = SimpleNamespace(count=lambda: count, design="full", combinations=())
+    assert bool(rules.too_many(["host", "vm"], space)) is is_refused
 
 
 def test_a_plan_of_more_configurations_than_can_be_planned_is_refused_with_its_count(spin: None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vmtax.core.machines import ran_out
 from vmtax.machine import MachineLost
 from vmtax.machine.reader import LocalReader, SshReader
 from vmtax.machine.ssh import ssh_route
@@ -54,6 +55,22 @@ def test_outcomes_are_those_of_the_command(asked: Path) -> None:
     words = asked.read_text().split()
     assert words[-6:] == ["-p", "2222", "root@far", "--", "exec", "sh"]
     assert {"ControlMaster=no", "UpdateHostKeys=no"} <= set(words), "neither a socket nor a key is written"
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds", "late"),
+    [
+        (124, 5.0, True),
+        (137, 7.0, True),
+        (124, 4.9, False),
+        (137, 4.9, False),
+        (0, 5.1, False),
+        (1, 5.1, False),
+        (143, 5.1, False),
+    ],
+)
+def test_a_command_ran_out_of_time_where_its_limit_ended_it_or_killed_it(code: int, seconds: float, late: bool) -> None:
+    assert ran_out(code, seconds, 5.0) is late
 
 
 def test_a_login_that_fails_is_reported_in_the_client_s_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,11 @@ def how_ended(code: int) -> str:
     return f"killed by signal {-code}"
 
 
+def ran_out(code: int, seconds: float, limit: float) -> bool:
+    """Whether timeout(1) ended a command, which it may have had to kill; a command may end with these codes itself."""
+    return code in (124, 137) and seconds >= limit
+
+
 def first_line(text: str) -> str:
     """The first line of a program's output, as part of a message."""
     return text.strip().partition("\n")[0] or "it says nothing"

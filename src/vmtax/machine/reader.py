@@ -10,7 +10,7 @@ import subprocess
 import time
 from typing import IO
 
-from vmtax.core.machines import DEFAULT_TIMEOUT, TAIL_LINES, MachineError, MachineLost, Outcome
+from vmtax.core.machines import DEFAULT_TIMEOUT, TAIL_LINES, MachineError, MachineLost, Outcome, ran_out
 from vmtax.machine.local import plain_environment, run_here
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, listen
 from vmtax.machine.remote_command import ANYWHERE
@@ -21,7 +21,6 @@ LOGIN_SECONDS = 60.0  # a passphrase may have to be typed
 LATE_SECONDS = 15.0
 MOST_ANSWER = 16 * 2**20  # bytes; /proc/cpuinfo of a thousand CPUs has two million
 LAST_LINE = 64  # least bytes of the line that ends an answer
-TIMED_OUT = (124, 137)  # exit codes of timeout(1)
 
 
 class LocalReader:
@@ -69,7 +68,7 @@ class SshReader:
         command = shlex.join(("timeout", "-k", "2", f"{timeout:.1f}", *argv))
         code, stdout, stderr = self._ask(f"{command} </dev/null", timeout + LATE_SECONDS)
         seconds = time.monotonic() - started
-        late = code in TIMED_OUT and seconds >= timeout
+        late = ran_out(code, seconds, timeout)
         return Outcome(self.path, argv, code, stdout, stderr, seconds, timed_out=late)
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from vmtax.core.machines import (
     MachineLost,
     Outcome,
     how_ended,
+    ran_out,
 )
 from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine, LocalProcess
@@ -253,7 +254,7 @@ class SshMachine(GuardedMachine):
         if stdout is None:
             instead = f"instead came {excerpt(done.stdout[:BANNER_BYTES].encode())}" if done.stdout else done.stderr
             raise MachineLost(f"{self.path}: {argv[0]} did not begin: {instead.strip() or how_ended(done.code)}")
-        late = done.code in (124, 137) and done.seconds >= timeout
+        late = ran_out(done.code, done.seconds, timeout)
         return Outcome(self.path, argv, done.code, stdout, done.stderr, done.seconds, timed_out=late)
 
     def _execute(self, begin: Begin, words: tuple[str, ...], given: str, timeout: float) -> tuple[Outcome, int]:
