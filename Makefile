@@ -82,7 +82,7 @@ prove: $(DEV_STAMP) ## show that the statistics hold what they promise: simulate
 	@$(PROOF) $@ $(BIN)/python -m tools.prove
 
 # covers: src/vmtax tests/unit tools/prove_tests.py tools/faults.py
-prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants a fault in each of 30 modules
+prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants a fault in each of 40 modules
 	@$(PROOF) $@ $(BIN)/python -m tools.prove_tests
 
 # covers: src/vmtax/machine src/vmtax/storage src/vmtax/network src/vmtax/hypervisor src/vmtax/image src/vmtax/lab src/vmtax/meter src/vmtax/testbed src/vmtax/experiment src/vmtax/workload tests/integration

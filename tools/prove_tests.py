@@ -224,6 +224,7 @@ def started(
         if timer:
             timer.cancel()
         if process.poll() is None:
+            print("ending the tests that run", flush=True)
             send(process, signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=UNWINDS)

@@ -232,6 +232,22 @@ def test_parameters_are_of_their_type_and_within_bounds(parameter: str, line: st
     assert found.partition("workloads[0].")[2].startswith(line)
 
 
+@pytest.mark.parametrize(
+    ("setup", "rounds", "line"),
+    [
+        (0, 60, None),
+        (100, 60, None),
+        (101, 59, "the plan's budget of 11 m 40 s allows 59 of up to 60 rounds"),
+        (600, 10, "the plan's budget of 11 m 40 s allows 10 of up to 60 rounds, fewer than rounds.min (12)"),
+        (640, 7, "the plan's budget of 11 m 40 s is too small and will be exceeded: 7 rounds need about 11 m 50 s"),
+    ],
+)
+def test_setting_up_is_a_part_of_the_budget(setup: float, rounds: int, line: str | None, spin: None) -> None:
+    plan = parse("{name: a, workloads: [spin], budget: 700s, rounds: {min: 12, max: 60}}")
+    found, lines = fit_rounds(plan, 10.0, setup)
+    assert (found, lines[:1]) == (rounds, [] if line is None else [line])
+
+
 @pytest.mark.parametrize(("count", "is_refused"), [(1, False), (5000, False), (5001, True)])
 def test_as_many_configurations_as_can_be_planned_are_possible(count: int, is_refused: bool) -> None:
     space: Any = SimpleNamespace(count=lambda: count, design="full", combinations=())
