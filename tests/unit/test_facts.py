@@ -128,12 +128,24 @@ def test_a_logical_volume_over_two_disks_and_an_old_lsblk() -> None:
         {"kname": f"{name}1", "type": "part", "children": [{"kname": name, "type": "disk", "rota": "0", "size": "42"}]}
         for name in ("sda", "sdb")
     ]
-    rows = disk.parse_lsblk(json.dumps({"blockdevices": [{"kname": "dm-0", "type": "lvm", "children": parts}]}))
+    text = json.dumps({"blockdevices": [{"kname": "dm-0", "type": "lvm", "children": parts}]})
+    rows = disk.parse_lsblk(text)
     assert [row["name"] for row in rows] == ["dm-0", "sda1", "sda", "sdb1", "sdb"]
     assert [(row["name"], row["rotational"], row["size_bytes"]) for row in rows if not row["on"]] == [
         ("sda", False, 42),
         ("sdb", False, 42),
     ]
+    on_volume = json.dumps({"filesystems": [{"source": "/dev/dm-0", "fstype": "ext4"}]})
+    machine = FakeMachine(
+        answers={
+            (*disk.FINDMNT, "/var/tmp"): on_volume,
+            (*disk.LSBLK, "/dev/dm-0"): text,
+            (*GREP, "", *(f"/sys/class/block/{name}/queue/write_cache" for name in ("sda", "sdb"))): "",
+        }
+    )
+    found = facts.disk_facts(machine, "/var/tmp")
+    assert found["stack"] == ["lvm", "part", "disk"]
+    assert [one["name"] for one in found["disks"]] == ["sda", "sdb"], "neither the volume nor the partitions"
 
 
 @pytest.mark.parametrize(
