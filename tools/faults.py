@@ -277,7 +277,7 @@ FAULTS = (
         "analysis/durability.py",
         'return self.documented.state == "no" and end is not None and end.count.states >= NEEDED_STATES',
         'return self.documented.state == "no" and end is not None',
-        "documentation is contradicted by a trial of a few states",
+        "what had to lose data, and did not in a few states, casts doubt on all others",
     ),
     Fault(
         "analysis/at_once.py",

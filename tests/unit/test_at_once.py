@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.at_once import at_once, fairness
-from vmtax.core.records import Disturbance, Measurement, Metric, Treatment, Trial
+from vmtax.analysis.at_once import at_once, fairness, last_ready
+from vmtax.core.records import Boot, Disturbance, Measurement, Metric, Treatment, Trial
 from vmtax.design.topology import Worked, overlap
 from vmtax.experiment.trial import _with_cpu
 from vmtax.workload import BadOutput
@@ -96,6 +96,18 @@ def test_four_guests_beside_one_of_their_kind() -> None:
     assert figure.each["host/vm-3"].value == pytest.approx(30 * 1.002)
     assert figure.fairness == pytest.approx(80**2 / (4 * 1800))
     assert figure.overlap == pytest.approx(9.7 / 10)
+
+
+def test_guests_that_are_measured_again_for_the_noise_floor_are_no_figure_of_their_own() -> None:
+    again = Treatment("vm again", "vm", FOUR.levels, repeats=FOUR.name)
+    guests = [f"host/vm-{number}" for number in (1, 2, 3, 4)]
+    trials = tuple(trial(one.name, 1, guest, 10.0) for one in (FOUR, again) for guest in guests)
+    boots = tuple(
+        Boot(1, one.name, guest, "kvm", False, ("qemu",), 2.0, 1.0) for one in (FOUR, again) for guest in guests
+    )
+    run = replace(sample_experiment(), treatments=(FOUR, again), trials=trials, boots=boots)
+    assert [figure.treatment for figure in at_once(run, {})] == [FOUR]
+    assert [one.treatment for one in last_ready(run)] == [FOUR]
 
 
 def test_a_round_in_which_one_failed_does_not_count() -> None:

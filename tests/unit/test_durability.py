@@ -152,6 +152,16 @@ def test_what_documentation_calls_not_durable_must_lose_or_the_run_says_so() -> 
     assert not kept.shows_losses and "had to lose data" in kept.proof
 
 
+@pytest.mark.parametrize(("states", "doubted"), [(NEEDED_STATES - 1, False), (NEEDED_STATES, True)])
+def test_what_had_to_lose_and_lost_nothing_in_enough_states_casts_doubt_on_the_others(
+    states: int, doubted: bool
+) -> None:
+    durable, _ = found(trial(NONE.name, 1), trial(UNSAFE.name, 1, states=states)).evidence
+    assert durable.state == ("not shown" if doubted else "yes")
+    why = "; but vm disk.cache=unsafe lost nothing either, which had to lose data"
+    assert durable.reason.endswith(why) is doubted
+
+
 def test_a_trial_without_loss_does_not_outweigh_that_documentation_says_it_loses() -> None:
     shown = one(trial(UNSAFE.name, 1, states=5000))
     assert shown.state == "not shown" and (shown.feature.state, shown.feature.how) == ("no", DOCUMENTED)
