@@ -355,7 +355,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # in order, so that nothing is left
     began = time.monotonic()
     try:
-        with tempfile.TemporaryDirectory(prefix="faults-", dir=os.environ.get("TMPDIR", "/var/tmp")) as directory:
+        with tempfile.TemporaryDirectory(prefix="prove-", dir=os.environ.get("TMPDIR", "/var/tmp")) as directory:
             verdicts = prove(asked_for, Copy(Path(directory)))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
