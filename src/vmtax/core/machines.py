@@ -13,6 +13,7 @@ from typing import IO, Protocol
 from vmtax.core.errors import CannotDo
 
 DEFAULT_TIMEOUT = 60.0  # seconds; every command has a limit, this is the one for quick commands
+LAST_WORDS_SECONDS = 10.0  # for a process to end whose standard output has ended
 TAIL_LINES = 12  # lines of stderr that a failure shows
 
 
@@ -113,6 +114,13 @@ class Process(Protocol):
     def stderr_tail(self) -> str:
         """The end of its stderr."""
         ...
+
+
+def last_words(process: Process) -> str:
+    """The end of the stderr of a process whose standard output has ended: it may print why until it ends itself."""
+    with contextlib.suppress(TimeoutError):
+        process.wait(LAST_WORDS_SECONDS)
+    return process.stderr_tail().strip()
 
 
 class Undoing(Protocol):

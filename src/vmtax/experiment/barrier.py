@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from pathlib import PurePosixPath
 from typing import Any
 
+from vmtax.core.machines import last_words
 from vmtax.machine import Machine
 from vmtax.machine.pipes import TooMuch, read_line
 
@@ -38,9 +39,7 @@ class Held:
         self._process = machine.start(*SERVE, str(directory))
         try:
             if read_line(self._process.stdout, time.monotonic() + MAKE_SECONDS) != b"made\n":
-                with contextlib.suppress(TimeoutError):
-                    self._process.wait(LINE_SECONDS)  # all that it says is there when it has ended
-                words = self._process.stderr_tail().strip() or "no answer"
+                words = last_words(self._process) or "no answer"
                 raise BarrierError(f"{machine.path}: {directory} was not made: {words}")
         except (TimeoutError, TooMuch):
             self.close()

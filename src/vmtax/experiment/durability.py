@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event, Step
-from vmtax.core.machines import first_line
+from vmtax.core.machines import first_line, last_words
 from vmtax.core.records import Trial
 from vmtax.experiment.checkers import MOUNT, Checks, StateResult, read_answer
 from vmtax.experiment.trial import TrialKey, new_trial
@@ -190,7 +190,7 @@ def listen(
     while (line := read_answer(process, READY_SECONDS)) != "ready":
         witness.hear(line)
         if not line:
-            raise MachineError(f"{guest.path}: its writers did not begin: {first_line(process.stderr_tail())}")
+            raise MachineError(f"{guest.path}: its writers did not begin: {first_line(last_words(process))}")
     witness.note(_log_bytes(host, cut))
     end = time.monotonic() + workload.parameters.seconds * draw.uniform(0.5, 1.0)
     is_one = cut.host_disks is None or len(cut.host_disks.disks) == 1

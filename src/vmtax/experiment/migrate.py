@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
-from vmtax.core.machines import first_line
+from vmtax.core.machines import first_line, last_words
 from vmtax.core.records import Moved, Trial
 from vmtax.experiment.trial import TrialKey, new_trial, with_readings
 from vmtax.hypervisor import Guest, Move, MoveFailed
@@ -137,7 +137,7 @@ def _say(peer: Process, mark: str) -> None:
         peer.stdin.write(f"{mark}\n".encode())
         peer.stdin.flush()
     except OSError:
-        raise MachineError(f"the peer's program ended: {first_line(peer.stderr_tail())}") from None
+        raise MachineError(f"the peer's program ended: {first_line(last_words(peer))}") from None
 
 
 def _heard(peer: Process) -> str:

@@ -21,10 +21,11 @@ from vmtax.core.machines import (
     MachineLost,
     Outcome,
     how_ended,
+    last_words,
     ran_out,
 )
 from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
-from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine, LocalProcess
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.machine.pipes import BANNER_BYTES, excerpt
 from vmtax.machine.remote_command import ANYWHERE, BEGIN_SECONDS, END_COMMAND, USUAL_PATH, Begin
 
@@ -41,7 +42,6 @@ START_GUARD = (
     "sh",
 )
 DEAD_SECONDS = 15.0  # beyond the time limit of a command, which the remote side enforces
-END_SECONDS = 10.0  # for a client to end whose output has ended
 MOST_LOG = 64 * 2**10  # bytes of the client's own output
 # What the client prints if it gets no session from a master connection, in this order: why, which is here that the
 # server has as many commands on it as its MaxSessions allows (10 by default); then it turns to its ProxyCommand, which
@@ -75,7 +75,7 @@ class SshProcess:
                 self._pid = begin.wait(self._client.stdout)
                 break
             except MachineLost as error:
-                words = _last_words(self._client)
+                words = last_words(self._client)
                 self._client.stop()
                 if not machine.tries_another(connection, words):
                     raise MachineLost(f"{machine.path}: {argv[0]} was not started: {words or error}") from None
@@ -340,7 +340,7 @@ class SshMachine(GuardedMachine):
             code = -1
         except MachineLost as error:
             lost = str(error)
-            words = _last_words(client)
+            words = last_words(client)
             code = SSH_FAILED if NO_SESSION in words or REFUSED in words else client.poll() or 0
         finally:
             limit.cancel()
@@ -367,13 +367,6 @@ class SshMachine(GuardedMachine):
     def _exit(self, connection: int) -> None:
         with contextlib.suppress(MachineError):
             self.local.try_run(*self._base(connection), "-O", "exit", self.destination, timeout=10)
-
-
-def _last_words(client: LocalProcess) -> str:
-    """The errors of a client whose output has ended: it may print them after that, until it ends itself."""
-    with contextlib.suppress(TimeoutError):
-        client.wait(END_SECONDS)
-    return client.stderr_tail().strip()
 
 
 def connect_host(

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from vmtax.core.machines import first_line
+from vmtax.core.machines import first_line, last_words
 from vmtax.design.disk import DiskSettings
 from vmtax.machine import Machine, MachineError, Process
 from vmtax.machine.local import LocalMachine
@@ -136,7 +136,7 @@ def fetch(machine: Machine, local: LocalMachine, source: PurePosixPath, target: 
             _write_sparse(file.fileno(), unpacking.flush())
             file.truncate(os.lseek(file.fileno(), 0, os.SEEK_CUR))
         if not unpacking.eof or process.wait(COPY_SECONDS) != 0:
-            raise MachineError(f"{machine.path}: {source} was not copied: {first_line(process.stderr_tail())}")
+            raise MachineError(f"{machine.path}: {source} was not copied: {first_line(last_words(process))}")
     except zlib.error as error:
         raise MachineError(f"{machine.path}: {source} was not copied: {error}") from error
     finally:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
-from vmtax.core.machines import first_line
+from vmtax.core.machines import first_line, last_words
 from vmtax.design.disk import CacheMode, Volume
 from vmtax.design.features import DOCUMENTED, FEATURES, Feature, documented_durability
 from vmtax.hypervisor import DATA_ID, Drive, Qemu
@@ -190,7 +190,7 @@ def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath
             process.wait(QEMU_SECONDS)
         return tried
     except QmpError as error:
-        raise MachineError(process.stderr_tail().strip() or str(error)) from error
+        raise MachineError(last_words(process) or str(error)) from error
     finally:
         process.stop()
 

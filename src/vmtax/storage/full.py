@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
-from vmtax.core.machines import first_line
+from vmtax.core.machines import first_line, last_words
 from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
 from vmtax.hypervisor import BootFailed, Credentials, Drive, Guest, GuestSpec, boot
@@ -159,5 +159,5 @@ def _error(writer: Process) -> str:
     try:
         number = int(json.loads(output[output.index("{") :])["jobs"][0]["error"])
     except (ValueError, LookupError, TypeError):
-        return first_line(writer.stderr_tail() or output)
+        return first_line(last_words(writer) or output)
     return os.strerror(number) if number else ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from vmtax.core.events import Event, Step
+from vmtax.core.machines import last_words
 from vmtax.core.records import Json, Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
@@ -239,7 +240,7 @@ def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu, *, logged
                     raise
                 found[treatment.name] = f"QEMU {qemu.version} does not open it here: {error}"
     except QmpError as error:
-        words = process.stderr_tail().strip().splitlines()
+        words = last_words(process).splitlines()
         raise QemuError(f"{disks.machine.path}: QEMU {qemu.version} ended: {words[-1] if words else error}") from error
     finally:
         process.stop()
