@@ -1,6 +1,15 @@
 """For all tests: a machine busy with emulated guests is slow now and then, and no property fails for that."""
 
+import gc
+
 from hypothesis import settings
 
 settings.register_profile("busy", deadline=None)
 settings.load_profile("busy")
+
+
+def pytest_collection_finish() -> None:
+    """Modules and samples stay: to look for garbage among them again and again takes a fifth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)

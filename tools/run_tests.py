@@ -22,8 +22,9 @@ from xml.etree import ElementTree
 
 RECORDS = Path("build/tests")
 TWO = ("--numprocesses", "2")  # at a time; of integration tests, two files
+THREE = ("--numprocesses", "3")  # of unit tests, because some only wait
 # Tier -> its parts, each a run of pytest.
-UNIT = {"unit": (*TWO, "--dist=worksteal", "tests/unit")}  # neighbours share what they prepare
+UNIT = {"unit": (*THREE, "--dist=worksteal", "tests/unit")}  # neighbours share what they prepare
 TIERS = {
     "test": {
         **UNIT,

@@ -20,7 +20,7 @@ from vmtax.store import Store
 
 PLAN = """\
 name: at-once
-layers: [vm, nested]
+layers: [LAYER]
 guest: {vcpus: 1, memory: 512MiB}
 factors: {guest.count: ["2"]}
 workloads:
@@ -59,21 +59,27 @@ def worked_of(entry: dict[str, Any]) -> Worked:
     return Worked.of(Trial(**known, workload="", case="", status="ok"))
 
 
-def test_two_guests_work_at_the_same_time_beside_each_other_and_nested(image: Image, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("layer", "machines"),
+    [
+        ("vm", {"host/vm", "host/vm-2"}),
+        pytest.param("nested", {"host/vm/vm", "host/vm/vm-2"}, marks=pytest.mark.machines),
+    ],
+)
+def test_two_guests_work_at_the_same_time(image: Image, tmp_path: Path, layer: str, machines: set[str]) -> None:
     plan = tmp_path / "plan.yaml"
-    plan.write_text(PLAN)
+    plan.write_text(PLAN.replace("LAYER", layer))
     data = measured(str(plan), directory=tmp_path)
-    for treatment, machines in {"vm": {"host/vm", "host/vm-2"}, "nested": {"host/vm/vm", "host/vm/vm-2"}}.items():
-        ours = [entry for entry in data["measurements"] if entry["treatment"] == treatment]
-        at_once = ("disk.randwrite-4k-qd1.iops", "net.tcp-in.bits_per_second", "cpuid.instruction_seconds")
-        for metric in (*at_once, "boot.ready_seconds"):
-            assert {entry["machine"] for entry in ours if entry["metric"] == metric} == machines
-        for metric in at_once:
-            worked = [worked_of(entry) for entry in ours if entry["metric"] == metric]
-            assert overlap(worked) > 0.9, "what counts was done at the same time"
-        argv = [" ".join(b["argv"]) for b in data["boots"] if b["treatment"] == treatment and b["path"] in machines]
-        assert len({re.findall(r"disk\d\.raw", line)[0] for line in argv}) == 2, "each has a disk"
-        assert len({re.findall(r"mac=([0-9a-f:]{17})", line)[-1] for line in argv}) == 2, "and an address"
+    ours = [entry for entry in data["measurements"] if entry["treatment"] == layer]
+    at_once = ("disk.randwrite-4k-qd1.iops", "net.tcp-in.bits_per_second", "cpuid.instruction_seconds")
+    for metric in (*at_once, "boot.ready_seconds"):
+        assert {entry["machine"] for entry in ours if entry["metric"] == metric} == machines
+    for metric in at_once:
+        worked = [worked_of(entry) for entry in ours if entry["metric"] == metric]
+        assert overlap(worked) > 0.9, "what counts was done at the same time"
+    argv = [" ".join(b["argv"]) for b in data["boots"] if b["treatment"] == layer and b["path"] in machines]
+    assert len({re.findall(r"disk\d\.raw", line)[0] for line in argv}) == 2, "each has a disk"
+    assert len({re.findall(r"mac=([0-9a-f:]{17})", line)[-1] for line in argv}) == 2, "and an address"
     for boot in data["boots"]:
         is_outer = boot["treatment"] == "nested" and boot["path"] == "host/vm"
         alone = "1,maxcpus=2" if boot["accelerator"] == "tcg" else "1"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer.testing
 
 from tests.spin import Spin, Start
 from vmtax import stats
@@ -45,6 +47,22 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def spin(monkeypatch: pytest.MonkeyPatch) -> None:
     """The only workloads are those of tests/spin.py."""
     monkeypatch.setattr(rules, "workload_types", lambda: {"spin": Spin, "start": Start})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_guest_that_is_lost_has_ended() -> Iterator[None]:
+    """Guests of these tests are fakes: no QEMU of theirs may still be ending."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vmtax.experiment.trial.LOST_SECONDS", 0.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_command_line_is_built_once() -> Iterator[None]:
+    """typer reads the signatures of all commands again for each command that a test gives."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

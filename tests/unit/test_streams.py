@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import vmtax
 from tests.sample import sample_experiment
 from vmtax.store import Store
 from vmtax.system.streams import WIDEST
@@ -84,10 +85,11 @@ def test_a_name_that_is_not_utf_8_is_written_to_and_said(home: Path) -> None:
 
 @pytest.mark.parametrize("columns", ["100000000", "9" * 5000, "²"])
 def test_an_impossible_width_is_forgotten(columns: str, home: Path) -> None:
-    for command in ("--help", "show"):
-        done = shell(f"vmtax {command}", home, COLUMNS=columns, TERMINAL_WIDTH=columns)
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert max(map(len, done.stdout.decode().splitlines())) <= WIDEST
+    environment = {**os.environ, "XDG_DATA_HOME": f"{home}/.local/share", "COLUMNS": columns, "TERMINAL_WIDTH": columns}
+    for word in ("--help", "show"):
+        done = vmtax(word, cwd=home, environment=environment)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert max(map(len, done.stdout.splitlines())) <= WIDEST
 
 
 def test_a_working_directory_that_is_gone_is_named(home: Path) -> None:
