@@ -72,78 +72,79 @@ picture: $(DEV_STAMP) ## draw README's picture anew
 
 # Proofs take long, so each is a target of its own. `covers` names what it is about: a proof is stale when that changed
 # after it last passed, which tests/proofs.tsv records. A change to a machine, a disk or the guard is not finished before.
-PROOF := $(BIN)/python -m tools.proofs run
+# RECORD=no only runs it.
+PROOF = $(if $(filter no,$(RECORD)),env,$(BIN)/python -m tools.proofs run $@)
 
 proofs: $(DEV_STAMP) ## list the proofs: when each last passed, and what changed since
 	@$(BIN)/python -m tools.proofs list
 
-# covers: src/vmtax/stats src/vmtax/design tools/prove
+# covers: src/vmtax/stats src/vmtax/design src/vmtax/analysis tools/prove
 prove: $(DEV_STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars
-	@$(PROOF) $@ $(BIN)/python -m tools.prove
+	@$(PROOF) $(BIN)/python -m tools.prove
 
-# covers: src/vmtax tests/unit tools/prove_tests.py tools/faults.py
+# covers: src/vmtax tests/unit tests/command.py tools/run_tests.py tools/prove_tests.py tools/faults.py
 prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants a fault in each of 40 modules
-	@$(PROOF) $@ $(BIN)/python -m tools.prove_tests
+	@$(PROOF) $(BIN)/python -m tools.prove_tests
 
-# covers: src/vmtax/machine src/vmtax/storage src/vmtax/network src/vmtax/hypervisor src/vmtax/image src/vmtax/lab src/vmtax/meter src/vmtax/testbed src/vmtax/experiment src/vmtax/workload tests/integration
+# covers: src/vmtax/core src/vmtax/machine src/vmtax/storage src/vmtax/network src/vmtax/hypervisor src/vmtax/image src/vmtax/lab src/vmtax/meter src/vmtax/testbed src/vmtax/experiment src/vmtax/workload src/vmtax/store tests/integration tools/run_tests.py
 prove-machines: setup-test ## the tests that take long: labs, packs, a second host, and the variations of those in `make test`
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image zfs
 	@$(BIN)/vmtax image kernel
-	@$(PROOF) $@ $(BIN)/python -m tools.run_tests machines
+	@$(PROOF) $(BIN)/python -m tools.run_tests machines
 
-# covers: src/vmtax/image tools/packages tools/python tools/pristine Makefile requirements-run.lock requirements-dev.lock
-prove-first-time: ## `make prove-machines` in a new Debian with empty caches: all packages, the image and the packs are new
-	@$(PROOF) $@ tools/pristine make prove-machines
+# covers: src/vmtax/image tools/packages tools/with_locks tools/python tools/pristine Makefile requirements-run.lock requirements-dev.lock
+prove-first-time: $(DEV_STAMP) ## `make prove-machines` in a new Debian with empty caches: all packages, the image and the packs are new
+	@$(PROOF) tools/pristine make prove-machines RECORD=no
 
-# covers: src/vmtax/hypervisor src/vmtax/storage src/vmtax/experiment src/vmtax/stats src/vmtax/workload/fio.py tools/prove_live.py
+# covers: src/vmtax/machine src/vmtax/hypervisor src/vmtax/storage src/vmtax/testbed src/vmtax/experiment src/vmtax/analysis src/vmtax/stats src/vmtax/workload/fio.py tools/prove_live.py
 prove-live: setup-test ## show that a planted cost is measured with real guests: -3 %, -10 %, -50 %, none
 	@$(BIN)/vmtax image build
-	@$(PROOF) $@ $(BIN)/python -m tools.prove_live
+	@$(PROOF) $(BIN)/python -m tools.prove_live
 
-# covers: src/vmtax/lab src/vmtax/machine src/vmtax/hypervisor tools/prove_lab.py
+# covers: src/vmtax/lab src/vmtax/machine src/vmtax/hypervisor src/vmtax/image tools/prove_lab.py
 prove-lab: setup-test ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts
-	@$(PROOF) $@ $(BIN)/python -m tools.prove_lab
+	@$(PROOF) $(BIN)/python -m tools.prove_lab
 
 # covers: src/vmtax/experiment src/vmtax/lab src/vmtax/machine src/vmtax/store src/vmtax/design/reboots.py tools/prove_reboots.py
 prove-reboots: setup-test ## show that runs survive reboots of their host: a lab, rebooted and vmtax killed in between
 	@$(BIN)/vmtax image build
-	@$(PROOF) $@ $(BIN)/python -m tools.prove_reboots
+	@$(PROOF) $(BIN)/python -m tools.prove_reboots
 
 # covers: src/vmtax/network src/vmtax/machine src/vmtax/testbed src/vmtax/lab tools/prove_network.py
 prove-network: setup-test ## show that runs that are killed leave no trace of their networks: a lab, 20 kills
 	@$(BIN)/vmtax image build
-	@$(PROOF) $@ $(BIN)/python -m tools.prove_network
+	@$(PROOF) $(BIN)/python -m tools.prove_network
 
 # covers: src/vmtax/network src/vmtax/machine src/vmtax/testbed src/vmtax/hypervisor src/vmtax/experiment/migrate.py tools/prove_migration.py
 prove-migration: setup-test ## show that guests move between two hosts, with and without a virtual function: ten times each
 	@$(BIN)/vmtax image build
-	@$(PROOF) $@ $(BIN)/python -m tools.prove_migration
+	@$(PROOF) $(BIN)/python -m tools.prove_migration
 
-# covers: src/vmtax/storage src/vmtax/image src/vmtax/experiment/durability.py src/vmtax/workload/durability tests/integration/test_postgresql.py
+# covers: src/vmtax/machine src/vmtax/storage src/vmtax/image src/vmtax/hypervisor src/vmtax/testbed src/vmtax/experiment/durability.py src/vmtax/workload/durability tests/integration/test_postgresql.py tests/integration/conftest.py
 prove-postgresql: setup-test ## show that committed transactions survive power cuts, and do not where flushes are ignored
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image postgresql
-	@$(PROOF) $@ $(BIN)/python -m pytest -m pack tests/integration
+	@$(PROOF) $(BIN)/python -m pytest -m pack tests/integration
 
-# covers: src/vmtax/storage src/vmtax/lab src/vmtax/machine src/vmtax/experiment/durability.py src/vmtax/workload/durability tools/prove_cuts.py
+# covers: src/vmtax/machine src/vmtax/storage src/vmtax/lab src/vmtax/hypervisor src/vmtax/testbed src/vmtax/experiment/durability.py src/vmtax/workload/durability tools/prove_cuts.py
 prove-cuts: setup-test ## show what of a whole host survives its power cuts: a lab, and every kind of volume in it
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image zfs
-	@$(PROOF) $@ sh -c '$(BIN)/python -m tools.prove_cuts && $(BIN)/python -m tools.prove_cuts --raidz'
+	@$(PROOF) sh -c '$(BIN)/python -m tools.prove_cuts && $(BIN)/python -m tools.prove_cuts --raidz'
 
-# covers: src/vmtax/cli src/vmtax/plan src/vmtax/store src/vmtax/experiment/archive.py src/vmtax/image/archive.py src/vmtax/report src/vmtax/system tools/hostile
+# covers: src/vmtax/cli src/vmtax/core src/vmtax/plan src/vmtax/design src/vmtax/workload src/vmtax/store src/vmtax/analysis src/vmtax/report src/vmtax/system src/vmtax/doctor src/vmtax/lab src/vmtax/machine src/vmtax/storage src/vmtax/meter src/vmtax/image src/vmtax/experiment tools/hostile tools/program.py
 hostile: setup-test ## try bad input of every kind: plans, options, files, hosts; HOSTILE="plans --seed 7" picks
-	@$(if $(HOSTILE),,$(PROOF) $@) $(BIN)/python -m tools.hostile $(HOSTILE)
+	@$(if $(HOSTILE),env,$(PROOF)) $(BIN)/python -m tools.hostile $(HOSTILE)
 
-# covers: src/vmtax/machine src/vmtax/experiment src/vmtax/store src/vmtax/storage src/vmtax/network tools/torture.py
+# covers: src/vmtax/machine src/vmtax/hypervisor src/vmtax/experiment src/vmtax/testbed src/vmtax/store src/vmtax/storage src/vmtax/network src/vmtax/cli tests/fake_testbed.py tools/torture.py
 torture: setup-test ## kill runs at 1100 random points; prints what was lost or left: 0 and 0
 	@$(BIN)/vmtax image build
-	@$(PROOF) $@ $(BIN)/python tools/torture.py
+	@$(PROOF) $(BIN)/python tools/torture.py
 
-# covers: tools/deb tools/packages tools/with_locks tools/pristine tools/prove_deb.py requirements-run.lock
+# covers: tools/deb tools/packages tools/with_locks tools/pristine tools/prove_deb.py requirements-run.lock Makefile pyproject.toml docs/reference/vmtax.1 src/vmtax/doctor
 prove-deb: $(STAMP) ## show that a new Debian 12 and 13 build the package, install it, and remove it without a trace
-	@$(PROOF) $@ ./tools/python tools/prove_deb.py
+	@$(PROOF) ./tools/python tools/prove_deb.py
 
 deb: ## build dist/vmtax_*.deb for the Debian that this is run on
 	@./tools/deb $(PACKAGES)

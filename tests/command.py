@@ -8,13 +8,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from tools.program import main
 
-HANGS = 900.0  # seconds; only what hangs takes so long, on however busy a machine
+# Waits end by what happens. Only what hangs takes so long, on however busy a machine.
+HANGS = 900.0  # seconds
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["tests.preloaded"])
 
@@ -50,4 +52,6 @@ def _child(argv: tuple[str, ...], cwd: str, environment: dict[str, str], out: st
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    if "tests.preloaded" not in sys.modules:
+        sys.exit("tests/preloaded.py could not be imported where forks are made")
     main(argv)

@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "tests/proofs.tsv"
 COVERS = re.compile(r"^# covers: (.+)\n([a-z-]+):", re.MULTILINE)
+OF_HEAD = ("prove-first-time", "prove-deb")  # these run in a clone
 SHOWN = 3  # changed files that are named
 
 
@@ -66,13 +67,20 @@ def run(target: str, command: list[str]) -> int:
     paths = covered().get(target)
     if paths is None:
         sys.exit(f"tools.proofs: {target}: the Makefile has no line '# covers: PATH...' above this target")
+    if target in OF_HEAD and (changes := git("status", "--porcelain", "--", *paths)):
+        sys.exit(f"tools.proofs: {target} proves a clone of HEAD: commit this first:\n{changes.rstrip()}")
     before, begun = digest(paths), time.monotonic()
     last = ""
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            last = line.strip(" =\n") or last
+        while True:
+            try:
+                for line in process.stdout:
+                    print(line, end="", flush=True)
+                    last = line.strip(" =\n") or last
+                break
+            except KeyboardInterrupt:  # the command gets it too, and says what it still does
+                continue
     if process.returncode:
         return process.returncode
     if digest(paths) != before:

@@ -31,7 +31,8 @@ from tools.proofs import ROOT, git
 from tools.run_tests import Test, recorded
 
 SOURCE = "src/vmtax"
-HANGS = 900.0  # seconds; only what hangs takes so long, on however busy a machine
+HANGS = 900.0  # seconds beyond what tests may take; only what hangs takes so long, on however busy a machine
+SLOWDOWN = 5.0  # of tests against their first run, on a machine that has become busy
 UNWINDS = 60.0  # seconds for tests that are interrupted to end what they started
 PASSED, FAILED = 0, 1  # pytest's exit codes
 # Appends the name of the test that runs to a file that is there only where this program made it. Never raises.
@@ -72,6 +73,7 @@ class Map:
 
     tier: Tier
     reached: tuple[tuple[str, ...], ...]  # for each fault: file::function, the quickest first
+    seconds: tuple[float, ...]  # for each fault: what all of these took
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ class Verdict:
 
     fault: Fault
     tests: int  # how many were to be asked
-    tier: str  # the one that caught it; empty: it survived
-    by: str  # the test that failed, or how the tests ended otherwise
+    tier: str  # the one that caught it; empty: none did
+    by: str  # the test that failed; or why it is not known whether one would
     seconds: float
 
 
@@ -262,7 +264,7 @@ def made_map(copy: Copy, tier: Tier, faults: Sequence[Fault], tests: Sequence[st
         seconds[function(test.name)] += test.seconds
     reached = tuple(in_order(file.read_text(encoding="utf-8"), seconds, failing) for file in files)
     print(f"map of the {tier.name}: {len(ran)} tests, {since(began)}", flush=True)
-    return Map(tier, reached)
+    return Map(tier, reached, tuple(sum(seconds[name] for name in names) for names in reached))
 
 
 def still_failing(copy: Copy, tier: Tier, names: Sequence[str]) -> frozenset[str]:
@@ -296,12 +298,13 @@ def asked(copy: Copy, fault: Fault, number: int, maps: Sequence[Map]) -> Verdict
             count += len(names)
             if not names:
                 continue
-            code, ran, output = copy.tests(each.tier, names, "--exitfirst", limit=HANGS)
+            limit = HANGS + SLOWDOWN * each.seconds[number]
+            code, ran, output = copy.tests(each.tier, names, "--exitfirst", limit=limit)
             failed = [test.name for test in ran if test.failed]
             if code == FAILED and failed:
                 return Verdict(fault, count, each.tier.name, failed[0], time.monotonic() - began)
             if code is None:
-                return Verdict(fault, count, each.tier.name, "hangs", time.monotonic() - began)
+                return Verdict(fault, count, "", f"ran out of time after {limit:.0f} s", time.monotonic() - began)
             if code not in (PASSED, 5):
                 sys.exit(f"{output}\ntools.prove_tests: {fault.path}: pytest ended with {code}: is this a fault?")
     return Verdict(fault, count, "", "", time.monotonic() - began)
@@ -315,7 +318,8 @@ def table(verdicts: Sequence[Verdict], tiers: Sequence[Tier]) -> Iterator[str]:
     """Lines: each fault and the test that caught it, what survived, the counts."""
     width = max(len(one.fault.path) for one in verdicts)
     for one in verdicts:
-        by = f"{one.tier}: {one.by}" if one.tier else f"SURVIVED {one.tests} tests: {one.fault.fault}"
+        left = one.by or f"SURVIVED {one.tests} tests: {one.fault.fault}"
+        by = f"{one.tier}: {one.by}" if one.tier else left
         yield f"{one.fault.path:<{width}}  {one.fault.meaning}\n{'':<{width}}  {by}"
     modules = len({one.fault.path for one in verdicts})
     counts = [sum(one.tier == tier.name for one in verdicts) for tier in tiers]
@@ -324,8 +328,8 @@ def table(verdicts: Sequence[Verdict], tiers: Sequence[Tier]) -> Iterator[str]:
         for tier, count in zip(tiers, counts, strict=True)
     ]
     only = "" if len(tiers) > 1 else "; integration tests were not asked"
-    left = len(verdicts) - sum(counts)
-    yield f"{len(verdicts)} faults in {modules} modules: {', '.join(caught)}, {left} survived{only}"
+    survived = len(verdicts) - sum(counts)
+    yield f"{len(verdicts)} faults in {modules} modules: {', '.join(caught)}, {survived} survived{only}"
 
 
 def prove(asked_for: argparse.Namespace, copy: Copy) -> list[Verdict]:
@@ -340,7 +344,7 @@ def prove(asked_for: argparse.Namespace, copy: Copy) -> list[Verdict]:
     verdicts = []
     for number, fault in enumerate(faults):
         verdicts.append(one := asked(copy, fault, number, maps))
-        end = f"caught by {one.by}" if one.tier else "SURVIVED"
+        end = f"caught by {one.by}" if one.tier else one.by or "SURVIVED"
         print(f"{number + 1} of {len(faults)}: {fault.path}: {one.tests} tests, {end}, {one.seconds:.0f} s", flush=True)
     return verdicts
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,23 +20,24 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 RECORDS = Path("build/tests")
-TWO = ("--numprocesses", "2")  # at a time; of integration tests, two files
-THREE = ("--numprocesses", "3")  # of unit tests, because some only wait
+UNIT_AT_ONCE = ("--numprocesses", "3")  # because some only wait
+INTEGRATION_AT_ONCE = ("--numprocesses", "2", "--dist=loadfile")
 # Tier -> its parts, each a run of pytest.
-UNIT = {"unit": (*THREE, "--dist=worksteal", "tests/unit")}  # neighbours share what they prepare
+UNIT = {"unit": (*UNIT_AT_ONCE, "--dist=worksteal", "tests/unit")}  # neighbours share what they prepare
 TIERS = {
     "test": {
         **UNIT,
-        "integration": (*TWO, "--dist=loadfile", "-m", "not (machines or pack or alone)", "tests/integration"),
+        "integration": (*INTEGRATION_AT_ONCE, "-m", "not (machines or pack or alone)", "tests/integration"),
     },
     "unit": UNIT,
     "machines": {
-        "machines": (*TWO, "--dist=loadfile", "-m", "machines and not alone", "tests/integration"),
+        "machines": (*INTEGRATION_AT_ONCE, "-m", "machines and not alone", "tests/integration"),
         "alone": ("-m", "alone", "tests/integration"),
     },
 }
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2**30  # that must be free there; the unit tests take a tenth of it
+INTERRUPTED = 2  # pytest's exit code
 SLOWEST = 10  # tests that are listed
 
 
@@ -55,8 +55,9 @@ def recorded(path: Path) -> list[Test]:
     tests = []
     for case in ElementTree.parse(path).iter("testcase"):
         module = case.get("classname", "").replace(".", "/")
+        name = f"{module}.py::{case.get('name')}" if module else str(case.get("name"))  # a module that has an error
         failed = any(case.find(kind) is not None for kind in ("failure", "error"))
-        tests.append(Test(f"{module}.py::{case.get('name')}", float(case.get("time", 0)), failed))
+        tests.append(Test(name, float(case.get("time", 0)), failed))
     return tests
 
 
@@ -70,7 +71,7 @@ def summary(tests: list[Test], seconds: float) -> list[str]:
     return [
         f"The {len(slowest)} slowest tests:",
         *(f"{test.seconds:8.1f} s  {test.name}" for test in slowest),
-        "Sums, of which two tests run at a time:",
+        "Sums of their times:",
         *(f"{total:8.1f} s  {directory}" for directory, total in sums.items()),
         f"In {seconds:.0f} s; how long each test took stands in {RECORDS}/",
         *(f"FAILED {name}" for name in failed),
@@ -81,14 +82,32 @@ def summary(tests: list[Test], seconds: float) -> list[str]:
 @contextlib.contextmanager
 def directory(part: str) -> Iterator[str]:
     """For the files of the tests. Those of unit tests are in memory, where to sync thousands of them costs nothing."""
-    quick = part == "unit" and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
-    with tempfile.TemporaryDirectory(prefix="vmtax-tests-", dir=MEMORY if quick else None) as path:
+    in_memory = part == "unit" and is_fit(MEMORY)
+    with tempfile.TemporaryDirectory(prefix="vmtax-tests-", dir=MEMORY if in_memory else None) as path:
         yield f"{path}/files"
+
+
+def is_fit(directory: Path) -> bool:
+    """Whether it has room for the unit tests' files, and programs among them can be run."""
+    if not os.access(directory, os.W_OK):
+        return False
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize >= MEMORY_BYTES and not found.f_flag & os.ST_NOEXEC
+
+
+def run(argv: list[str]) -> int:
+    """Its exit code. After Ctrl-C, which it gets too, it is waited for until it has ended what it started."""
+    with subprocess.Popen(argv) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                print("tests: ending what was started; Ctrl-C again does not end this sooner", file=sys.stderr)
 
 
 def main(tier: str = "test") -> int:
     """The exit code: 0 if everything ran and nothing failed."""
-    begun, codes, tests = time.monotonic(), [], list[Test]()
+    begun, tests = time.monotonic(), list[Test]()
     RECORDS.mkdir(parents=True, exist_ok=True)
     for name, words in TIERS[tier].items():
         print(f"tests: {name}", flush=True)
@@ -96,11 +115,14 @@ def main(tier: str = "test") -> int:
         record.unlink(missing_ok=True)
         with directory(name) as files:
             options = ("--quiet", "--basetemp", files, "--junitxml", str(record))
-            codes.append(subprocess.run([sys.executable, "-m", "pytest", *options, *words]).returncode)
-        if record.exists():
-            tests += recorded(record)
+            code = run([sys.executable, "-m", "pytest", *options, *words])
+        tests += recorded(record) if record.exists() else []
+        if code not in (0, 1):  # 1: tests failed, and the record has them
+            tests.append(Test(f"the part {name}: pytest ended with {code}", 0.0, True))
+        if code == INTERRUPTED:
+            break
     print("\n".join(("", *summary(tests, time.monotonic() - begun))))
-    return int(any(codes))
+    return int(any(test.failed for test in tests))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.command import HANGS
 from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, Qemu, boot
 from vmtax.image import build, zfs
 from vmtax.image.cache import Image
@@ -26,8 +27,6 @@ from vmtax.machine.processes import marked
 from vmtax.store import Store
 from vmtax.system.paths import state_home
 
-# Waits end by what happens. Only what hangs takes so long, on however busy a machine.
-HANGS = 900.0  # seconds
 VMTAX = (sys.executable, "-m", "vmtax")
 
 

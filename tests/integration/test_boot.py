@@ -22,6 +22,7 @@ from vmtax.testbed.layers import IMAGE_QEMU
 from vmtax.testbed.sites import disks_of
 
 
+@pytest.mark.machines
 def test_a_guest_answers_carries_a_nested_guest_and_ends(
     shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec
 ) -> None:

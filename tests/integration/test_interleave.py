@@ -21,6 +21,7 @@ rounds: {min: 1, max: 1}
 """
 
 
+@pytest.mark.machines
 def test_two_qemus_in_the_same_round(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))

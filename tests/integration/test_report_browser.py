@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.command import HANGS
 from tests.sample import sample_experiment, with_repeat
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report_html import hostile
@@ -104,7 +105,7 @@ def loaded(page: Path, profile: Path, theme: str = LIGHT, at: str = "") -> tuple
     chromium = shutil.which("chromium")
     assert chromium, "no chromium: install the Debian package of that name (apt-get install chromium)"
     command = (chromium, *OPTIONS, theme, f"--user-data-dir={profile}", "--dump-dom", f"{page.as_uri()}{at}")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=True)
     return done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE" in line or "Uncaught" in line]
 
 
@@ -136,7 +137,7 @@ def pages(report: Path, profile: Path) -> int:
     chromium = shutil.which("chromium")
     assert chromium
     printing = ("--no-pdf-header-footer", f"--user-data-dir={profile}", f"--print-to-pdf={file}", report.as_uri())
-    subprocess.run((chromium, *OPTIONS, *printing), capture_output=True, timeout=120, check=True)
+    subprocess.run((chromium, *OPTIONS, *printing), capture_output=True, timeout=HANGS, check=True)
     return len(re.findall(rb"/Type /Page\b", file.read_bytes()))
 
 

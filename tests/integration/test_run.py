@@ -70,7 +70,13 @@ def test_three_layers_measured_reported_and_nothing_left(image: Image, plan: Pat
     assert data["id"] in vmtax("runs", directory=tmp_path).stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "sigkill"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="ctrl-c", marks=pytest.mark.machines),
+        pytest.param(signal.SIGKILL, id="sigkill"),
+    ],
+)
 def test_whatever_ends_it_nothing_is_left_and_results_are_kept(
     image: Image, plan: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import typer.testing
 
 from tests.spin import Spin, Start
 from vmtax import stats
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Experiment
 from vmtax.plan import rules
 from vmtax.stats.arrays import Floats
 from vmtax.store import Store
@@ -62,6 +65,39 @@ def _the_command_line_is_built_once() -> Iterator[None]:
     """typer reads the signatures of all commands again for each command that a test gives."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
+        yield
+
+
+# What an Analysis computes from nothing but its experiment.
+OF_THE_EXPERIMENT = (
+    *("trials", "boot_numbers", "primary_numbers", "medians", "comparisons", "derived_trials", "derived_comparisons"),
+    *("rankings", "primary_rankings", "factor_effects", "gains", "disk_features"),
+)
+EXPERIMENTS = 16  # the newest ones, whose results are kept
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _each_sample_is_analysed_once() -> Iterator[None]:
+    """Records are frozen, so analyses of the same experiment, in whatever test, share what they compute from it."""
+    kept: OrderedDict[int, tuple[Experiment, dict[str, Any]]] = OrderedDict()
+
+    def shared(name: str, compute: Callable[[Analysis], Any]) -> Callable[[Analysis], Any]:
+        def value(analysis: Analysis) -> Any:
+            experiment = analysis.experiment
+            _, values = kept.setdefault(id(experiment), (experiment, {}))
+            kept.move_to_end(id(experiment))
+            while len(kept) > EXPERIMENTS:
+                kept.popitem(last=False)
+            if name not in values:
+                values[name] = compute(analysis)
+            return values[name]
+
+        return value
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in OF_THE_EXPERIMENT:
+            attribute = vars(Analysis)[name]
+            patch.setattr(attribute, "func", shared(name, attribute.func))
         yield
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.command import HANGS
 from tests.unit.test_power_cut import FLUSH, SIZE, WRITE, Request, block, log_of
 from vmtax.design.disk import DiskSettings
 from vmtax.experiment import checkers
@@ -73,7 +74,7 @@ def made(directory: Path, look: Look, monkeypatch: pytest.MonkeyPatch, at_once: 
 def test_each_state_is_checked_once_in_one_of_the_guests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    barrier = threading.Barrier(min(at_once, 3), timeout=10)
+    barrier = threading.Barrier(min(at_once, 3), timeout=HANGS)
     met = threading.local()
 
     def look(number: int, file: Path) -> bool:
@@ -124,7 +125,7 @@ def test_a_loss_counts_where_another_guest_finds_it_in_files_of_its_own(
 
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_what_only_one_guest_sees_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    barrier, met = threading.Barrier(at_once, timeout=10), threading.local()
+    barrier, met = threading.Barrier(at_once, timeout=HANGS), threading.local()
 
     def look(number: int, file: Path) -> bool:
         if not getattr(met, "all", False):

@@ -200,7 +200,7 @@ def test_a_fault_is_one_line_and_its_traceback_is_printed_on_request(tmp_path: P
     def faulty(**variables: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path), **variables}
         return subprocess.run(
-            [sys.executable, "-c", FAULTY], env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", FAULTY], env=environment, capture_output=True, text=True, timeout=command.HANGS
         )
 
     done = faulty()

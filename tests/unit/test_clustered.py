@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vmtax.stats.clustered import clustered_fit
+from vmtax.stats.clustered import ClusteredFit, clustered_fit
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -33,3 +33,11 @@ def test_too_few_clusters_or_values_are_refused() -> None:
         clustered_fit(np.ones((4, 1)), np.arange(4.0), np.zeros(4))
     with pytest.raises(ValueError, match="more values than coefficients"):
         clustered_fit(np.eye(3), np.arange(3.0), np.arange(3.0))
+
+
+def test_values_without_noise_have_an_effect_for_sure_or_none() -> None:
+    design, clusters = np.array([[1.0, 0.0], [1.0, 1.0]] * 3), np.repeat(np.arange(3), 2)
+    fit = clustered_fit(design, design @ [0.0, 2.0], clusters)
+    assert fit.coefficients == pytest.approx([0.0, 2.0], abs=1e-12) and fit.interval(1, 0.05) == pytest.approx((2, 2))
+    exact = ClusteredFit(np.array([0.0, 2.0]), np.zeros((2, 2)), 3)
+    assert [exact.p(0), exact.p(1)] == [1.0, 0.0]

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.command import HANGS
 from vmtax.machine import CommandFailed, MachineError, MachineLost, guarded, tree
 from vmtax.machine import guard as guard_module
 from vmtax.machine.guard import boot_id, read_list
@@ -25,9 +26,9 @@ pytestmark = pytest.mark.usefixtures("lists")
 
 
 def eventually(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANGS
     while not what():
-        assert time.monotonic() < deadline, "it did not come true within 10 s"
+        assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.02)
 
 

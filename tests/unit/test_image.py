@@ -175,6 +175,24 @@ def test_files_are_read_once_and_again_when_they_changed(monkeypatch: pytest.Mon
     assert (image.directory / contents.STAMP).stat().st_mode & 0o777 == 0o600
 
 
+def test_what_changes_while_it_is_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may link to its files, which changes their ctime: a copy by `cp -al`, or a backup."""
+    image = make_image()
+    readings: list[str] = []
+    monkeypatch.setattr(contents, "_compare", lambda directory, wanted: readings.append(directory))
+    for seen, times in (("aa", 1), ("abcc", 2), ("abcdee", 3)):
+        states = iter(seen)
+        monkeypatch.setattr(contents, "_state", lambda *_, states=states: (next(states), 0.0))
+        (image.directory / contents.STAMP).unlink(missing_ok=True)
+        contents.check(str(image.directory), image.digest)
+        assert len(readings) == times
+        readings.clear()
+    states = iter("uvwxyz")
+    monkeypatch.setattr(contents, "_state", lambda *_: (next(states), 0.0))
+    with pytest.raises(contents.ContentsError, match="was changed whenever it was read"):
+        contents.check(str(image.directory), image.digest)
+
+
 def test_it_is_checked_where_it_is_placed() -> None:
     image = make_image()
     local = LocalMachine()
@@ -334,7 +352,8 @@ def test_no_step_of_a_build_has_the_time_limit_of_quick_commands() -> None:
         if isinstance(call, ast.Call) and ast.unparse(call.func) in ("keeper.run", "keeper.try_run")
     ]
     assert len(calls) > 3
-    assert [ast.unparse(call) for call in calls if "timeout" not in {word.arg for word in call.keywords}] == []
+    limits = [{word.arg: ast.unparse(word.value) for word in call.keywords}.get("timeout", "") for call in calls]
+    assert {limit.rpartition(".")[2] for limit in limits} <= {"STEP_SECONDS", "PACK_SECONDS"}
 
 
 def test_a_failed_build_shows_the_last_lines_of_what_failed() -> None:

@@ -33,8 +33,10 @@ def on_terminal(home: Path, *words: str, **environment: str) -> str:
     with ThreadPoolExecutor(1) as pool:
         text = pool.submit(_read, ours)
         variables = {**kept, **usual, **environment}
-        done = vmtax("show", *words, cwd=home, environment=variables, terminal=os.ttyname(theirs))
-        os.close(theirs)
+        try:
+            done = vmtax("show", *words, cwd=home, environment=variables, terminal=os.ttyname(theirs))
+        finally:
+            os.close(theirs)  # which ends what reads
     os.close(ours)
     assert done.returncode == 0
     return text.result()

@@ -189,7 +189,10 @@ def test_parquet_holds_the_rows_of_the_csv_with_their_types() -> None:
     ("prefix", "command"),
     [
         ("/src/.venv", "/src/.venv/bin/python -m pip install pyarrow"),
-        ("/usr", "/usr/bin/python -m pip install --break-system-packages pyarrow"),
+        (
+            "/usr",
+            "as root, apt-get install python3-pip && /usr/bin/python -m pip install --break-system-packages pyarrow",
+        ),
     ],
 )
 def test_parquet_without_pyarrow_names_the_cure(prefix: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,9 @@ def test_text_is_readable_in_every_theme() -> None:
         ):
             dark, light = sorted((luminance(theme[word]), luminance(theme[ground])))
             assert (light + 0.05) / (dark + 0.05) >= 4.5, (word, ground, theme)
-        for mark, ground in itertools.product(("vm", "nesting", "host"), ("paper", "wash")):
+        for mark, ground in itertools.product(
+            ("vm", "nesting", "host", *(f"level-{n}" for n in range(1, 7))), ("paper", "wash")
+        ):
             dark, light = sorted((luminance(theme[mark]), luminance(theme[ground])))
             assert (light + 0.05) / (dark + 0.05) >= 3, (mark, ground, theme)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.command import HANGS
 from tests.fake_machine import FakeMachine, Reply
 from tests.fake_testbed import SEVEN, FakeTestbed, Lab, bench
 from vmtax.analysis.analysis import Analysis
@@ -221,7 +222,7 @@ class Meeting(FakeMachine):
 
     def try_run(self, *argv: str, **options: Any) -> Any:
         if "stockfish" in argv[0] and argv[-1] != "--version":  # which each of them is asked before
-            self.barrier.wait(10)
+            self.barrier.wait(HANGS)
         return super().try_run(*argv, **options)
 
 

@@ -23,7 +23,7 @@ from vmtax.system.paths import state_home
 # guard survives the removal of a virtual environment.
 PYTHON = "/usr/bin/python3"
 MOST_WORDS = 64 * 2**10  # bytes of a background process's stderr that are kept
-LISTENING_SECONDS = 5.0  # until what an ended process wrote has been read, on however busy a machine
+LISTENING_SECONDS = 5.0  # for what an ended process wrote to be read
 FIRST_BYTES = 2**20  # kept of output that is too long
 ISOLATED = ("-I", "-S", "-c")  # independent of the current directory, environment variables and installed packages
 

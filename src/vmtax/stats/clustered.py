@@ -37,6 +37,7 @@ class ClusteredFit:
         return float(2 * stdtr(self.clusters - 1, -abs(float(self.coefficients[number])) / error))
 
     def _error(self, number: int) -> float:
+        """The standard error of the coefficient with that index."""
         return float(np.sqrt(self.covariance[number, number]))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
-from vmtax.core.machines import first_line
+from vmtax.core.machines import first_line, last_words
 from vmtax.hypervisor.base import AWAITED, BootFailed, GuestSpec, Lasting, Patience
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
@@ -201,11 +201,9 @@ def _not_ready(path: str, why: str, console: Console) -> str:
 
 def died(path: str, process: Process, console: Console, what: str) -> BootFailed:
     """QEMU is gone: after a panic if the guest had printed something, else with an error of QEMU's own."""
-    with contextlib.suppress(TimeoutError):
-        process.wait(2.0)
+    words = last_words(process)
     time.sleep(0.3)  # its last console output may still be arriving
     code = process.poll()
-    words = process.stderr_tail().strip()
     panicked = PANIC in console.text()
     is_flooded = console.is_flooded.is_set()
     cause = FLOODED if is_flooded else "the guest kernel panicked" if panicked else what

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from vmtax.core.errors import CannotDo
-from vmtax.core.machines import first_line
+from vmtax.core.machines import first_line, last_words
 from vmtax.machine import Machine, Reader
 from vmtax.machine.answer import counts_of
 from vmtax.machine.local import ISOLATED, PYTHON
@@ -73,7 +73,7 @@ class Cycles:
         self._process = parent.start(PYTHON, *ISOLATED, PROGRAM, event, *map(str, threads))
         answer = self._line(OPEN_SECONDS)
         if answer != READY:
-            words = answer or first_line(self._process.stderr_tail()) or "no answer"
+            words = answer or first_line(last_words(self._process)) or "no answer"
             self.end()
             raise CannotDo(f"{parent.path} cannot count CPU cycles: {_words(words)}")
 

@@ -31,6 +31,8 @@ def render_parquet(analysis: Analysis) -> bytes:
 
 def _install() -> str:
     """The command that adds pyarrow to the Python that runs this."""
-    # Debian's own Python, which its package of vmtax uses, refuses pip's packages without this option.
-    option = "" if sys.prefix != sys.base_prefix else "--break-system-packages "
-    return f"{shlex.quote(sys.executable)} -m pip install {option}pyarrow"
+    python = shlex.quote(sys.executable)
+    if sys.prefix != sys.base_prefix:
+        return f"{python} -m pip install pyarrow"
+    # Debian's own Python, which its package of vmtax uses: it has no pip, which refuses to install without the option.
+    return f"as root, apt-get install python3-pip && {python} -m pip install --break-system-packages pyarrow"
