@@ -37,7 +37,6 @@ TIERS = {
 }
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2**30  # that must be free there; the unit tests take a tenth of it
-INTERRUPTED = 2  # pytest's exit code
 SLOWEST = 10  # tests that are listed
 
 
@@ -95,13 +94,15 @@ def is_fit(directory: Path) -> bool:
     return found.f_bavail * found.f_frsize >= MEMORY_BYTES and not found.f_flag & os.ST_NOEXEC
 
 
-def run(argv: list[str]) -> int:
-    """Its exit code. After Ctrl-C, which it gets too, it is waited for until it has ended what it started."""
+def run(argv: list[str]) -> tuple[int, bool]:
+    """(its exit code, whether Ctrl-C came). It gets that too, and is waited for until it has ended what it started."""
+    interrupted = False
     with subprocess.Popen(argv) as process:
         while True:
             try:
-                return process.wait()
+                return process.wait(), interrupted
             except KeyboardInterrupt:
+                interrupted = True
                 print("tests: ending what was started; Ctrl-C again does not end this sooner", file=sys.stderr)
 
 
@@ -115,11 +116,11 @@ def main(tier: str = "test") -> int:
         record.unlink(missing_ok=True)
         with directory(name) as files:
             options = ("--quiet", "--basetemp", files, "--junitxml", str(record))
-            code = run([sys.executable, "-m", "pytest", *options, *words])
+            code, interrupted = run([sys.executable, "-m", "pytest", *options, *words])
         tests += recorded(record) if record.exists() else []
         if code not in (0, 1):  # 1: tests failed, and the record has them
             tests.append(Test(f"the part {name}: pytest ended with {code}", 0.0, True))
-        if code == INTERRUPTED:
+        if interrupted:
             break
     print("\n".join(("", *summary(tests, time.monotonic() - begun))))
     return int(any(test.failed for test in tests))

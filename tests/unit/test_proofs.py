@@ -99,6 +99,18 @@ def test_the_end_of_a_test_run_says_where_the_time_went_and_last_what_failed(tmp
     ]
 
 
+def test_a_part_that_cannot_be_collected_fails_and_the_next_one_runs_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test_broken.py").write_text("import no_such_module\n")
+    (tmp_path / "test_whole.py").write_text("def test_it() -> None: pass\n")
+    monkeypatch.setitem(run_tests.TIERS, "two", {"first": ("test_broken.py",), "second": ("test_whole.py",)})
+    assert run_tests.main("two") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("1 passed, ") and "FAILED the part first: pytest ended with 2" in lines
+
+
 def test_every_integration_test_is_run_by_one_target() -> None:
     parts = [words for tier in run_tests.TIERS.values() for words in tier.values()]
     chosen = [*(words[words.index("-m") + 1] for words in parts if "-m" in words), "pack"]
