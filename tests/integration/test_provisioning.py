@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -178,10 +179,28 @@ def test_an_empty_device_is_used_and_left_empty(
     assert first.is_device and str(first.path).startswith(device)
     local.run("dd", "if=/dev/urandom", f"of={first.path}", "bs=1M", "count=16", "oflag=direct", "status=none")
     assert "vmtax-" in local.run("sfdisk", "-d", device)
-    assert nothing_is_left(local)
-    again = LocalMachine()
-    refuse_used(again, device, erase=False)
-    again.close()
+    with copy_of_mounts() as mounts:
+        assert made.of(wanted[1]).lies_on in mounts
+        assert nothing_is_left(local)
+    is_empty(device)
+
+
+@contextlib.contextmanager
+def copy_of_mounts() -> Iterator[str]:
+    """The mounts of which another program here has a copy meanwhile, as `ip netns exec` gives it one."""
+    command = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", "echo; exec sleep 600"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
+        try:
+            assert program.stdout is not None and program.stdout.readline()
+            yield Path(f"/proc/{program.pid}/mounts").read_text()
+        finally:
+            program.kill()
+
+
+def is_empty(device: str) -> None:
+    with contextlib.closing(LocalMachine()) as again:
+        assert again.guard.left == [] and device not in again.read_text("/proc/mounts")
+        refuse_used(again, device, erase=False)
 
 
 def test_a_disk_that_has_another_name_after_a_reboot_is_emptied_all_the_same(loop: Callable[[str], str]) -> None:
@@ -341,10 +360,7 @@ def test_sigkill_in_mid_run_leaves_nothing_of_a_disk(
         deadline = time.monotonic() + HANGS
         while leftovers(token) and time.monotonic() < deadline:
             time.sleep(0.1)
-    again = LocalMachine()
-    assert again.guard.left == [] and device not in again.read_text("/proc/mounts")
-    refuse_used(again, device, erase=False)
-    again.close()
+    is_empty(device)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,6 @@ def test_nothing_can_be_left_to_a_process_that_is_gone(tmp_path: Path) -> None:
 def test_a_process_that_is_another_users_or_began_later_is_not_the_one_that_was_to_outlive_its_guard() -> None:
     process = subprocess.Popen(["sleep", "600"], env={"VMTAX_RUN": "0123"})
     try:
-        eventually(lambda: processes.carries(process.pid, "0123"))
         start = processes.start_of(process.pid)
         assert start is not None
         for record, is_it in (
@@ -92,6 +91,18 @@ def test_a_process_that_is_another_users_or_began_later_is_not_the_one_that_was_
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_process_that_just_executes_its_program_is_not_overlooked() -> None:
+    """The caller of execve goes on a moment before /proc shows the new environment."""
+    for _ in range(100):
+        process = subprocess.Popen(["sleep", "600"], env={"VMTAX_RUN": "0123"})
+        seen = processes.carries(process.pid, "0123")
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        is_zombie_seen = processes.carries(process.pid, "0123")
+        process.wait()
+        assert seen and not is_zombie_seen
 
 
 def test_the_users_that_a_qemu_becomes_are_ours() -> None:

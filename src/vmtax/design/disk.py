@@ -339,6 +339,11 @@ class DiskSettings(Settings):
         """
         return self.volume is Volume.PLAIN and self.filesystem == "as-is"
 
+    @property
+    def is_mounted(self) -> bool:
+        """Whether it lies in a file system made for it."""
+        return self.volume.is_dataset or self.filesystem not in ("as-is", "none")
+
 
 DEFAULT = DiskSettings()  # every factor at its default
 

@@ -19,6 +19,8 @@ QEMU_USERS = range(1879048192, 2147483646)  # the users of QEMUs started by root
 MOST_LOG = 2**26  # bytes of output of a process that outlives us
 LOG_SECONDS = 2.0  # between two checks of its size
 TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
+SCAN_SECONDS = 0.05  # between two looks for processes
+KERNEL_THREAD = 0x00200000  # PF_KTHREAD in the flags of /proc/PID/stat (include/linux/sched.h)
 
 
 def is_marked(pid: int, token: str) -> bool:
@@ -37,22 +39,55 @@ def is_ours(pid: int) -> bool:
     return all(int(user) == us or (us == 0 and int(user) in QEMU_USERS) for user in users)
 
 
+def statistics(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat from the third, the state, on; empty if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
 def start_of(pid: int) -> int | None:
     """When that process started, in the kernel's ticks since boot: together with it, the number identifies one
     process.
     """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
+    fields = statistics(pid)
+    return int(fields[19]) if fields else None
+
+
+def content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def is_in_exec(pid: int) -> bool:
+    """Whether it is executing a new program that has no arguments and no environment yet.
+
+    A kernel thread and a zombie never have any.
+    """
+    fields = statistics(pid)
+    ended = not fields or fields[0] in (b"Z", b"X")
+    return not ended and not int(fields[6]) & KERNEL_THREAD and not content(f"/proc/{pid}/cmdline")
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """The environment of that process, one NAME=VALUE each. Raises OSError if it has ended, or if we may not read it.
+
+    The kernel shows none while it executes a program: the caller of execve goes on before that is over.
+    """
+    deadline = time.monotonic() + TERM_SECONDS  # a program may hide its arguments for ever
+    while not (environment := content(f"/proc/{pid}/environ")) and is_in_exec(pid):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
+    return environment.split(b"\0")
 
 
 def carries(pid: int, token: str) -> bool:
     """Whether that process exists and carries the token, whoever set it."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{MARK}={token}".encode() in file.read().split(b"\0")
+        return f"{MARK}={token}".encode() in environment_of(pid)
     except OSError:
         return False  # it has ended, or we may not read it
 
@@ -64,10 +99,17 @@ def marked(token: str) -> list[int]:
 
 
 def end_processes(token: str, deadline: float) -> None:
-    """SIGTERM, two seconds, SIGKILL until none is left."""
+    """SIGTERM, two seconds, SIGKILL until none is left.
+
+    Looks again before it believes that there is none: a process may have begun after a look, by one that ended before
+    the look came to it, and carries the token only once it executes its program.
+    """
     started = time.monotonic()
     deadline = min(deadline, started + 10 * TERM_SECONDS)
-    while pids := marked(token):
+    empty = 0
+    while empty < 2:
+        pids = marked(token)
+        empty = 0 if pids else empty + 1
         force = time.monotonic() - started > TERM_SECONDS
         for pid in pids:
             try:
@@ -76,7 +118,7 @@ def end_processes(token: str, deadline: float) -> None:
                 pass  # it has just ended, or changed its user
         if time.monotonic() > deadline:
             return  # in uninterruptible sleep; the rest is still worth undoing
-        time.sleep(0.05)
+        time.sleep(SCAN_SECONDS)
 
 
 def command(argv: list[str], seconds: float) -> str:

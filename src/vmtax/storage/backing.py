@@ -18,6 +18,7 @@ from vmtax.machine.answer import number_of
 from vmtax.storage.empty import MIB
 from vmtax.storage.file import NoSuchPlace, StorageError, check_free
 from vmtax.storage.ground import RAIDZ_DISKS, Area, Ground, Target
+from vmtax.storage.mounts import share_mounts
 from vmtax.storage.undo import (
     ANY_DEVICE,
     ITS_DEVICES,
@@ -129,6 +130,8 @@ class Provisioner:
         for number, settings in enumerate(_cut_plain(wanted)):
             self._plain.setdefault(settings, []).append(f"plain{number}")
         volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
+        if any(settings.is_mounted for settings in wanted):
+            share_mounts(self.machine, self.ground.ours)
         self.ground.lay_out(areas(wanted, target, size, spare))
         if volumes["lvm"]:
             self._make_group(volume_bytes(wanted, (Volume.LVM_THIN,), size, spare))

@@ -67,9 +67,11 @@ NO_PARTITIONS = (
     # In steps, because the kernel does not interrupt a step: the guard waits a minute for all of this.
     f"timeout {ZERO_SECONDS} "
     "sh -c 'for part; do blkdiscard -z -p 64M \"$part\"; done' sh $(parts) >/dev/null 2>&1; "
+    # Who still has a file system in them, in a copy of all mounts of its own.
+    'in_use() { for part in $(parts); do echo "in use: $part" $(grep -lsF "$part " /proc/[0-9]*/mounts); done; }; '
     # The kernel removes them only if no process has one open, as udev may for a moment.
     'forget() { n=0; while [ "$(parts)" ]; do partx -d "$device" 2>/dev/null || sleep 0.2; n=$((n+1)); '
-    'test $n -lt 50 || { echo "in use: $(parts)" >&2; return 1; }; done; }; '
+    "test $n -lt 50 || { in_use >&2; return 1; }; done; }; "
     'forget && empty "$device" && forget && ! is_ours "$2"',
     "sh",
 )
