@@ -4,7 +4,7 @@ import gc
 
 from hypothesis import settings
 
-settings.register_profile("busy", deadline=None, max_examples=40)  # each run draws others
+settings.register_profile("busy", deadline=None, max_examples=25)  # each run draws others
 settings.load_profile("busy")
 
 

@@ -14,7 +14,7 @@ from vmtax.stats import VarianceComponents
 
 variances = st.floats(1e-8, 1e-1)
 seconds = st.floats(0.05, 1e3)
-DRAWS = 100  # of noise; `make prove` has more
+DRAWS = 60  # of noise; `make prove` has more
 
 
 def test_components_of_a_balanced_design_by_hand() -> None:

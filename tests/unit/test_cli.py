@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
+import jsonschema_rs
 import pytest
 
 from tests import command
@@ -125,7 +125,7 @@ def test_an_error_is_json_too(argv: tuple[str, ...], code: int, words: str, tmp_
     answer = json.loads(done.stdout)
     assert line == f"vmtax: {answer['data']['message']}" and words in line
     assert (answer["kind"], answer["data"]["code"]) == ("error", code)
-    validator = jsonschema.Draft202012Validator(json_schema())
+    validator = jsonschema_rs.Draft202012Validator(json_schema())
     assert validator.is_valid(answer) and not validator.is_valid({**answer, "data": {"code": 1}})
 
 

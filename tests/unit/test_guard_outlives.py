@@ -95,7 +95,7 @@ def test_a_process_that_is_another_users_or_began_later_is_not_the_one_that_was_
 
 def test_a_process_that_just_executes_its_program_is_not_overlooked() -> None:
     """The caller of execve goes on a moment before /proc shows the new environment."""
-    for _ in range(100):
+    for _ in range(200):
         process = subprocess.Popen(["sleep", "600"], env={"VMTAX_RUN": "0123"})
         seen = processes.carries(process.pid, "0123")
         process.kill()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -350,7 +350,7 @@ def test_json_answers_are_what_the_schema_allows(store: Store) -> None:
     store.put(SAMPLE)
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     answer = json.loads(run("show --json --needs no-host-cpu").stdout)
-    jsonschema.Draft202012Validator(schema).validate(answer)
+    jsonschema_rs.Draft202012Validator(schema).validate(answer)
     found = answer["data"]["card_advice"]
     assert answer["data"]["advice"] is None and found["choice"]["treatment"] == "vm net.path=sriov"
     assert found["export"]["qemu"] == ["-device", "vfio-pci,host=0000:01:10.0"] and found["by_cpu"]

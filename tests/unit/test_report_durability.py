@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -87,7 +87,7 @@ def test_one_configuration_is_named_in_the_headline() -> None:
 
 def test_the_answer_is_as_the_schema_says() -> None:
     answer = json.loads(envelope("experiment", Answer.made(Analysis(durability_experiment()))))
-    jsonschema.Draft202012Validator(json_schema()).validate(answer)
+    jsonschema_rs.Draft202012Validator(json_schema()).validate(answer)
     states = answer["data"]["summary"]["durable"]
     assert (states[UNSAFE.name], states[WRITEBACK.name], states[DIRECTSYNC.name]) == ("no", "yes", "not shown")
     data = answer["data"]["durability"]

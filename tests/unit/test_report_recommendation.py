@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner, Result
@@ -318,7 +318,7 @@ def test_json_answers_are_what_the_schema_allows(options: str, store: Store) -> 
     store.put(SMALL)
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     answer = json.loads(run(f"show --json {options}").stdout)
-    jsonschema.Draft202012Validator(schema).validate(answer)
+    jsonschema_rs.Draft202012Validator(schema).validate(answer)
     found = answer["data"]["advice"]
     assert found["choice"] in found["options"] and found["export"]["qemu"]
     assert len(found["options"]) + len(found["refused"]) == len(found["give_ups"]) == 24
@@ -331,7 +331,7 @@ def test_a_condition_is_reported_wherever_the_choice_is(store: Store) -> None:
     store.put(made)
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     answer = json.loads(run("show --json").stdout)
-    jsonschema.Draft202012Validator(schema).validate(answer)
+    jsonschema_rs.Draft202012Validator(schema).validate(answer)
     found = answer["data"]["advice"]
     assert len(found["options"]) == 16 and len(found["refused"]) == 8
     assert not any("writeback" in option["treatment"] for option in (found["choice"], *found["options"]))

@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -110,7 +110,7 @@ def run(store: Path, monkeypatch: pytest.MonkeyPatch, experiment: Experiment, co
 def test_json_answers_are_what_the_schema_allows(options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     answer = json.loads(run(tmp_path, monkeypatch, SAMPLE, f"show --json {options}").stdout)
-    jsonschema.Draft202012Validator(schema).validate(answer)
+    jsonschema_rs.Draft202012Validator(schema).validate(answer)
     found = answer["data"]["scores"]["found"]
     metrics = {score["ranking"]["metric"] for score in found}
     extra = {"": set(), "--for": {"score.database"}, "--weights": {"score.weights"}}[options.partition(" ")[0]]

@@ -129,7 +129,7 @@ for line in sys.stdin.read().splitlines():
 def test_first_openings_at_the_same_moment(path: Path) -> None:
     """SQLite turns one of two away at once, in about a third of such moments."""
     children = [run_child(OPENER) for _ in range(3)]
-    moments = "\n".join(f"{time.time() + 2 + number / 10} {path.parent / str(number)}" for number in range(30))
+    moments = "\n".join(f"{time.time() + 2 + number / 10} {path.parent / str(number)}" for number in range(12))
     for child in children:
         assert child.stdin is not None
         child.stdin.write(moments)

@@ -19,8 +19,9 @@ QEMU_USERS = range(1879048192, 2147483646)  # the users of QEMUs started by root
 MOST_LOG = 2**26  # bytes of output of a process that outlives us
 LOG_SECONDS = 2.0  # between two checks of its size
 TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
-SCAN_SECONDS = 0.05  # between two looks for processes
-KERNEL_THREAD = 0x00200000  # PF_KTHREAD in the flags of /proc/PID/stat (include/linux/sched.h)
+SCAN_SECONDS = 0.02  # between two looks for processes
+# Of a process without a program, in the flags of /proc/PID/stat: PF_KTHREAD and PF_EXITING (include/linux/sched.h).
+NO_PROGRAM = 0x00200000 | 0x00000004
 
 
 def is_marked(pid: int, token: str) -> bool:
@@ -62,13 +63,13 @@ def content(path: str) -> bytes:
 
 
 def is_in_exec(pid: int) -> bool:
-    """Whether it is executing a new program that has no arguments and no environment yet.
+    """Whether it is executing a new program whose environment is not set up yet, so that it has no code either.
 
-    A kernel thread and a zombie never have any.
+    The kernel sets the address of the code after that of the environment (load_elf_binary). A kernel thread, and a
+    process that is ending, have neither.
     """
     fields = statistics(pid)
-    ended = not fields or fields[0] in (b"Z", b"X")
-    return not ended and not int(fields[6]) & KERNEL_THREAD and not content(f"/proc/{pid}/cmdline")
+    return bool(fields) and not int(fields[6]) & NO_PROGRAM and int(fields[23]) == 0
 
 
 def environment_of(pid: int) -> list[bytes]:
@@ -76,11 +77,12 @@ def environment_of(pid: int) -> list[bytes]:
 
     The kernel shows none while it executes a program: the caller of execve goes on before that is over.
     """
-    deadline = time.monotonic() + TERM_SECONDS  # a program may hide its arguments for ever
-    while not (environment := content(f"/proc/{pid}/environ")) and is_in_exec(pid):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.001)
+    path = f"/proc/{pid}/environ"
+    environment = content(path)
+    if not environment:
+        while is_in_exec(pid):
+            time.sleep(0.001)
+        environment = content(path)
     return environment.split(b"\0")
 
 
