@@ -9,8 +9,9 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,9 @@ from vmtax.core.records import Treatment
 from vmtax.hypervisor.qemu.cycles import CYCLES, ITSELF, NAMES, PROGRAM, Cycles, why_no_cycles
 from vmtax.machine.answer import counts_of
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
-from vmtax.testbed import counting
+from vmtax.plan.schema import parse
+from vmtax.testbed.parts import Request
+from vmtax.testbed.parts.counting import Counting
 
 TASK_CLOCK, NO_EVENT = "1:1", "1:999"  # software events: nanoseconds of a thread, and none
 ASK = (PYTHON, *ISOLATED, PROGRAM, CYCLES, ITSELF)
@@ -78,19 +81,25 @@ def test_what_cannot_be_counted_is_said_in_one_line(local: LocalMachine) -> None
         Cycles(local, [os.getpid()], NO_EVENT)
 
 
+def lacking(
+    machine: FakeMachine, *treatments: Treatment, accelerator: Literal["kvm", "tcg"] = "kvm"
+) -> Mapping[str, str]:
+    return Counting().lacking(Request(machine, parse("{name: x, workloads: [chess]}"), treatments, None, accelerator))
+
+
 def test_a_host_without_a_pmu_is_known_before_anything_is_booted() -> None:
     without, having = FakeMachine("host", {ASK: "No such file or directory\n"}), FakeMachine("host", {ASK: "ready\n"})
-    assert why_no_cycles(having) is None and counting.not_here(having, [ON]) == {}
-    assert counting.not_here(without, [ON, NESTED]).keys() == {ON.name, NESTED.name}
-    (why,) = counting.not_here(without, [ON]).values()
+    assert why_no_cycles(having) is None and lacking(having, ON) == {}
+    assert lacking(without, ON, NESTED).keys() == {ON.name, NESTED.name}
+    (why,) = lacking(without, ON).values()
     assert why.startswith("guest.cycles=on: a PMU, and the right to use it") and why.endswith(
         "No such file or directory"
     )
-    assert counting.not_here(FakeMachine("host", {}), [replace(ON, levels={}), TRACED]) == {}, "nothing is asked"
+    assert lacking(FakeMachine("host", {}), replace(ON, levels={}), TRACED) == {}, "nothing is asked"
 
 
 def test_where_guests_are_emulated_nothing_is_counted() -> None:
-    assert counting.without_kvm([ON, NESTED, TRACED, Treatment("vm", "vm")]) == {
+    assert lacking(FakeMachine("host", {}), ON, NESTED, TRACED, Treatment("vm", "vm"), accelerator="tcg") == {
         ON.name: "guest.cycles=on takes KVM, and the guests here are emulated",
         NESTED.name: "guest.cycles=on takes KVM, and the guests here are emulated",
         TRACED.name: "guest.exit_trace=on takes KVM, and the guests here are emulated",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,8 +19,13 @@ from vmtax.machine import MachineError
 from vmtax.machine.ssh import SshMachine
 from vmtax.network.wire import LOGIN, CardInUse
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed import destination, host_facts, migration, needs
+from vmtax.testbed import destination, host_facts, needs
 from vmtax.testbed.examine import Platform
+from vmtax.testbed.parts import Request
+from vmtax.testbed.parts.arrival import Arrival
+from vmtax.testbed.parts.migration import USERFAULTFD
+from vmtax.testbed.parts.network import Network
+from vmtax.testbed.parts.processors import Processors
 from vmtax.testbed.session import CannotMeasure, Destination, TestbedOptions
 
 TO = Destination("ssh://b", "eth2", "eth3")
@@ -54,15 +59,18 @@ def machine(path: str, card: str, mtu: int = 1500, boot: str = "", **answers: An
             ("test", "-e", f"/sys/class/net/{card}/phy80211"): Reply(code=1),
             ("cat", destination.BOOT_ID): f"{boot or path}\n",
             ("cat", "/proc/meminfo"): f"MemAvailable: {answers.get('room', 1300000)} kB\n",
-            ("cat", migration.USERFAULTFD): "0\n",
+            ("cat", USERFAULTFD): "0\n",
             destination.FLAGS: CPU,
             **answers.get("more", {}),
         },
     )
 
 
-def look(there: FakeMachine, text: str = PLAN) -> dict[str, str]:
-    return destination.look(machine("host", "eth2"), there, plan(text), TO)
+def look(there: FakeMachine, text: str = PLAN) -> Mapping[str, str]:
+    """What is seen before the question: treatments that cannot move there -> why."""
+    here, asked = machine("host", "eth2"), plan(text)
+    destination.look(here, there, asked, TO)
+    return Arrival().lacking(Request(here, asked, asked.treatments()[0], destination=there, far_card=TO.far_card))
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +114,7 @@ def test_a_host_that_cannot_take_a_guest_is_refused_beforehand(there: FakeMachin
     ],
 )
 def test_what_the_destination_cannot_have_is_left_out(factors: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vmtax.testbed.net_paths.not_here", lambda *arguments: {})
+    monkeypatch.setattr(Network, "lacking", lambda *arguments: {})
     (found,) = look(
         machine("ssh://b", "eth3"), PLAN.replace("workloads", f"factors: {{{factors}}}, workloads")
     ).values()
@@ -145,7 +153,7 @@ def test_what_runs_guests_there_is_what_runs_them_here(
     monkeypatch.setattr(destination, "place", lambda *arguments: None)
     monkeypatch.setattr(destination, "choose_platform", lambda *arguments: theirs)
     monkeypatch.setattr(destination, "read_below", lambda machine: BARE)
-    monkeypatch.setattr("vmtax.testbed.cpus.not_here", lambda *arguments: {})
+    monkeypatch.setattr(Processors, "lacking", lambda *arguments: {})
     there = machine("ssh://b", "eth3", more={destination.FLAGS: cpu})
     session = SimpleNamespace(local=None, image=None, emit=None)
     own: Any = SimpleNamespace(
@@ -179,7 +187,7 @@ def test_what_the_destination_runs_on_is_said(
     monkeypatch.setattr(destination, "place", lambda *arguments: None)
     monkeypatch.setattr(destination, "choose_platform", lambda *arguments: platform())
     monkeypatch.setattr(destination, "read_below", lambda machine: below)
-    monkeypatch.setattr("vmtax.testbed.cpus.not_here", lambda *arguments: {})
+    monkeypatch.setattr(Processors, "lacking", lambda *arguments: {})
     monkeypatch.setattr(host_facts, "read_facts", lambda machine: {"kernel_release": f"{machine.path}'s"})
     own, there = side(host_emulated=emulated), machine("ssh://b", "eth3")
     if why:
@@ -197,13 +205,13 @@ def test_what_the_destination_runs_on_is_said(
 def test_a_level_that_only_the_destination_lacks_is_refused_before_the_question(
     lacking: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def not_here(machine: FakeMachine, *rest: Any) -> dict[str, str]:
-        return {"vm": "cpu.model=x86-64-v4: no AVX-512"} if machine.path in lacking else {}
+    def lacks(_: Processors, request: Request) -> dict[str, str]:
+        return {"vm": "cpu.model=x86-64-v4: no AVX-512"} if request.host.path in lacking else {}
 
     monkeypatch.setattr(destination, "place", lambda *arguments: None)
     monkeypatch.setattr(destination, "choose_platform", lambda *arguments: platform())
     monkeypatch.setattr(destination, "read_below", lambda machine: BARE)
-    monkeypatch.setattr("vmtax.testbed.cpus.not_here", not_here)
+    monkeypatch.setattr(Processors, "lacking", lacks)
     own = side(host_emulated=False)
     alone = lacking == {"ssh://b"}
     with pytest.raises(CannotMeasure, match=r"^ssh://b: .* leave that level") if alone else contextlib.nullcontext():

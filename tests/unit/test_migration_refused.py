@@ -9,34 +9,37 @@ import pytest
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.plan.schema import load, parse
-from vmtax.testbed import cpus, migration, needs, pages
+from vmtax.testbed import needs
 from vmtax.testbed.examine import _check_memory
-from vmtax.testbed.session import CannotMeasure
+from vmtax.testbed.parts import Request
+from vmtax.testbed.parts.migration import USERFAULTFD, Migration
+from vmtax.testbed.parts.pages import Pages
+from vmtax.testbed.session import CannotMeasure, Wire
 
 MODES = "{name: x, layers: [vm], factors: {migration.mode: [precopy, postcopy]}, workloads: [migration]}"
 
 
 def why_not(plan: str, answers: Mapping[tuple[str, ...], Any] | None = None) -> dict[str, str]:
     found = parse(plan, "x")
-    files = {("cat", migration.USERFAULTFD): "1\n", **(answers or {})}
-    return migration.not_here(FakeMachine("host", files), found, found.treatments()[0])
+    files = {("cat", USERFAULTFD): "1\n", **(answers or {})}
+    return Migration().lacking(Request(FakeMachine("host", files), found, found.treatments()[0]))
 
 
 def test_a_guest_is_not_migrated_over_a_card_that_takes_its_packets_for_one_tap() -> None:
     plan = parse("{name: x, layers: [vm], workloads: [migration]}", "x")
     every, host = plan.treatments()[0], FakeMachine("host", {})
-    (why,) = migration.not_here(host, plan, every, is_wired=True).values()
+    (why,) = Migration().lacking(Request(host, plan, every, wire=Wire("eth2", "ssh://b", "eth3"))).values()
     assert (
         why.startswith("a guest is migrated on a bridge of its host alone")
-        and migration.not_here(host, plan, every) == {}
+        and Migration().lacking(Request(host, plan, every)) == {}
     )
 
 
 def test_postcopy_takes_userfaultfd_of_the_kernel() -> None:
     assert why_not(MODES) == {}
     late = "vm migration.mode=postcopy"
-    assert "sysctl vm.unprivileged_userfaultfd=1" in why_not(MODES, {("cat", migration.USERFAULTFD): "0\n"})[late]
-    assert "does not have" in why_not(MODES, {("cat", migration.USERFAULTFD): Reply(code=1)})[late]
+    assert "sysctl vm.unprivileged_userfaultfd=1" in why_not(MODES, {("cat", USERFAULTFD): "0\n"})[late]
+    assert "does not have" in why_not(MODES, {("cat", USERFAULTFD): Reply(code=1)})[late]
 
 
 @pytest.mark.parametrize(
@@ -65,10 +68,14 @@ def test_a_host_must_hold_the_guest_twice() -> None:
 
 def test_huge_pages_are_taken_for_both_ends() -> None:
     plan = parse("{name: x, layers: [vm], factors: {memory.backing: [2MiB]}, workloads: [migration]}", "x")
-    assert "1024 pages of 2MiB (2.0 GiB)" in pages.announced(plan, plan.treatments()[0])[0]
+    assert (
+        "1024 pages of 2MiB (2.0 GiB)" in Pages().announced(Request(FakeMachine("host"), plan, plan.treatments()[0]))[0]
+    )
 
 
 def test_postcopy_takes_kvm() -> None:
-    kept = parse(MODES, "x").treatments()[0]
+    plan = parse(MODES, "x")
     why = "migration.mode=postcopy takes KVM, and the guests here are emulated"
-    assert cpus.without_kvm(kept) == {"vm migration.mode=postcopy": why}
+    assert Migration().lacking(Request(FakeMachine("host"), plan, plan.treatments()[0], accelerator="tcg")) == {
+        "vm migration.mode=postcopy": why
+    }

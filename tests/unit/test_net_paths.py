@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from vmtax.hypervisor.qemu.cards import card_arguments, handed_over
 from vmtax.machine.local import LocalMachine
 from vmtax.network import sriov
 from vmtax.network.interrupts import SET_DELAY, delay_interrupts
-from vmtax.plan.schema import parse
+from vmtax.plan.schema import Plan, parse
 from vmtax.testbed import net_paths
+from vmtax.testbed.parts import Request
+from vmtax.testbed.parts.network import HAS_MACVTAP, HAS_VHOST, Network
 
 PLAN = """\
 name: paths
@@ -26,6 +29,11 @@ factors: {net.path: [tap, vhost, macvtap, rtl8139, user, sriov]}
 workloads: [net]
 """
 MAC = "52:54:00:76:75:01"
+
+
+def lacking(machine: FakeMachine, plan: Plan, treatments: Sequence[Treatment] | None = None) -> Mapping[str, str]:
+    """What that host lacks for these treatments, all of the plan's by default."""
+    return Network().lacking(Request(machine, plan, plan.treatments()[0] if treatments is None else treatments))
 
 
 def test_what_qemu_is_given() -> None:
@@ -47,7 +55,7 @@ def test_what_qemu_is_given() -> None:
 
 def test_a_plan_without_the_factor_has_the_card_that_it_always_had() -> None:
     assert settings_of(Treatment("vm", "vm", {})).path is Path.TAP
-    assert net_paths.not_here(FakeMachine("host", {}), parse("{name: x, workloads: [net]}", "x"), []) == {}
+    assert Network().lacking(Request(FakeMachine("host", {}), parse("{name: x, workloads: [net]}", "x"), [])) == {}
 
 
 @pytest.mark.parametrize(
@@ -97,8 +105,8 @@ def host(**answers: Any) -> FakeMachine:
         "host",
         {
             ("id", "-u"): "0\n",
-            net_paths.HAS_VHOST: said["vhost"],
-            net_paths.HAS_MACVTAP: said["macvtap"],
+            HAS_VHOST: said["vhost"],
+            HAS_MACVTAP: said["macvtap"],
             sriov.CARDS: said["cards"],
             ("ip", "-o", "link", "show", "dev", "eth2", "up"): said["up"],
             sriov.HAS_IOMMU: said["iommu"],
@@ -120,20 +128,20 @@ def host(**answers: Any) -> FakeMachine:
 )
 def test_a_function_that_cannot_be_had_is_left_out_beforehand_with_its_reason(answers: Any, why: str) -> None:
     plan = parse(PLAN, "x")
-    left_out = net_paths.not_here(host(**answers), plan, plan.treatments()[0])
+    left_out = lacking(host(**answers), plan)
     assert set(left_out) == {"vm net.path=sriov"}
     assert left_out["vm net.path=sriov"].startswith(f"net.path=sriov {why}")
 
 
 def test_vhost_takes_its_device_and_every_path_the_workload() -> None:
     plan = parse(PLAN, "x")
-    left_out = net_paths.not_here(host(macvtap=Reply(code=1)), plan, plan.treatments()[0])
+    left_out = lacking(host(macvtap=Reply(code=1)), plan)
     assert left_out["vm net.path=macvtap"] == "net.path=macvtap takes the kernel module macvtap, which is not there"
-    left_out = net_paths.not_here(host(vhost=Reply(code=1)), plan, plan.treatments()[0])
+    left_out = lacking(host(vhost=Reply(code=1)), plan)
     assert left_out["vm net.path=macvtap"] == "net.path=macvtap takes the host's /dev/vhost-net: load vhost_net"
     assert left_out["vm net.path=vhost"] == "net.path=vhost takes the host's /dev/vhost-net: load vhost_net"
     idle = parse(PLAN.replace("[net]", "[chess]"), "x")
-    left_out = net_paths.not_here(host(), idle, idle.treatments()[0])
+    left_out = lacking(host(), idle)
     assert set(left_out.values()) == {"net.path means nothing without a workload that uses the network"}
 
 
@@ -219,19 +227,19 @@ def test_a_card_that_delays_nothing_says_so() -> None:
 @pytest.mark.parametrize("workloads", ["net: {cases: [tcp-in, udp-in], rate: 4}", "net, latency", "net, smb"])
 def test_a_network_that_qemu_plays_carries_tcp_alone(workloads: str) -> None:
     plan = parse(PLAN.replace(", sriov]", "]").replace("[net]", f"[{workloads}]"), "x")
-    left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
+    left_out = lacking(host(), plan)
     assert list(left_out) == ["vm net.path=user"]
     assert left_out["vm net.path=user"].startswith("net.path=user carries nothing but net's TCP cases: leave ")
     plan = parse(PLAN, "x")
-    assert "vm net.path=user" not in net_paths.not_here(host(), plan, plan.treatments()[0])
+    assert "vm net.path=user" not in lacking(host(), plan)
 
 
 def test_a_network_that_qemu_plays_needs_no_root_and_is_not_behind_a_card(monkeypatch: Any) -> None:
     plan = parse(PLAN, "x")
     user = next(each for each in plan.treatments()[0] if settings_of(each).path is Path.USER)
-    assert net_paths.not_here(FakeMachine("host", {}), plan, [user]) == {}
-    monkeypatch.setattr(net_paths, "peer_behind_card", lambda machine: "peer")
-    left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
+    assert lacking(FakeMachine("host", {}), plan, [user]) == {}
+    monkeypatch.setattr("vmtax.testbed.parts.network.peer_behind_card", lambda machine: "peer")
+    left_out = lacking(host(), plan)
     beside = "cannot be measured with net.path=sriov of the same plan"
     assert left_out == {
         user.name: f"net.path=user {beside}: it goes over no card",
@@ -245,25 +253,25 @@ def test_more_queues_than_cpus_are_refused_and_the_peer_has_the_largest_mtu() ->
         "{net.path: [tap, vhost, macvtap, rtl8139, user, sriov]}", "{net.path: [vhost], net.queues: [1, 4]}"
     )
     plan = parse(text + "guest: {vcpus: 2, memory: 512MiB}\n", "x")
-    left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
+    left_out = lacking(host(), plan)
     assert list(left_out.values()) == ["net.queues=4 takes 4 CPUs, and guest.vcpus is 2"]
     plan = parse(
         PLAN.replace("{net.path: [tap, vhost, macvtap, rtl8139, user, sriov]}", "{net.mtu: [1500, 9000]}"), "x"
     )
-    assert net_paths.not_here(host(), plan, plan.treatments()[0]) == {}
+    assert lacking(host(), plan) == {}
     assert net_paths.largest_mtu(plan.treatments()[0]) == 9000
 
 
 def test_of_guests_at_once_every_other_one_has_a_function_and_an_address_of_its_own(monkeypatch: Any) -> None:
-    monkeypatch.setattr(net_paths, "peer_behind_card", lambda machine: "peer")
+    monkeypatch.setattr("vmtax.testbed.parts.network.peer_behind_card", lambda machine: "peer")
     text = PLAN.replace("[tap, vhost, macvtap, rtl8139, user, sriov]", "[sriov+vhost], guest.count: [1, 4]")
     plan = parse(text + "guest: {vcpus: 1, memory: 512MiB}\n", "x")
     alone, four = (each for each in plan.treatments()[0] if each.repeats is None)
     assert [settings_of(four, number).path for number in (1, 2, 3, 4)] == [Path.SRIOV, Path.VHOST] * 2
     assert len({net_paths.mac_of(path, number) for path in (Path.SRIOV, Path.VHOST) for number in (1, 2)}) == 4
     why = "net.path=sriov+vhost takes 2 guests at once or more, and guest.count is 1"
-    assert net_paths.not_here(host(), plan, [alone, four]) == {alone.name: why}
-    few = net_paths.not_here(host(cards="eth2 3 0 1 1 0\n"), plan, [four])
+    assert lacking(host(), plan, [alone, four]) == {alone.name: why}
+    few = lacking(host(cards="eth2 3 0 1 1 0\n"), plan, [four])
     assert few[four.name].endswith("4 virtual functions are wanted at once, and a card here has 3 at most")
 
 
@@ -271,9 +279,9 @@ def test_a_card_is_announced_and_modules_are_loaded_only_for_what_is_measured() 
     plan = parse(PLAN, "x")
     every = plan.treatments()[0]
     without = [each for each in every if settings_of(each).path in (Path.TAP, Path.RTL8139, Path.USER)]
-    (taken,) = net_paths.announced(host(), plan, every)
+    (taken,) = Network().announced(Request(host(), plan, every))
     assert taken.startswith("the network card eth2: a virtual function for each guest")
-    assert net_paths.announced(FakeMachine("host", {}), plan, without) == []
+    assert Network().announced(Request(FakeMachine("host", {}), plan, without)) == []
     machine = FakeMachine("host", {net_paths.LOAD_VHOST: ""})
     net_paths.load(machine, without)
     assert machine.unused() != []

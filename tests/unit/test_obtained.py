@@ -14,9 +14,11 @@ from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import BootFailed
 from vmtax.hypervisor.qemu.memory import parse_smaps
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed import pages, proof
+from vmtax.testbed import proof
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.obtained import parse_shape, why_not
+from vmtax.testbed.parts import Request, pages
+from vmtax.testbed.parts.pages import Pages
 from vmtax.workload import Site
 
 GIB = 2**30
@@ -157,7 +159,7 @@ def host(
 
 
 def refused(machine: FakeMachine, asked: Plan) -> dict[str, str]:
-    return pages.not_here(machine, asked, asked.treatments()[0])
+    return Pages().lacking(Request(machine, asked, asked.treatments()[0]))
 
 
 def test_a_plan_that_names_no_such_factor_asks_the_host_nothing() -> None:
@@ -190,7 +192,7 @@ def test_pages_that_are_there_need_no_memory() -> None:
 
 def test_surplus_pages_are_listed_for_undoing_before_they_are_allowed() -> None:
     machine, asked = host(free=100), plan("memory.backing: [4k, 2MiB]")
-    assert pages.take(machine, asked, asked.treatments()[0]) == {}
+    assert Pages().take(Request(machine, asked, asked.treatments()[0])) == {}
     setting = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages"
     (entry,) = machine.undo_list
     assert entry.what == (*pages.GIVE_BACK, setting, "5", "412")
@@ -200,8 +202,8 @@ def test_surplus_pages_are_listed_for_undoing_before_they_are_allowed() -> None:
 def test_what_is_taken_is_said_beforehand() -> None:
     asked = plan("memory.backing: [4k, 2MiB]", memory="512MiB")
     said = ["256 pages of 2MiB (0.5 GiB) from the host's memory, while its guests run; given back"]
-    assert pages.announced(asked, asked.treatments()[0]) == said
-    assert pages.announced(asked, asked.treatments()[0][:1]) == []
+    assert Pages().announced(Request(FakeMachine("host"), asked, asked.treatments()[0])) == said
+    assert Pages().announced(Request(FakeMachine("host"), asked, asked.treatments()[0][:1])) == []
 
 
 def test_only_root_may_have_pages_made_and_that_is_known_before_the_first_boot() -> None:
@@ -214,7 +216,7 @@ def test_only_root_may_have_pages_made_and_that_is_known_before_the_first_boot()
 def test_a_setting_that_cannot_be_written_is_not_listed_for_undoing() -> None:
     denied = host(user="1000")
     asked = plan("memory.backing: [4k, 2MiB]")
-    (said,) = pages.take(denied, asked, asked.treatments()[0]).values()
+    (said,) = Pages().take(Request(denied, asked, asked.treatments()[0])).values()
     assert "only root may have huge pages made" in said and denied.undo_list == []
 
 

@@ -23,9 +23,12 @@ from vmtax.hypervisor.qemu.cpu import missing_features, nearest_models
 from vmtax.hypervisor.qemu.threads import parse_threads
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed import cpus, pinning, polling
 from vmtax.testbed.cpus import QUESTION, apart, by_core, in_pairs
 from vmtax.testbed.obtained import why_no_clock, why_no_hpet, why_not
+from vmtax.testbed.parts import Request, pinning, polling
+from vmtax.testbed.parts.pinning import Pinning
+from vmtax.testbed.parts.polling import Polling
+from vmtax.testbed.parts.processors import Processors
 
 UNKNOWN_MODEL = "qemu-system-x86_64: unable to find CPU model 'haswel'\n"
 LACKS = """\
@@ -63,24 +66,26 @@ def qemu_that(refuses: str) -> FakeMachine:
 def test_a_model_that_qemu_cannot_give_is_impossible_and_one_that_it_does_not_know_is_an_error() -> None:
     qemu, asked = Qemu(("qemu-system-x86_64",), "10.0", ""), plan("cpu.model: [host, haswel]")
     kept: list[Treatment] = asked.treatments()[0]
-    said = cpus.not_here(qemu_that(LACKS), qemu, "tcg", asked, kept)
+    said = Processors().lacking(Request(qemu_that(LACKS), asked, kept, qemu, "tcg"))
     assert said == {"vm cpu.model=haswel": "cpu.model=haswel: emulation (TCG) lacks pcid, avx512f"}
     with pytest.raises(QemuError, match=r"^host: cpu.model: QEMU 10.0 knows no CPU 'haswel'; nearest: Haswell; "):
-        cpus.not_here(qemu_that(UNKNOWN_MODEL), qemu, "tcg", asked, kept)
+        Processors().lacking(Request(qemu_that(UNKNOWN_MODEL), asked, kept, qemu, "tcg"))
 
 
 def test_threads_take_an_even_number_of_cpus() -> None:
     asked = plan("cpu.topology: [cores, threads]", vcpus=3)
-    said = cpus.not_here(FakeMachine("host"), Qemu(("q",), "10.0", ""), "tcg", asked, asked.treatments()[0])
+    request = Request(FakeMachine("host"), asked, asked.treatments()[0], Qemu(("q",), "10.0", ""), "tcg")
+    said = Processors().lacking(request)
     assert list(said) == ["vm cpu.topology=threads"] and "guest.vcpus is 3" in said["vm cpu.topology=threads"]
 
 
 def test_a_clock_that_kvm_or_qemu_does_not_give_is_impossible() -> None:
     qemu, asked = Qemu(("qemu-system-x86_64",), "10.0", ""), plan("cpu.timer: [auto, kvm-clock, hpet, tsc]")
-    assert cpus.without_kvm(asked.treatments()[0]) == {
+    assert Processors().lacking(Request(FakeMachine("host"), asked, asked.treatments()[0], accelerator="tcg")) == {
         "vm cpu.timer=kvm-clock": "cpu.timer=kvm-clock takes KVM, and the guests here are emulated"
     }
-    said = cpus.not_here(qemu_that("qemu: Property 'q35.hpet' not found\n"), qemu, "tcg", asked, asked.treatments()[0])
+    without = qemu_that("qemu: Property 'q35.hpet' not found\n")
+    said = Processors().lacking(Request(without, asked, asked.treatments()[0], qemu, "kvm"))
     assert said == {
         "vm cpu.timer=hpet": "cpu.timer=hpet: QEMU 10.0 refuses it: qemu: Property 'q35.hpet' not found",
     }
@@ -134,7 +139,7 @@ def test_a_thread_is_known_by_its_number_in_qemu_s_own_namespace() -> None:
 def test_pinned_guests_take_one_cpu_more_than_they_have(text: str, wanted: int) -> None:
     asked = plan("cpu.pinning: [none, one-to-one]", vcpus=2)
     machine = FakeMachine("host", {QUESTION: f"Cpus_allowed_list:\t{text}\n"})
-    said = pinning.not_here(machine, asked, asked.treatments()[0])
+    said = Pinning().lacking(Request(machine, asked, asked.treatments()[0]))
     has = len(cpu_numbers(text))
     line = f"takes {wanted} CPUs, 2 for guests and one or more for QEMU's other threads, and host has {has}"
     assert [line in why for why in said.values()] == ([True] if has < wanted else [])
@@ -227,14 +232,14 @@ def test_halt_polling_is_kvm_s_and_takes_root() -> None:
     kept, names = asked.treatments()[0], ["vm cpu.halt_polling=off", "vm cpu.halt_polling=50us"]
     read, may_write = ("cat", polling.PARAMETER), ("test", "-w", polling.PARAMETER)
     there = FakeMachine("host", {read: "200000\n", may_write: ""})
-    assert polling.not_here(there, kept) == {}
-    emulated = cpus.without_kvm(kept)
+    assert Polling().lacking(Request(there, asked, kept, accelerator="kvm")) == {}
+    emulated = Polling().lacking(Request(there, asked, kept, accelerator="tcg"))
     assert list(emulated) == names and "=off takes KVM, and the guests here are emulated" in emulated[names[0]]
     for machine, why in (
         (FakeMachine("host", {read: Reply(code=1)}), "which is not there"),
         (FakeMachine("host", {read: "0\n", may_write: Reply(code=1)}), "takes root, to write"),
     ):
-        said = polling.not_here(machine, kept)
+        said = Polling().lacking(Request(machine, asked, kept, accelerator="kvm"))
         assert list(said) == names and why in said[names[0]]
     off = GuestSettings.of({"cpu.halt_polling": "off"})
     assert why_not(off, 2, {"cpu.halt_poll_ns": 0}, ["cpu.halt_polling"]) is None
@@ -257,7 +262,7 @@ def test_halt_polling_is_put_back_however_a_run_ends(since: str | None, left: st
 KILLED = """\
 import os, signal, sys
 from vmtax.machine.local import LocalMachine
-from vmtax.testbed import polling
+from vmtax.testbed.parts import polling
 machine = LocalMachine()
 polling.set_polling(machine, 0, sys.argv[1])
 print(polling.readings(machine, sys.argv[1])["halt_poll_ns"], flush=True)

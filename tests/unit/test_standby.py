@@ -26,6 +26,9 @@ from vmtax.network.sriov import LOAD_DRIVERS
 from vmtax.plan.schema import parse
 from vmtax.testbed import cards, migration, net_paths, standby
 from vmtax.testbed.base import Handover, RunningSubject, RunningTreatment
+from vmtax.testbed.parts import Request
+from vmtax.testbed.parts.migration import Migration
+from vmtax.testbed.parts.network import Network
 from vmtax.testbed.standby import LOWER, PING, Carriers, Counts, Lower, Pair, Tapped
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
@@ -201,19 +204,21 @@ def test_it_takes_what_a_function_takes_and_vhost() -> None:
     treatments = plan.treatments()[0]
 
     def why(**answers: Any) -> str:
-        return net_paths.not_here(network_host(**answers), plan, treatments)["vm net.path=sriov-standby"]
+        return Network().lacking(Request(network_host(**answers), plan, treatments))["vm net.path=sriov-standby"]
 
     assert why(vhost=Reply(code=1)) == "net.path=sriov-standby takes the host's /dev/vhost-net: load vhost_net"
     assert why(cards="").startswith("net.path=sriov-standby takes a card: no network card here has virtual functions")
     assert "takes a peer behind the card" in why()
     unprivileged = FakeMachine("host", {("id", "-u"): "1000\n"})
-    refused = net_paths.not_here(unprivileged, plan, treatments)
+    refused = Network().lacking(Request(unprivileged, plan, treatments))
     assert refused["vm net.path=sriov-standby"] == "net.path=sriov-standby takes root on the host under test"
 
 
 def test_it_is_migrated_where_a_function_alone_is_not() -> None:
     plan = parse(PLAN.replace("vhost, sriov", "sriov, sriov").replace("[net]", "[migration]"), "x")
-    assert set(migration.not_here(FakeMachine("host"), plan, plan.treatments()[0])) == {"vm"}, "sriov, the first level"
+    assert set(Migration().lacking(Request(FakeMachine("host"), plan, plan.treatments()[0]))) == {"vm"}, (
+        "sriov, the first level"
+    )
 
 
 def moving(**answers: Any) -> tuple[Any, FakeMachine, Any]:

@@ -13,7 +13,8 @@ from vmtax.cli.cards import wire
 from vmtax.network.wire import LOGIN, CardInUse, refuse_card, refuse_cards
 from vmtax.plan.schema import parse
 from vmtax.testbed.examine import check_peer
-from vmtax.testbed.net_paths import announced, not_here
+from vmtax.testbed.parts import Request
+from vmtax.testbed.parts.network import Network
 from vmtax.testbed.session import CannotMeasure, TestbedOptions, Wire
 
 CARD = {"ifname": "eth2", "link_type": "ether", "mtu": 1500}
@@ -129,9 +130,10 @@ def test_a_wire_takes_a_workload_that_uses_it_and_two_ends() -> None:
 def test_what_is_taken_is_announced_and_other_sizes_of_packets_are_left_out() -> None:
     plan = parse("{name: x, layers: [vm], factors: {net.mtu: [1500, 9000]}, workloads: [net]}", "x")
     every = plan.treatments()[0]
-    assert announced(machine([], []), plan, every, WIRE) == [
+    request = Request(machine([], []), plan, every, card=WIRE.card, wire=WIRE)
+    assert Network().announced(request) == [
         "the network card eth2, for host and guests",
         "the network card eth3 of the peer, ssh://b",
     ]
-    (why,) = not_here(machine([], []), plan, every, WIRE.card).values()
+    (why,) = Network().lacking(request).values()
     assert why == "net.mtu=9000 cannot be measured with --card: a real card keeps its MTU"

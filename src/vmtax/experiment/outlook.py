@@ -24,9 +24,9 @@ from vmtax.testbed import (
     destination,
     examine,
     needs,
-    net_paths,
-    pages,
+    parts,
 )
+from vmtax.testbed.parts import Request
 from vmtax.testbed.power import announced_cuts
 from vmtax.testbed.session import TestbedOptions
 
@@ -86,11 +86,8 @@ def outlook(
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
         lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine, leaves=options.destination is not None)))
-        taken = (
-            *pages.announced(place.plan, place.possible),
-            *net_paths.announced(place.machine, place.plan, place.possible, options.wire, options.card),
-        )
-        lines += [Line("takes", text) for text in taken]
+        request = Request(place.machine, place.plan, place.possible, card=options.card, wire=options.wire)
+        lines += [Line("takes", text) for text in parts.announced(request)]
         lines.append(_rights(place))
     if options.destination is not None:
         lines.append(Line("moves", destination.announced(plan, options.destination)))

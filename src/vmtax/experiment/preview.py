@@ -15,7 +15,6 @@ from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
-from vmtax.plan.cuts import not_ended
 from vmtax.plan.estimate import Emulation, foresee
 from vmtax.plan.schema import Plan
 from vmtax.storage import DISK_DIRECTORY, NoSuchPlace, Target, backing, refuse_unsafe
@@ -23,22 +22,19 @@ from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
 from vmtax.testbed import (
-    cpus,
     cutting,
     destination,
     disks,
     examine,
     host_disk,
-    migration,
     needs,
-    net_paths,
-    pages,
-    pinning,
+    parts,
 )
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.hosts import lab_of
-from vmtax.testbed.power import not_there_again, refuse_cuts
-from vmtax.testbed.provision import kvm_not_here, not_opened, refuse_none_left
+from vmtax.testbed.parts import Request
+from vmtax.testbed.power import refuse_cuts
+from vmtax.testbed.provision import not_opened, refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.workload.build import Build
 from vmtax.workload.durability import Durability
@@ -98,10 +94,9 @@ def look(
             examine.refuse_few_cpus(machine, plan)
         if options.wire is not None and hosts.peer is not None:
             examine.check_peer(machine, hosts.peer, plan, options.wire)
-        impossible = _guests_not_here(machine, plan, qemus, options)
         if options.destination is not None and hosts.destination is not None:
-            impossible = destination.look(machine, hosts.destination, plan, options.destination) | impossible
-            refuse_none_left(machine, plan.treatments()[0], impossible)
+            destination.look(machine, hosts.destination, plan, options.destination)
+        impossible = _not_here(machine, plan, qemus, options, hosts)
         place = Place(machine, name, plan, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, hosts.local, emit))
     return places
@@ -115,27 +110,37 @@ def lacks_postgresql_pack(plan: Plan) -> bool:
     return needs.databases(plan) > 0 and not postgresql.PACK.is_there()
 
 
-def _guests_not_here(
-    machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, Accelerator | None]], options: TestbedOptions
+def _not_here(
+    machine: Machine,
+    plan: Plan,
+    qemus: Sequence[tuple[Qemu, Accelerator | None]],
+    options: TestbedOptions,
+    hosts: Hosts,
 ) -> dict[str, str]:
-    """Treatments whose guest's memory or CPU is impossible there -> why. Raises CannotMeasure and QemuError.
+    """Treatments that cannot be measured there, their disks apart -> why. Raises CannotMeasure and QemuError.
 
     qemus: those that will run the guests; which CPUs they offer is only known after KVM was tried
     """
     treatments = plan.treatments()[0]
-    impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
-    impossible |= net_paths.not_here(machine, plan, treatments, options.card)
-    impossible |= migration.not_here(machine, plan, treatments, is_wired=options.wire is not None)
-    impossible |= not_ended(plan, treatments) | (not_there_again(treatments) if options.power_cut else {})
+    request = Request(
+        machine,
+        plan,
+        treatments,
+        card=options.card,
+        wire=options.wire,
+        cuts_power=options.power_cut is not None,
+        destination=hosts.destination,
+        far_card=options.destination.far_card if options.destination else "",
+    )
+    requests = []
     for qemu, accelerator in qemus:
-        if accelerator is None:
-            continue
-        has_kvm = accelerator.name == "kvm"
-        impossible |= kvm_not_here(machine, treatments, has_kvm=has_kvm)
-        refused = cpus.not_here(machine, qemu, accelerator.name, plan, treatments)
-        # If no QEMU is named, emulated guests may use the image's QEMU, which is newer.
-        if qemu.emulates_steadily or has_kvm or not qemu.is_default:
-            impossible = {**refused, **impossible}
+        if accelerator is not None:
+            # If no QEMU is named, emulated guests may use the image's QEMU, which is newer.
+            is_known = qemu.emulates_steadily or accelerator.name == "kvm" or not qemu.is_default
+            requests.append(replace(request, qemu=qemu if is_known else None, accelerator=accelerator.name))
+    impossible: dict[str, str] = {}
+    for each in requests or [request]:
+        impossible |= parts.lacking(each)
     refuse_none_left(machine, treatments, impossible)
     return impossible
 

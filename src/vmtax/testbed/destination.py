@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from vmtax.core.records import Treatment
 from vmtax.core.units import format_room
 from vmtax.design import guest as guest_settings
 from vmtax.design.guest import GuestSettings
@@ -18,8 +17,11 @@ from vmtax.machine.ssh import SshMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.text import fields
 from vmtax.plan.schema import Plan
-from vmtax.testbed import counting, cpus, migration, needs, net_paths
+from vmtax.testbed import migration, needs
 from vmtax.testbed.examine import Examined, Platform, check, choose_platform
+from vmtax.testbed.parts import Request, lacking
+from vmtax.testbed.parts.counting import Counting
+from vmtax.testbed.parts.processors import Processors
 from vmtax.testbed.session import CannotMeasure, Destination, TestbedOptions, There, refuse_two_cards
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -31,10 +33,9 @@ NOTE = (
 FLAGS = ("sh", "-c", "sed '/^$/q' /proc/cpuinfo")  # CPU flags of the first CPU
 
 
-def look(host: Machine, machine: Machine, plan: Plan, wanted: Destination) -> dict[str, str]:
-    """Treatments whose guests cannot move from the host there -> why, as far as can be checked without an image there.
-
-    Raises CannotMeasure and CardInUse if no guest can.
+def look(host: Machine, machine: Machine, plan: Plan, wanted: Destination) -> None:
+    """Raises CannotMeasure and CardInUse if no guest can move from the host there, as far as can be checked without an
+    image there.
     """
     if not needs.migrates(plan):
         raise CannotMeasure(f"--destination {wanted.host}: the plan {plan.name} has no workload migration")
@@ -50,7 +51,6 @@ def look(host: Machine, machine: Machine, plan: Plan, wanted: Destination) -> di
         )
     check(machine, plan, leaves=True)
     refuse_two_cards(host, machine, wanted)
-    return not_there(machine, plan, plan.treatments()[0], wanted.far_card)
 
 
 def announced(plan: Plan, wanted: Destination) -> str:
@@ -60,23 +60,6 @@ def announced(plan: Plan, wanted: Destination) -> str:
         f"guests to {wanted.host}, over the card {wanted.card} to its card {wanted.far_card}, both given back; it needs"
         f" as many CPUs as the host under test, and {room} of memory"
     )
-
-
-def not_there(machine: Machine, plan: Plan, treatments: Sequence[Treatment], card: str) -> dict[str, str]:
-    """Treatments whose guests cannot move to that host -> why. `card`: the destination's card, which the run takes."""
-    guests = [each for each in treatments if each.layer == "vm"]
-    found = net_paths.not_here(machine, plan, guests, card) | migration.not_here(machine, plan, guests)
-    impossible = {name: f"{machine.path}: {why}" for name, why in found.items()}
-    return impossible | {each.name: why for each in guests if (why := _why_not(each))}
-
-
-def _why_not(treatment: Treatment) -> str | None:
-    settings = GuestSettings.of(treatment.levels)
-    for what in ("backing", "halt_polling"):
-        factor = GuestSettings.factors()[what].name
-        if settings.levels[factor] != guest_settings.DEFAULT.levels[factor]:
-            return f"{factor}={settings.levels[factor]}: is set on the host under test, and not at the destination"
-    return None
 
 
 def examined(own: Examined, machine: Machine, options: TestbedOptions) -> There:
@@ -124,9 +107,9 @@ def _refuse_lacking(own: Examined, machine: Machine, theirs: Platform) -> None:
 
 def _lacking(machine: Machine, platform: Platform, plan: Plan) -> dict[str, str]:
     """Treatments whose guest cannot have its CPU there, or be counted -> why."""
-    guests, accelerator = [each for each in plan.treatments()[0] if each.layer == "vm"], platform.accelerator.name
-    counted = counting.not_here(machine, guests) if accelerator == "kvm" else {}
-    return counted | cpus.not_here(machine, platform.qemu, accelerator, plan, guests)
+    guests = [each for each in plan.treatments()[0] if each.layer == "vm"]
+    request = Request(machine, plan, guests, platform.qemu, platform.accelerator.name)
+    return lacking(request, (Counting(), Processors()) if platform.accelerator.name == "kvm" else (Processors(),))
 
 
 def _refuse_other_cpu(own: Examined, machine: Machine) -> None:

@@ -20,7 +20,8 @@ from vmtax.plan.rules import host as checked_host
 from vmtax.plan.schema import Plan
 from vmtax.testbed import disks
 from vmtax.testbed.examine import Examined, Platform, choose_platform, examine
-from vmtax.testbed.provision import Provisioned, guests_not_here, provision, refuse_none_left
+from vmtax.testbed.parts import GUEST_PARTS, lacking
+from vmtax.testbed.provision import Provisioned, provision, refuse_none_left, request_of
 from vmtax.testbed.session import CannotMeasure, Emit, Hosts, Session, TestbedOptions
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -116,7 +117,7 @@ def provision_all(sides: Sequence[Examined], steps: Steps | None = None) -> list
             # The two may differ in which guests they can run: one QEMU may lack a CPU model or a disk option.
             possible = [one for one in own.plan.treatments()[0] if one.name not in own.impossible]
             unopened = disks.why_not(own.disks, possible, theirs.guests.qemu) if own.disks is not None else {}
-            reasons = {**unopened, **guests_not_here(theirs)}
+            reasons = {**unopened, **lacking(request_of(theirs), GUEST_PARTS)}
             impossible = {**{name: f"{theirs.side}: {why}" for name, why in reasons.items()}, **own.impossible}
             refuse_none_left(own.host, own.plan.treatments()[0], impossible)
             second = dataclasses.replace(own, side=theirs.side, platform=theirs.platform, notes=notes)

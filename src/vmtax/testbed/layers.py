@@ -38,10 +38,11 @@ from vmtax.network import Segment, guest_address
 from vmtax.plan.guests import guests_at_once
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import cards, cutting, destination, disks, migration, needs, net_paths, pinning, polling, proof
+from vmtax.testbed import cards, cutting, destination, disks, migration, needs, net_paths, proof
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.testbed.carrier import CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK, CarrierDisk
 from vmtax.testbed.footprint import Footprint
+from vmtax.testbed.parts import pinning, polling
 from vmtax.testbed.provision import Provisioned
 from vmtax.testbed.session import CannotMeasure
 from vmtax.testbed.sites import devices, guest_site

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.records import Treatment
-from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, settings_of, take_functions, takes
-from vmtax.design.topology import machines_at_once
+from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, settings_of, takes
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.lab.home import Up, lab
 from vmtax.machine import Machine
@@ -17,8 +16,6 @@ from vmtax.network.interrupts import delay_interrupts
 from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.testbed import standby
-from vmtax.testbed.examine import is_root
-from vmtax.testbed.session import Wire
 
 # MAC addresses of the guests under test, by guest number: of a virtual card of QEMU, and of a virtual function of the
 # host's card, which may receive packets for it even while no guest has it.
@@ -42,52 +39,8 @@ FEATURES = (
     'echo "$bits" | cut -c "$bit" | tr -d "\\n"; done',
     "sh",
 )
-HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe -n -q vhost_net")  # loads nothing
 LOAD_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
-HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing
-# Paths that do not work over a card that is a port of a bridge -> why.
-APART = {
-    Path.USER: "it goes over no card",
-    Path.MACVTAP: "the card is a port of a bridge, and such a card carries no macvtap",
-}
 IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
-
-
-def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: str | None = None) -> dict[str, str]:
-    """Treatments whose path a guest there cannot have -> why. `wire`: the host's card that the user named."""
-    named = next((name for name in NAMES if plan.space.first(name) is not None), None)
-    if named is None:
-        return {}
-    cards = {each.name: settings_of(each) for each in treatments if each.layer == "vm"}
-    networked = [workload for workload in plan.build_workloads() if workload.networked]
-    if not networked:
-        return dict.fromkeys(cards, f"{named} means nothing without a workload that uses the network")
-    most = guests_at_once(plan)
-    needy = next((workload.takes_bridge for workload in networked if workload.takes_bridge), None)
-    reasons = {part: _why_not(machine, part, most, wire) for part in Path if takes(part, treatments)}
-    if needy is not None:
-        reasons[Path.USER] = f"carries nothing but net's TCP cases: leave {needy} or {Path.USER} out of the plan"
-    counts = {each.name: machines_at_once(each) or 1 for each in treatments}
-    refused = {}
-    for name, card in cards.items():
-        parts = card.path.parts
-        why = next(filter(None, map(reasons.get, parts)), None)
-        if why is None and counts[name] < len(parts):
-            why = f"takes {len(parts)} guests at once or more, and guest.count is {counts[name]}"
-        if why is not None:
-            refused[name] = f"{PATH}={card.path} {why}"
-    left = [each for each in treatments if each.name not in refused]
-    takes_functions = next((settings_of(each).path for each in left if take_functions([each])), None)
-    cause = "--card" if wire is not None else f"{PATH}={takes_functions} of the same plan" if takes_functions else ""
-    cpus = plan.guest.vcpus
-    for name, card in cards.items():
-        if card.queues > cpus:
-            refused.setdefault(name, f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}")
-        if cause and card.mtu != DEFAULT.mtu:
-            refused.setdefault(name, f"net.mtu={card.mtu} cannot be measured with {cause}: a real card keeps its MTU")
-        if cause and card.path in APART:
-            refused.setdefault(name, f"{PATH}={card.path} cannot be measured with {cause}: {APART[card.path]}")
-    return refused
 
 
 def names_card(plan: Plan) -> bool:
@@ -100,51 +53,10 @@ def largest_mtu(treatments: Sequence[Treatment]) -> int:
     return max((settings_of(each).mtu for each in treatments if each.layer == "vm"), default=DEFAULT.mtu)
 
 
-def announced(
-    machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: Wire | None = None, named: str | None = None
-) -> list[str]:
-    """Which network cards these treatments take, and give back afterwards. Raises CannotDo.
-
-    `named`: the card that the user named, even if it belongs to no wire
-    """
-    far = [] if wire is None else [f"the network card {wire.peer_card} of the peer, {wire.peer}"]
-    if take_functions(treatments):
-        card = sriov.free_card(machine, guests_at_once(plan), named)
-        return [f"the network card {card}: a virtual function for each guest, its port for all others", *far]
-    return [f"the network card {wire.card}, for host and guests", *far] if wire else []
-
-
 def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
     """Load the kernel modules that these treatments' paths need; they stay loaded. Raises MachineError."""
     if any(takes(path, treatments) for path in Path if path.has_vhost):
         machine.run(*LOAD_VHOST)
-
-
-def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str | None:
-    """`guests`: the most that have a virtual function at once; `wire`: the host's card of the wire that the user
-    named.
-    """
-    if path is Path.USER:
-        return None
-    if not is_root(machine):
-        return "takes root on the host under test"
-    if path.has_vhost and not machine.succeeds(*HAS_VHOST):
-        return "takes the host's /dev/vhost-net: load vhost_net"
-    if path is Path.MACVTAP and not machine.succeeds(*HAS_MACVTAP):
-        return "takes the kernel module macvtap, which is not there"
-    if not path.has_function:
-        return None
-    try:
-        sriov.free_card(machine, guests, wire)
-    except sriov.NoCard as error:
-        return f"takes a card: {error}"
-    if not machine.succeeds(*sriov.HAS_IOMMU):
-        return "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
-    if not machine.succeeds(*sriov.HAS_VFIO):
-        return f"takes VFIO: {sriov.MODULES}"
-    if wire is not None or peer_behind_card(machine):
-        return None
-    return "takes a peer behind the card: name one with --peer, or measure a lab that root started"
 
 
 def peer_behind_card(machine: Machine) -> str | None:

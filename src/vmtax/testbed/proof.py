@@ -7,8 +7,9 @@ from collections.abc import Collection
 from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import BootFailed, Guest
-from vmtax.testbed import obtained, pinning, polling
+from vmtax.testbed import obtained
 from vmtax.testbed.base import RunningTreatment
+from vmtax.testbed.parts import pinning, polling
 from vmtax.testbed.provision import Provisioned
 
 

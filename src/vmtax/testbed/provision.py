@@ -17,7 +17,6 @@ from vmtax.image.place import place_pack
 from vmtax.machine import Machine, Process
 from vmtax.meter.memory import available_memory
 from vmtax.network import PEER_ADDRESS
-from vmtax.plan.cuts import not_ended
 from vmtax.plan.guests import guests_at_once
 from vmtax.storage import (
     DISK_DIRECTORY,
@@ -32,17 +31,11 @@ from vmtax.storage import (
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
 from vmtax.testbed import (
-    counting,
-    cpus,
     destination,
     disks,
     host_disk,
-    migration,
     needs,
-    net_paths,
-    pages,
-    pinning,
-    polling,
+    parts,
 )
 from vmtax.testbed.carrier import CarrierDisk
 from vmtax.testbed.cutting import Checking
@@ -50,7 +43,7 @@ from vmtax.testbed.databases import DatabasePack, open_pack
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.networks import Network, open_network
-from vmtax.testbed.power import not_there_again
+from vmtax.testbed.parts import Request
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload import Command, Link
 from vmtax.workload.durability import Durability
@@ -179,7 +172,7 @@ def provision(on: Examined) -> Provisioned:
     if on.wants("build"):
         here = replace(here, kernel_pack=_open_kernel_pack(on))
     here = replace(here, database_pack=open_pack(on.session, on.host, on.plan))
-    here = _with_guests(here)
+    here = _with_parts(here)
     if on.networked and on.is_root:
         possible = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in here.impossible]
         here = replace(here, network=open_network(here, possible))
@@ -202,39 +195,30 @@ def provision(on: Examined) -> Provisioned:
     return replace(here, notes=(*on.notes, *notes))
 
 
-def _with_guests(on: Provisioned) -> Provisioned:
-    """Make huge pages available to the guests that need them, and record the treatments whose guests cannot run
-    there.
-    """
-    treatments = on.plan.treatments()[0]
-    impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
-    impossible |= net_paths.not_here(on.host, on.plan, treatments, on.card)
-    impossible |= migration.not_here(on.host, on.plan, treatments, is_wired=on.session.wired is not None)
-    impossible |= not_ended(on.plan, treatments)
-    impossible |= not_there_again(treatments) if on.session.power else {}
-    if (there := on.destination) is not None:
-        impossible = destination.not_there(there.machine, on.plan, treatments, there.wanted.far_card) | impossible
-    impossible |= guests_not_here(on)
-    possible = [treatment for treatment in treatments if treatment.name not in impossible]
-    impossible |= pages.take(on.host, on.plan, possible)
-    refuse_none_left(on.host, treatments, impossible)
+def request_of(on: Examined) -> Request:
+    """What is to be measured on that host."""
+    there, platform = on.destination, on.platform
+    return Request(
+        on.host,
+        on.plan,
+        on.plan.treatments()[0],
+        qemu=platform.qemu if platform else None,
+        accelerator=platform.accelerator.name if platform else None,
+        card=on.card,
+        wire=on.session.wired.wire if on.session.wired else None,
+        cuts_power=on.session.power is not None,
+        destination=there.machine if there else None,
+        far_card=there.wanted.far_card if there else "",
+    )
+
+
+def _with_parts(on: Provisioned) -> Provisioned:
+    """Set up what lasts for the run, and record the treatments that cannot be measured there."""
+    request = request_of(on)
+    impossible = parts.lacking(request)
+    impossible |= parts.take(request.without(impossible))
+    refuse_none_left(on.host, request.treatments, impossible)
     return replace(on, impossible=impossible)
-
-
-def kvm_not_here(host: Machine, treatments: Sequence[Treatment], *, has_kvm: bool) -> dict[str, str]:
-    """Treatments whose VM takes of KVM what that host cannot give it -> why."""
-    if has_kvm:
-        return polling.not_here(host, treatments) | counting.not_here(host, treatments)
-    return cpus.without_kvm(treatments) | counting.without_kvm(treatments)
-
-
-def guests_not_here(on: Examined) -> dict[str, str]:
-    """Treatments whose guests cannot run with this host's QEMU and accelerator -> why. Raises QemuError."""
-    if on.platform is None:
-        return {}
-    treatments, qemu, accelerator = on.plan.treatments()[0], on.platform.qemu, on.platform.accelerator.name
-    refused = kvm_not_here(on.host, treatments, has_kvm=accelerator == "kvm")
-    return refused | cpus.not_here(on.host, qemu, accelerator, on.plan, treatments)
 
 
 def not_opened(on: Examined) -> dict[str, str]:

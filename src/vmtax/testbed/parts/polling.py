@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.machine import Machine, Undoing
 from vmtax.meter.text import whole
-from vmtax.testbed.cpus import POLLING
+from vmtax.testbed.parts.part import EMULATED, Part, Request
 
+POLLING = GuestSettings.factors()["halt_polling"].name
 PARAMETER = "/sys/module/kvm/parameters/halt_poll_ns"
 # $1: a setting of the kernel; $2: its original value; $3: the value we set. A value that somebody else set since is
 # left alone.
@@ -20,19 +20,27 @@ PUT_BACK = (
 )
 
 
-def not_here(machine: Machine, treatments: Sequence[Treatment], parameter: str = PARAMETER) -> dict[str, str]:
-    """Treatments whose level cannot be set there, with KVM -> why."""
-    guests = {each.name: GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"}
-    levels = {name: guest.levels[POLLING] for name, guest in guests.items() if guest.halt_polling is not None}
-    if not levels:
-        return {}
-    if _now(machine, parameter) is None:
-        why = f"takes the host's {parameter}, which is not there"
-    elif not machine.succeeds("test", "-w", parameter):
-        why = f"takes root, to write {parameter}"
-    else:
-        return {}
-    return {name: f"{POLLING}={level} {why}" for name, level in levels.items()}
+class Polling(Part):
+    """How long KVM polls before it lets a CPU sleep."""
+
+    def lacking(self, request: Request) -> Mapping[str, str]:
+        guests = {each.name: GuestSettings.of(each.levels) for each in request.guests}
+        levels = {name: guest.levels[POLLING] for name, guest in guests.items() if guest.halt_polling is not None}
+        why = _why_not(request) if levels else None
+        return {name: f"{POLLING}={level} {why}" for name, level in levels.items()} if why else {}
+
+
+def _why_not(request: Request) -> str | None:
+    """Why it cannot be set; None if it can, or if the accelerator is not known yet."""
+    if request.accelerator is None:
+        return None
+    if request.accelerator == "tcg":
+        return EMULATED
+    if _now(request.host, PARAMETER) is None:
+        return f"takes the host's {PARAMETER}, which is not there"
+    if not request.host.succeeds("test", "-w", PARAMETER):
+        return f"takes root, to write {PARAMETER}"
+    return None
 
 
 def set_polling(machine: Machine, nanoseconds: int, parameter: str = PARAMETER) -> Undoing | None:

@@ -6,32 +6,33 @@ the guest two threads per core, they get the two threads of one core.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from vmtax.core.records import Treatment
 from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import Guest, Thread
 from vmtax.machine import Machine
-from vmtax.plan.schema import Plan
 from vmtax.testbed.cpus import allowed_cpus, apart, cores, in_pairs
+from vmtax.testbed.parts.part import Part, Request
 
 PINNING = GuestSettings.factors()["pinned"].name
 ATTEMPTS = 3  # a thread that is not pinned yet may start another
 
 
-def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments for whose pinned guests the host has too few CPUs -> why."""
-    guests = {each.name: GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"}
-    if not any(guest.pinned for guest in guests.values()):
-        return {}
-    has = len(allowed_cpus(machine))
-    return {
-        name: f"{PINNING}=one-to-one takes {wanted + 1} CPUs, {wanted} for guests and one or more for QEMU's other"
-        f" threads, and {machine.path} has {has}: lower guest.vcpus or guest.count"
-        for name, guest in guests.items()
-        if guest.pinned and (wanted := guest.count * plan.guest.vcpus) >= has
-    }
+class Pinning(Part):
+    """One CPU of the host for each CPU of a guest."""
+
+    def lacking(self, request: Request) -> Mapping[str, str]:
+        guests = {each.name: GuestSettings.of(each.levels) for each in request.guests}
+        if not any(guest.pinned for guest in guests.values()):
+            return {}
+        has = len(allowed_cpus(request.host))
+        return {
+            name: f"{PINNING}=one-to-one takes {wanted + 1} CPUs, {wanted} for guests and one or more for QEMU's other"
+            f" threads, and {request.host.path} has {has}: lower guest.vcpus or guest.count"
+            for name, guest in guests.items()
+            if guest.pinned and (wanted := guest.count * request.plan.guest.vcpus) >= has
+        }
 
 
 def pin(parent: Machine, guest: Guest, number: int, guests: int) -> None:

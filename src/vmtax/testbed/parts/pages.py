@@ -7,7 +7,7 @@ run. Both settings are restored when the run is over, however it ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -20,6 +20,7 @@ from vmtax.meter.text import GREP, Files, chosen, parse_files, whole
 from vmtax.plan.schema import Plan
 from vmtax.testbed import needs
 from vmtax.testbed.examine import is_root
+from vmtax.testbed.parts.part import Part, Request
 
 POOLS = "/sys/kernel/mm/hugepages"
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -57,44 +58,40 @@ class Pool:
         return Pool(PurePosixPath(directory), total, most, surplus, max(0, free - promised))
 
 
-def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments whose level of memory.backing or memory.merge is impossible there -> why; {} if the plan names
-    neither.
-    """
-    named = [name for name in (BACKING, MERGE) if plan.space.first(name) is not None]
-    if not named:
-        return {}
-    files = _read(machine)
-    available, root = available_memory(machine), is_root(machine)
-    reasons = {
-        each.name: _why_not(GuestSettings.of(each.levels), named, plan, files, available)
-        or (None if root else _why_only_root(GuestSettings.of(each.levels), plan, files))
-        for each in treatments
-        if each.layer == "vm"
-    }
-    return {name: why for name, why in reasons.items() if why}
+class Pages(Part):
+    """The pages of the guests' memory, and whether the host merges equal ones."""
 
+    def lacking(self, request: Request) -> Mapping[str, str]:
+        named = [name for name in (BACKING, MERGE) if request.plan.space.first(name) is not None]
+        if not named:
+            return {}
+        files = _read(request.host)
+        available, root = available_memory(request.host), is_root(request.host)
+        guests = {each.name: GuestSettings.of(each.levels) for each in request.guests}
+        reasons = {
+            name: _why_not(settings, named, request.plan, files, available)
+            or (None if root else _why_only_root(settings, request.plan, files))
+            for name, settings in guests.items()
+        }
+        return {name: why for name, why in reasons.items() if why}
 
-def take(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Make the huge pages that `treatments` need available on the host; treatments for which there are too few ->
-    why.
-    """
-    impossible: dict[str, str] = {}
-    for backing, count in _wanted(plan, treatments).items():
-        why = _taken(machine, backing, count)
-        if why:
-            impossible |= {each.name: why for each in treatments if GuestSettings.of(each.levels).backing is backing}
-    return impossible
+    def announced(self, request: Request) -> Sequence[str]:
+        """One line for each size of pages."""
+        return [
+            f"{count} {'page' if count == 1 else 'pages'} of {backing}"
+            f" ({format_room(count * (backing.page_bytes or 1))}) from the host's memory,"
+            f" {'for the whole run' if backing is Backing.GIGANTIC else 'while its guests run'}; given back"
+            for backing, count in _wanted(request.plan, request.treatments).items()
+        ]
 
-
-def announced(plan: Plan, treatments: Sequence[Treatment]) -> list[str]:
-    """What `take` will take for these treatments, one line for each size of pages."""
-    return [
-        f"{count} {'page' if count == 1 else 'pages'} of {backing}"
-        f" ({format_room(count * (backing.page_bytes or 1))}) from the host's memory,"
-        f" {'for the whole run' if backing is Backing.GIGANTIC else 'while its guests run'}; given back"
-        for backing, count in _wanted(plan, treatments).items()
-    ]
+    def take(self, request: Request) -> Mapping[str, str]:
+        impossible: dict[str, str] = {}
+        for backing, count in _wanted(request.plan, request.treatments).items():
+            if why := _taken(request.host, backing, count):
+                for treatment in request.treatments:
+                    if GuestSettings.of(treatment.levels).backing is backing:
+                        impossible[treatment.name] = why
+        return impossible
 
 
 def _wanted(plan: Plan, treatments: Sequence[Treatment]) -> dict[Backing, int]:

@@ -1,0 +1,51 @@
+"""What a run needs of a host: one file for each thing, with everything about it."""
+
+from __future__ import annotations
+
+from vmtax.testbed.parts.arrival import Arrival
+from vmtax.testbed.parts.counting import Counting
+from vmtax.testbed.parts.cutting import Cutting, PowerCuts
+from vmtax.testbed.parts.migration import Migration
+from vmtax.testbed.parts.network import Network
+from vmtax.testbed.parts.pages import Pages
+from vmtax.testbed.parts.part import Part, Request
+from vmtax.testbed.parts.pinning import Pinning
+from vmtax.testbed.parts.polling import Polling
+from vmtax.testbed.parts.processors import Processors
+
+__all__ = ["GUEST_PARTS", "PARTS", "Part", "Request", "announced", "lacking", "take"]
+
+# What depends on the QEMU and the accelerator of the guests, the other parts on the host alone.
+GUEST_PARTS: tuple[Part, ...] = (Counting(), Polling(), Processors())
+# In the order of set-up. If several parts lack something for a treatment, the last one says why.
+PARTS: tuple[Part, ...] = (
+    Arrival(),
+    Pages(),
+    Pinning(),
+    Network(),
+    Migration(),
+    Cutting(),
+    PowerCuts(),
+    *GUEST_PARTS,
+)
+
+
+def lacking(request: Request, parts: tuple[Part, ...] = PARTS) -> dict[str, str]:
+    """Treatments that cannot be measured there -> why. Only reads the host. Raises QemuError."""
+    impossible: dict[str, str] = {}
+    for part in parts:
+        impossible |= part.lacking(request)
+    return impossible
+
+
+def announced(request: Request) -> list[str]:
+    """What will be taken of the host, a line each, for the person who is asked. Raises CannotDo."""
+    return [line for part in PARTS for line in part.announced(request)]
+
+
+def take(request: Request) -> dict[str, str]:
+    """Set up on the host what lasts for the run; treatments for which it has too little -> why. Raises MachineError."""
+    impossible: dict[str, str] = {}
+    for part in PARTS:
+        impossible |= part.take(request.without(impossible))
+    return impossible

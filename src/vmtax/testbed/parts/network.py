@@ -1,0 +1,108 @@
+"""The factors of the guests' network cards: which paths, queues and sizes of packets a host can give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from vmtax.design.net import DEFAULT, NAMES, PATH, Path, settings_of, take_functions, takes
+from vmtax.design.topology import machines_at_once
+from vmtax.machine import Machine
+from vmtax.network import sriov
+from vmtax.plan.guests import guests_at_once
+from vmtax.testbed.examine import is_root
+from vmtax.testbed.net_paths import peer_behind_card
+from vmtax.testbed.parts.part import Part, Request
+
+HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe -n -q vhost_net")  # loads nothing
+HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing
+# Paths that do not work over a card that is a port of a bridge -> why.
+APART = {
+    Path.USER: "it goes over no card",
+    Path.MACVTAP: "the card is a port of a bridge, and such a card carries no macvtap",
+}
+
+
+class Network(Part):
+    """The network under test."""
+
+    def lacking(self, request: Request) -> Mapping[str, str]:
+        named = next((name for name in NAMES if request.plan.space.first(name) is not None), None)
+        if named is None:
+            return {}
+        networked = [workload for workload in request.plan.build_workloads() if workload.networked]
+        if not networked:
+            why = f"{named} means nothing without a workload that uses the network"
+            return dict.fromkeys([each.name for each in request.guests], why)
+        needy = next((workload.takes_bridge for workload in networked if workload.takes_bridge), None)
+        refused = _without_path(request, needy)
+        return {**_without_settings(request.without(refused), request), **refused}
+
+    def announced(self, request: Request) -> Sequence[str]:
+        """The network cards that are taken, and given back afterwards."""
+        wire = request.wire
+        far = [] if wire is None else [f"the network card {wire.peer_card} of the peer, {wire.peer}"]
+        if take_functions(request.treatments):
+            card = sriov.free_card(request.host, guests_at_once(request.plan), request.card)
+            return [f"the network card {card}: a virtual function for each guest, its port for all others", *far]
+        return [f"the network card {wire.card}, for host and guests", *far] if wire else []
+
+
+def _without_path(request: Request, needy: str | None) -> dict[str, str]:
+    """Treatments whose path is impossible -> why. `needy`: what in the plan takes a bridge; None: nothing does."""
+    host, most = request.host, guests_at_once(request.plan)
+    reasons = {part: _why_not(host, part, most, request.card) for part in Path if takes(part, request.treatments)}
+    if needy is not None:
+        reasons[Path.USER] = f"carries nothing but net's TCP cases: leave {needy} or {Path.USER} out of the plan"
+    refused = {}
+    for treatment in request.guests:
+        path, count = settings_of(treatment).path, machines_at_once(treatment) or 1
+        why = next(filter(None, map(reasons.get, path.parts)), None)
+        if why is None and count < len(path.parts):
+            why = f"takes {len(path.parts)} guests at once or more, and guest.count is {count}"
+        if why is not None:
+            refused[treatment.name] = f"{PATH}={path} {why}"
+    return refused
+
+
+def _without_settings(left: Request, request: Request) -> dict[str, str]:
+    """Treatments whose card cannot be as they ask -> why. `left`: what is asked of paths that are possible."""
+    functions = next((settings_of(each).path for each in left.treatments if take_functions([each])), None)
+    cause = "--card" if request.card is not None else f"{PATH}={functions} of the same plan" if functions else ""
+    cpus = request.plan.guest.vcpus
+    refused: dict[str, str] = {}
+    for treatment in request.guests:
+        name, card = treatment.name, settings_of(treatment)
+        if card.queues > cpus:
+            refused[name] = f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}"
+        elif cause and card.mtu != DEFAULT.mtu:
+            refused[name] = f"net.mtu={card.mtu} cannot be measured with {cause}: a real card keeps its MTU"
+        elif cause and card.path in APART:
+            refused[name] = f"{PATH}={card.path} cannot be measured with {cause}: {APART[card.path]}"
+    return refused
+
+
+def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str | None:
+    """`guests`: the most that have a virtual function at once; `wire`: the host's card of the wire that the user
+    named.
+    """
+    if path is Path.USER:
+        return None
+    if not is_root(machine):
+        return "takes root on the host under test"
+    if path.has_vhost and not machine.succeeds(*HAS_VHOST):
+        return "takes the host's /dev/vhost-net: load vhost_net"
+    if path is Path.MACVTAP and not machine.succeeds(*HAS_MACVTAP):
+        return "takes the kernel module macvtap, which is not there"
+    if not path.has_function:
+        return None
+    try:
+        sriov.free_card(machine, guests, wire)
+    except sriov.NoCard as error:
+        return f"takes a card: {error}"
+    if not machine.succeeds(*sriov.HAS_IOMMU):
+        return "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
+    if not machine.succeeds(*sriov.HAS_VFIO):
+        return f"takes VFIO: {sriov.MODULES}"
+    if wire is not None or peer_behind_card(machine):
+        return None
+    return "takes a peer behind the card: name one with --peer, or measure a lab that root started"

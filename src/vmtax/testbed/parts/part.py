@@ -1,0 +1,59 @@
+"""The interface of a part: one thing that a run needs of a host, such as huge pages or pinned CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from vmtax.core.records import Treatment
+from vmtax.hypervisor import Qemu
+from vmtax.machine import Machine
+from vmtax.plan.schema import Plan
+from vmtax.testbed.session import Wire
+
+EMULATED = "takes KVM, and the guests here are emulated"  # after a level that only KVM has
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be measured on one host, as far as parts must know it."""
+
+    host: Machine
+    plan: Plan
+    treatments: Sequence[Treatment]
+    qemu: Qemu | None = None  # that runs the guests; None: there are no guests, or another QEMU may be chosen
+    accelerator: Literal["kvm", "tcg"] | None = None  # of the guests; None: there are no guests, or it is not known yet
+    card: str | None = None  # the network card of the host that the user named
+    wire: Wire | None = None  # the link that carries the network under test; None: a network of our own
+    cuts_power: bool = False  # the host's own power is cut
+    destination: Machine | None = None  # another host, to which guests are migrated
+    far_card: str = ""  # the card of that host that the run takes
+
+    @property
+    def guests(self) -> list[Treatment]:
+        """The treatments that are measured in VMs of the host; nested guests do not count."""
+        return [treatment for treatment in self.treatments if treatment.layer == "vm"]
+
+    def without(self, left_out: Mapping[str, str]) -> Request:
+        """The same without these treatments."""
+        return replace(self, treatments=[each for each in self.treatments if each.name not in left_out])
+
+
+class Part:
+    """Everything about one thing that a run needs of a host. A part that has nothing to do in a phase inherits it."""
+
+    def lacking(self, request: Request) -> Mapping[str, str]:
+        """Treatments that cannot be measured there -> why. Only reads the host. Raises QemuError."""
+        return {}
+
+    def announced(self, request: Request) -> Sequence[str]:
+        """What `take` will take of the host, a line each, for the person who is asked. Only reads. Raises CannotDo."""
+        return ()
+
+    def take(self, request: Request) -> Mapping[str, str]:
+        """Set up what lasts for the run, listing its undo first; treatments for which the host has too little -> why.
+
+        Raises MachineError.
+        """
+        return {}
