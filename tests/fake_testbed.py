@@ -26,7 +26,7 @@ from vmtax.testbed import interleave
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.examine import Examined, Platform
 from vmtax.testbed.machines import Machines
-from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.session import Hosts, Session, TestbedOptions
 from vmtax.workload import Site
 

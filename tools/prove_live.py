@@ -29,7 +29,7 @@ from vmtax.image import build
 from vmtax.plan.schema import parse
 from vmtax.testbed.layers import opened
 from vmtax.testbed.machines import examined, set_up
-from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.session import TestbedOptions, connected
 from vmtax.workload import Site
 from vmtax.workload.fio import Disk, DiskParameters

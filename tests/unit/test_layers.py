@@ -19,7 +19,7 @@ from vmtax.storage import Target
 from vmtax.storage.page_cache import HIERARCHY
 from vmtax.testbed import layers
 from vmtax.testbed.examine import Platform
-from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.provisioned import Provisioned
 
 PLAN = parse("{name: x, layers: [host, vm], guest: {vcpus: 1}, workloads: [disk], budget: none}")
 DROP: Argv = ("tee", "/proc/sys/vm/drop_caches")

@@ -338,7 +338,7 @@ def performed(ends: Ends, monkeypatch: pytest.MonkeyPatch, handover: Handover | 
     monkeypatch.setattr(activity, "_heard", lambda peer: OUTPUT)
     guest: Any = ends
     route = Route(Mode.PRECOPY, "10.77.0.3", lambda: guest, lambda argv: guest, handover or Handover())
-    subject = RunningSubject(Site(ends.machine, "vm", 1, ()), guest, route=route)
+    subject = RunningSubject(Site(ends.machine, "vm", 1, ()), guest, (route,))
     running = RunningTreatment((subject,), ends.machine, meters=(Counting(),))
     workload = Migration(MigrationParameters(rate=200))
     nothing = activity.Migrate().perform(TrialKey(1, 1, "vm"), running, None, print)

@@ -36,7 +36,7 @@ from vmtax.report import figures
 from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
-from vmtax.testbed import needs, power, provision
+from vmtax.testbed import needs, power, provisioned
 from vmtax.workload import build, durability
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
 
@@ -128,7 +128,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "30 s": SILENCE,
         "40 s": ssh.GUARD_SILENCE,
     },
-    "docs/explanation/method.md": {"an hour": None, "104 s": None, "2.5 s": provision.EMULATED_KVM_LEAD_SECONDS},
+    "docs/explanation/method.md": {"an hour": None, "104 s": None, "2.5 s": provisioned.EMULATED_KVM_LEAD_SECONDS},
     "docs/explanation/security.md": {
         "64 MiB": full.FILE_SYSTEM_BYTES,
         "15 seconds": undo.ZERO_SECONDS,

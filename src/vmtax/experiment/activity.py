@@ -12,7 +12,7 @@ from vmtax.experiment.migrate import Migrate
 from vmtax.experiment.real_cut import EndOrCut
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
-from vmtax.testbed.base import RunningTreatment
+from vmtax.testbed.base import Cut, RunningTreatment
 from vmtax.workload import Workload
 from vmtax.workload.boot import Boot, measured
 
@@ -40,7 +40,7 @@ class StartAndStop:
     def perform(
         self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None, emit: Callable[[Event], None]
     ) -> Sequence[Trial]:
-        guests = [one.guest for one in running.subjects if one.guest is not None and one.cut is None]
+        guests = [one.guest for one in running.subjects if one.guest is not None and one.offer(Cut) is None]
         return [self._trial(key, guest, guest.shut_down()) for guest in guests]
 
     def _trial(self, key: TrialKey, guest: Guest, shutdown_seconds: float | None) -> Trial:

@@ -66,9 +66,9 @@ class EndWhileWriting:
         if not isinstance(workload, Durability):
             return ()
         return [
-            self._trial(Ending(key, running, one.guest, one.cut, workload, [], emit))
+            self._trial(Ending(key, running, one.guest, cut, workload, [], emit))
             for one in running.subjects
-            if one.cut is not None and one.guest is not None
+            if one.guest is not None and (cut := one.offer(Cut)) is not None
         ]
 
     def _trial(self, ending: Ending) -> Trial:

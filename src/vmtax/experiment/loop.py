@@ -37,7 +37,7 @@ from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineError, MachineLost
 from vmtax.plan.estimate import fit_rounds
 from vmtax.store import Store
-from vmtax.testbed.base import RunningTreatment, Testbed
+from vmtax.testbed.base import Cut, RunningTreatment, Testbed
 from vmtax.workload import Command
 
 # If this many treatments of a layer fail to boot in a row, the layer is given up. If only half of 24
@@ -378,6 +378,6 @@ class Loop:
             trials = activity.perform(key, running, workload, self.emit)
             if workload is not None:
                 self.add(*trials)
-        if all(subject.cut is None for subject in running.subjects):
+        if all(subject.offer(Cut) is None for subject in running.subjects):
             for carrier in reversed(running.outer):
                 carrier.shut_down()

@@ -37,7 +37,7 @@ class Migrate:
     ) -> Sequence[Trial]:
         if not isinstance(workload, Migration):
             return ()
-        moving = [subject for subject in running.subjects if subject.route is not None]
+        moving = [subject for subject in running.subjects if subject.offer(Route) is not None]
         return [_trial(key, running, subject, workload) for subject in moving]
 
 
@@ -51,7 +51,7 @@ class _Watched:
 
 
 def _trial(key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Migration) -> Trial:
-    guest, route = subject.guest, subject.route
+    guest, route = subject.guest, subject.offer(Route)
     assert guest is not None and route is not None
     started, before = time.time(), time.monotonic()
     raw = ""

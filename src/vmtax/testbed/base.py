@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from vmtax.core.records import Json, Treatment
 from vmtax.design.migration import Mode
@@ -19,6 +19,8 @@ from vmtax.storage.copies import Copies
 from vmtax.testbed.power import Power
 from vmtax.workload import Site, Workload
 from vmtax.workload.durability.stacks import Stack
+
+Kind = TypeVar("Kind")
 
 
 class Handover:
@@ -96,9 +98,13 @@ class RunningSubject:
 
     site: Site
     guest: Guest | None = None  # None: the subject is the host, which was not booted for the treatment
-    route: Route | None = None  # None: it is not migrated
-    cut: Cut | None = None  # None: it is shut down in order
+    # What parts offer for it, at most one of a kind: a Route if it is migrated, a Cut if it is ended while it writes.
+    offers: tuple[object, ...] = ()
     number: int = 1  # of a set of processes among those that run on a host at once
+
+    def offer(self, kind: type[Kind]) -> Kind | None:
+        """What is offered of that kind; None: nothing is."""
+        return next((each for each in self.offers if isinstance(each, kind)), None)
 
     @property
     def machine(self) -> str:

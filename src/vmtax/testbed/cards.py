@@ -16,7 +16,7 @@ from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import BOTH_LENGTH, PREFIX_LENGTH, SUBNET
 from vmtax.testbed import needs, net_paths, standby
 from vmtax.testbed.base import Handover
-from vmtax.testbed.provision import Provisioned, port
+from vmtax.testbed.provisioned import Provisioned, port
 from vmtax.workload import Link
 from vmtax.workload.net import PORT
 

@@ -9,7 +9,7 @@ from vmtax.meter.disk import disk_facts, named_disks
 from vmtax.meter.facts import differences, read_facts
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.host_disk import find_logged
-from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.session import There
 from vmtax.workload.durability import Durability
 

@@ -21,7 +21,8 @@ from vmtax.plan.schema import Plan
 from vmtax.testbed import disks
 from vmtax.testbed.examine import Examined, Platform, choose_platform, examine
 from vmtax.testbed.parts import GUEST_PARTS, lacking
-from vmtax.testbed.provision import Provisioned, provision, refuse_none_left, request_of
+from vmtax.testbed.provision import provision, refuse_none_left, request_of
+from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.session import CannotMeasure, Emit, Hosts, Session, TestbedOptions
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"

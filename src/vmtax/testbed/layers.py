@@ -7,21 +7,19 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Literal
 
 from vmtax.core.notices import recorded
 from vmtax.core.records import Treatment
 from vmtax.design import guest as guest_settings
-from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
 from vmtax.design.migration import MigrationSettings
 from vmtax.design.net import NetSettings, settings_of
 from vmtax.design.topology import Subject, Topology, topology
 from vmtax.hypervisor import (
     AWAITED,
-    FRESH_ID,
     BootFailed,
     Drive,
     Guest,
@@ -37,18 +35,16 @@ from vmtax.meter import new_meters
 from vmtax.network import Segment, guest_address
 from vmtax.plan.guests import guests_at_once
 from vmtax.storage import Backing
-from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import cards, cutting, destination, disks, migration, needs, net_paths, proof
+from vmtax.testbed import cards, cutting, destination, disks, needs, net_paths, parts, proof
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.testbed.carrier import CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK, CarrierDisk
 from vmtax.testbed.footprint import Footprint
-from vmtax.testbed.parts import pinning, polling
-from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.parts import Order
+from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.session import CannotMeasure
-from vmtax.testbed.sites import devices, guest_site
+from vmtax.testbed.sites import guest_site
 from vmtax.testbed.standby import Carriers
 from vmtax.workload import Site
-from vmtax.workload.fio import Disk
 
 # QEMU inside a guest, where we are root. Assumed, not detected: detection would add seconds to every emulated boot.
 IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)
@@ -106,7 +102,6 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
     if treatment.layer == "host":
         subjects = [_host(on, treatment, subject.number, len(wanted.subjects)) for subject in wanted.subjects]
     elif treatment.layer == "vm":
-        _set_polling(on, treatment, stack)
         subjects = _vms(on, treatment, wanted, stack, guests)
     else:
         outer, subjects = _nested(on, treatment, wanted, stack, guests)
@@ -140,12 +135,6 @@ def _carriers(on: Provisioned, subjects: Sequence[RunningSubject]) -> list[Carri
     return [Carriers(found)] if found else []
 
 
-def _set_polling(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack) -> None:
-    nanoseconds = GuestSettings.of(treatment.levels).halt_polling
-    if nanoseconds is not None and (undoing := polling.set_polling(on.host, nanoseconds)) is not None:
-        stack.callback(undoing.undo)
-
-
 def drop_caches(on: Provisioned, running: RunningTreatment) -> None:
     """Drop the guests' caches first, then the host's, so that data written back by guests does not stay in the host's
     cache.
@@ -176,43 +165,25 @@ def _host(on: Provisioned, treatment: Treatment, number: int, sets: int) -> Runn
 def _vms(
     on: Provisioned, treatment: Treatment, wanted: Topology, stack: contextlib.ExitStack, guests: list[Guest]
 ) -> list[RunningSubject]:
-    orders, bounds, cut = [], [], None
+    orders = []
     for subject in wanted.subjects:
         spec = replace(_host_spec(on, treatment, None), name=subject.name)
-        if on.disks and on.wants(Disk.name):
-            spec = replace(spec, disks=tuple(_drives(on.disks, treatment, subject.number, stack)))
-        if on.disks and on.checking:
-            cut = cutting.prepare(on.session, on.checking, on.disks, treatment, stack)
-            spec = replace(spec, disks=(*spec.disks, cut.drive))
-        if DiskSettings.of(treatment.levels).bounded:
-            bound = Bound.make(on.host, f"vmtax-{on.session.local.token[:8]}-{next(_numbers)}")
-            stack.callback(bound.undoing.undo)
-            bounds.append(bound)
-            spec = replace(spec, within=bound.enter, preallocated=True)
-        if needs.migrates(on.plan):
-            keeps_user = settings_of(treatment).path.has_function
-            spec = replace(spec, meeting=migration.meeting(on.host, on.guests.qemu, keeps_user=keeps_user))
-        orders.append(_Order(on.host, spec, cards.plug(on, treatment, subject.number)))
+        order = Order(on.host, spec, number=subject.number, count=len(wanted.subjects))
+        orders.append(parts.shape(on, treatment, order, stack))
     booted = _boot_all(on, orders, stack, guests)
-    for number, guest in enumerate(booted, start=1):
-        if guest.spec.settings.pinned:
-            pinning.pin(on.host, guest, number, len(booted))
-    for bound in bounds:
-        bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
+    offers = [order.offers(guest) for order, guest in zip(orders, booted, strict=True)]
     named = net_paths.names_card(on.plan)
     subjects = [
-        _subject(on, subject, guest, settings_of(treatment, subject.number) if named else None)
-        for subject, guest in zip(wanted.subjects, booted, strict=True)
+        _subject(on, subject, guest, settings_of(treatment, subject.number) if named else None, each)
+        for subject, guest, each in zip(wanted.subjects, booted, offers, strict=True)
     ]
-    if cut is not None and on.checking is not None:  # there is only one guest
-        device = devices(booted[0])[cutting.CUT_ID]
-        return [replace(subjects[0], cut=cutting.cut_of(on.checking, cut, device, booted[0]))]
     if needs.migrates(on.plan):  # there is only one guest
-        return [replace(subjects[0], route=_route(on, treatment, orders[0], booted[0], stack))]
+        route = _route(on, treatment, orders[0], booted[0], stack)
+        return [replace(subjects[0], offers=(*subjects[0].offers, route))]
     return subjects
 
 
-def _route(on: Provisioned, treatment: Treatment, here: _Order, guest: Guest, stack: contextlib.ExitStack) -> Route:
+def _route(on: Provisioned, treatment: Treatment, here: Order, guest: Guest, stack: contextlib.ExitStack) -> Route:
     """The migration of this guest to another QEMU of its host, or to another host."""
     plug = here.plug and replace(here.plug, awaits=True)
     order = replace(here, spec=replace(here.spec, incoming=AWAITED), plug=plug)
@@ -223,18 +194,10 @@ def _route(on: Provisioned, treatment: Treatment, here: _Order, guest: Guest, st
         stack.enter_context(destination.lead(on, here.spec, spec, keeps_user=keeps_user))
         far = on.network.far
         function = far.functions[plug.number - 1] if far.functions else None
-        order = _Order(there.machine, spec, replace(plug, segment=far.segment, function=function))
+        order = Order(there.machine, spec, replace(plug, segment=far.segment, function=function))
     handover = cards.handover(guest, (on.host, here.plug), (order.parent, order.plug))
     mode = MigrationSettings.of(treatment.levels).mode
     return Route(mode, guest_address(1), lambda: _boot(on, order, stack), on.watch, handover)
-
-
-def _drives(made: disks.Disks, treatment: Treatment, number: int, stack: contextlib.ExitStack) -> Iterator[Drive]:
-    """The disk under test of the guest with that number and, if one is needed, a disk that was never written."""
-    yield disks.drive(treatment, made.of(treatment, number))
-    if (fresh := made.fresh(treatment, number)) is not None:
-        stack.callback(fresh.remove)
-        yield replace(disks.drive(treatment, fresh.disk), name=FRESH_ID)
 
 
 def _nested(
@@ -248,7 +211,7 @@ def _nested(
             cut = cutting.prepare_outer(on.session, on.checking, on.host, on.disks_directory, room, stack)
             spec = replace(spec, disks=(cut.drive,))
         plug = cards.Plug(on.network.segment, CARRIER_MACS.format(number + 1)) if on.network else None
-        orders.append(_Order(on.host, spec, plug))
+        orders.append(Order(on.host, spec, plug))
     carriers = _boot_all(on, orders, stack, guests)
     orders = []
     for number, (carrier, carried) in enumerate(zip(carriers, wanted.carried.values(), strict=True)):
@@ -263,13 +226,13 @@ def _nested(
     if cut is not None and on.checking is not None:  # there is one guest in one outer VM
         device, inside = booted[0].spec.device(), PurePosixPath(NESTED_DISK.format(1)).name
         assert device is not None
-        subjects = [replace(subjects[0], cut=cutting.cut_of(on.checking, cut, device, carriers[0], inside))]
+        subjects = [replace(subjects[0], offers=(cutting.cut_of(on.checking, cut, device, carriers[0], inside),))]
     return tuple(carriers), subjects
 
 
 def _carried(
     on: Provisioned, treatment: Treatment, carrier: Guest, subjects: Sequence[Subject], data: CarrierDisk | None
-) -> list[_Order]:
+) -> list[Order]:
     """The nested guests of one outer VM, after setting up their disks and network in it."""
     if not carrier.machine.succeeds("sh", "-c", LOAD_MODULES):
         raise CannotMeasure(
@@ -291,13 +254,19 @@ def _carried(
         spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
         spec = replace(spec, name=subject.name, packs=carrier.spec.pack_devices)
         plug = cards.Plug(segment, net_paths.MACS.format(subject.number)) if segment else None
-        orders.append(_Order(carrier.machine, spec, plug))
+        orders.append(Order(carrier.machine, spec, plug))
     return orders
 
 
-def _subject(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None = None) -> RunningSubject:
+def _subject(
+    on: Provisioned,
+    subject: Subject,
+    guest: Guest,
+    card: NetSettings | None = None,
+    offers: tuple[object, ...] = (),
+) -> RunningSubject:
     """`card`: what the guest must have on the network under test, if the plan specifies it."""
-    return RunningSubject(guest_site(on, subject, guest, card), guest)
+    return RunningSubject(guest_site(on, subject, guest, card), guest, offers)
 
 
 def _host_spec(on: Provisioned, treatment: Treatment, data: Drive | None) -> GuestSpec:
@@ -347,18 +316,9 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
     return replace(spec, vcpus=cpus, memory_bytes=memory, settings=settings, carries=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """A guest to boot."""
-
-    parent: Machine
-    spec: GuestSpec
-    plug: cards.Plug | None  # its card on the network under test; None: it has none
-
-
 def _boot_all(
     on: Provisioned,
-    orders: Sequence[_Order],
+    orders: Sequence[Order],
     stack: contextlib.ExitStack,
     guests: list[Guest],
     *,
@@ -382,7 +342,7 @@ def _boot_all(
     return [boot.result() for boot in booting]
 
 
-def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, at_once: int = 1) -> Guest:
+def _boot(on: Provisioned, order: Order, stack: contextlib.ExitStack, at_once: int = 1) -> Guest:
     """`at_once`: how many guests share the host's CPUs, so that each takes longer"""
     times = at_once * (EMULATED_HOST_PATIENCE if on.host_emulated else 1)
     patience = Patience(ready=Patience().ready * times)

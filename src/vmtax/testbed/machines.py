@@ -20,7 +20,8 @@ from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
 from vmtax.testbed.power import Power
-from vmtax.testbed.provision import Provisioned, check_bounds
+from vmtax.testbed.provision import check_bounds
+from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.session import Emit, Hosts, Session, TestbedOptions, Wired
 from vmtax.workload import Workload
 from vmtax.workload.build import Build

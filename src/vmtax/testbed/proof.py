@@ -10,7 +10,7 @@ from vmtax.hypervisor import BootFailed, Guest
 from vmtax.testbed import obtained
 from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.parts import pinning, polling
-from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.provisioned import Provisioned
 
 
 def check(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> None:

@@ -9,7 +9,7 @@ from vmtax.design.topology import Subject
 from vmtax.hypervisor import BY_SERIAL, DATA_ID, FRESH_ID, BootFailed, Guest
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.testbed import cards
-from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.provisioned import Provisioned
 from vmtax.workload import Site
 
 PACK_MOUNT = "/mnt"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from vmtax.core.records import Treatment
 from vmtax.testbed.parts.arrival import Arrival
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import Cutting, PowerCuts
+from vmtax.testbed.parts.disks import Disks, PageCache
 from vmtax.testbed.parts.migration import Migration
 from vmtax.testbed.parts.network import Network
 from vmtax.testbed.parts.pages import Pages
-from vmtax.testbed.parts.part import Part, Request
+from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.parts.pinning import Pinning
 from vmtax.testbed.parts.polling import Polling
 from vmtax.testbed.parts.processors import Processors
+from vmtax.testbed.provisioned import Provisioned
 
-__all__ = ["GUEST_PARTS", "PARTS", "Part", "Request", "announced", "lacking", "take"]
+__all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "lacking", "shape", "take"]
 
 # What depends on the QEMU and the accelerator of the guests, the other parts on the host alone.
 GUEST_PARTS: tuple[Part, ...] = (Counting(), Polling(), Processors())
@@ -23,6 +28,8 @@ PARTS: tuple[Part, ...] = (
     Pages(),
     Pinning(),
     Network(),
+    Disks(),
+    PageCache(),
     Migration(),
     Cutting(),
     PowerCuts(),
@@ -49,3 +56,10 @@ def take(request: Request) -> dict[str, str]:
     for part in PARTS:
         impossible |= part.take(request.without(impossible))
     return impossible
+
+
+def shape(on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+    """The order with what all parts need of that guest. `stack` undoes it. Raises StorageError and MachineError."""
+    for part in PARTS:
+        order = part.shape(on, treatment, order, stack)
+    return order

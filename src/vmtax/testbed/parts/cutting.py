@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
+from vmtax.core.records import Treatment
 from vmtax.plan.cuts import not_ended
-from vmtax.testbed.parts.part import Part, Request
+from vmtax.testbed import cutting
+from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.power import not_there_again
+from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.sites import devices
 
 
 class Cutting(Part):
@@ -14,6 +19,15 @@ class Cutting(Part):
 
     def lacking(self, request: Request) -> Mapping[str, str]:
         return not_ended(request.plan, request.treatments)
+
+    def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+        checking = on.checking
+        if on.disks is None or checking is None:
+            return order
+        prepared = cutting.prepare(on.session, checking, on.disks, treatment, stack)
+        return order.with_disks(prepared.drive).then(
+            lambda guest: cutting.cut_of(checking, prepared, devices(guest)[cutting.CUT_ID], guest)
+        )
 
 
 class PowerCuts(Part):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
@@ -10,8 +12,9 @@ from vmtax.design.migration import MODE, MigrationSettings, Mode
 from vmtax.design.net import PATH, Path, settings_of
 from vmtax.machine import Machine
 from vmtax.plan.schema import Plan
-from vmtax.testbed import needs
-from vmtax.testbed.parts.part import EMULATED, Part, Request
+from vmtax.testbed import migration, needs
+from vmtax.testbed.parts.part import EMULATED, Order, Part, Request
+from vmtax.testbed.provisioned import Provisioned
 from vmtax.workload.fio import Disk
 
 USERFAULTFD = "/proc/sys/vm/unprivileged_userfaultfd"
@@ -36,6 +39,13 @@ class Migration(Part):
         if late and not emulated and (why := _why_no_postcopy(request.host)):
             refused = {**dict.fromkeys(late, why), **refused}
         return {**refused, **emulated}
+
+    def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+        if not needs.migrates(on.plan):
+            return order
+        keeps_user = settings_of(treatment).path.has_function
+        meeting = migration.meeting(on.host, on.guests.qemu, keeps_user=keeps_user)
+        return replace(order, spec=replace(order.spec, meeting=meeting))
 
 
 def _modes(request: Request) -> dict[str, Mode]:

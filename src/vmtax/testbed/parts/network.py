@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from vmtax.core.records import Treatment
 from vmtax.design.net import DEFAULT, NAMES, PATH, Path, settings_of, take_functions, takes
 from vmtax.design.topology import machines_at_once
 from vmtax.machine import Machine
 from vmtax.network import sriov
 from vmtax.plan.guests import guests_at_once
+from vmtax.testbed import cards
 from vmtax.testbed.examine import is_root
 from vmtax.testbed.net_paths import peer_behind_card
-from vmtax.testbed.parts.part import Part, Request
+from vmtax.testbed.parts.part import Order, Part, Request
+from vmtax.testbed.provisioned import Provisioned
 
 HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe -n -q vhost_net")  # loads nothing
 HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing
@@ -45,6 +50,9 @@ class Network(Part):
             card = sriov.free_card(request.host, guests_at_once(request.plan), request.card)
             return [f"the network card {card}: a virtual function for each guest, its port for all others", *far]
         return [f"the network card {wire.card}, for host and guests", *far] if wire else []
+
+    def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+        return replace(order, plug=cards.plug(on, treatment, order.number))
 
 
 def _without_path(request: Request, needy: str | None) -> dict[str, str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from vmtax.core.records import Treatment
-from vmtax.hypervisor import Qemu
+from vmtax.hypervisor import Drive, Guest, GuestSpec, Qemu
 from vmtax.machine import Machine
 from vmtax.plan.schema import Plan
+from vmtax.testbed.cards import Plug
+from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.session import Wire
 
 EMULATED = "takes KVM, and the guests here are emulated"  # after a level that only KVM has
@@ -40,6 +43,31 @@ class Request:
         return replace(self, treatments=[each for each in self.treatments if each.name not in left_out])
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A guest to boot."""
+
+    parent: Machine
+    spec: GuestSpec
+    plug: Plug | None = None  # its card on the network under test; None: it has none
+    number: int = 1  # of the guest among those that run at once
+    count: int = 1  # of guests that run at once
+    # Called once all guests run, before anything is measured; what they return, except None, the guest offers to
+    # workloads and activities. Raise BootFailed and MachineError.
+    up: tuple[Callable[[Guest], object], ...] = ()
+
+    def with_disks(self, *drives: Drive) -> Order:
+        return replace(self, spec=replace(self.spec, disks=(*self.spec.disks, *drives)))
+
+    def then(self, act: Callable[[Guest], object]) -> Order:
+        """The same order, with that to be done when its guest runs."""
+        return replace(self, up=(*self.up, act))
+
+    def offers(self, guest: Guest) -> tuple[object, ...]:
+        """Do what is to be done now that its guest runs."""
+        return tuple(offer for act in self.up if (offer := act(guest)) is not None)
+
+
 class Part:
     """Everything about one thing that a run needs of a host. A part that has nothing to do in a phase inherits it."""
 
@@ -57,3 +85,10 @@ class Part:
         Raises MachineError.
         """
         return {}
+
+    def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+        """What a guest of that treatment needs of it, in the guest itself or on its host until `stack` undoes it.
+
+        Raises StorageError and MachineError.
+        """
+        return order

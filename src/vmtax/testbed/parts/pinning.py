@@ -6,14 +6,17 @@ the guest two threads per core, they get the two threads of one core.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
+from vmtax.core.records import Treatment
 from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import Guest, Thread
 from vmtax.machine import Machine
 from vmtax.testbed.cpus import allowed_cpus, apart, cores, in_pairs
-from vmtax.testbed.parts.part import Part, Request
+from vmtax.testbed.parts.part import Order, Part, Request
+from vmtax.testbed.provisioned import Provisioned
 
 PINNING = GuestSettings.factors()["pinned"].name
 ATTEMPTS = 3  # a thread that is not pinned yet may start another
@@ -33,6 +36,11 @@ class Pinning(Part):
             for name, guest in guests.items()
             if guest.pinned and (wanted := guest.count * request.plan.guest.vcpus) >= has
         }
+
+    def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+        if not order.spec.settings.pinned:
+            return order
+        return order.then(lambda guest: pin(on.host, guest, order.number, order.count))
 
 
 def pin(parent: Machine, guest: Guest, number: int, guests: int) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
+from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.machine import Machine, Undoing
 from vmtax.meter.text import whole
-from vmtax.testbed.parts.part import EMULATED, Part, Request
+from vmtax.testbed.parts.part import EMULATED, Order, Part, Request
+from vmtax.testbed.provisioned import Provisioned
 
 POLLING = GuestSettings.factors()["halt_polling"].name
 PARAMETER = "/sys/module/kvm/parameters/halt_poll_ns"
@@ -28,6 +31,12 @@ class Polling(Part):
         levels = {name: guest.levels[POLLING] for name, guest in guests.items() if guest.halt_polling is not None}
         why = _why_not(request) if levels else None
         return {name: f"{POLLING}={level} {why}" for name, level in levels.items()} if why else {}
+
+    def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+        nanoseconds = GuestSettings.of(treatment.levels).halt_polling
+        if nanoseconds is not None and (undoing := set_polling(on.host, nanoseconds)) is not None:
+            stack.callback(undoing.undo)
+        return order
 
 
 def _why_not(request: Request) -> str | None:

@@ -1,0 +1,51 @@
+"""The disk under test, and the host's page cache around it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from vmtax.core.records import Treatment
+from vmtax.design.disk import DiskSettings
+from vmtax.hypervisor import FRESH_ID, Drive, Guest
+from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
+from vmtax.testbed import disks
+from vmtax.testbed.parts.part import Order, Part
+from vmtax.testbed.provisioned import Provisioned
+from vmtax.workload.fio import Disk
+
+_numbers = itertools.count(1)
+
+
+class Disks(Part):
+    """The disks of which the speed is measured."""
+
+    def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+        if on.disks is None or not on.wants(Disk.name):
+            return order
+        return order.with_disks(*_drives(on.disks, treatment, order.number, stack))
+
+
+def _drives(made: disks.Disks, treatment: Treatment, number: int, stack: contextlib.ExitStack) -> Iterator[Drive]:
+    """The disk under test of the guest with that number and, if one is needed, a disk that was never written."""
+    yield disks.drive(treatment, made.of(treatment, number))
+    if (fresh := made.fresh(treatment, number)) is not None:
+        stack.callback(fresh.remove)
+        yield replace(disks.drive(treatment, fresh.disk), name=FRESH_ID)
+
+
+class PageCache(Part):
+    """A bound of the host's page cache for one guest's disk."""
+
+    def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+        if not DiskSettings.of(treatment.levels).bounded:
+            return order
+        bound = Bound.make(on.host, f"vmtax-{on.session.local.token[:8]}-{next(_numbers)}")
+        stack.callback(bound.undoing.undo)
+
+        def limit(guest: Guest) -> None:
+            bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
+
+        return replace(order, spec=replace(order.spec, within=bound.enter, preallocated=True)).then(limit)
