@@ -19,8 +19,8 @@ from vmtax.cli import app
 from vmtax.cli.help import examples, parameters, usage
 from vmtax.core import notices
 from vmtax.core.errors import MEANINGS
+from vmtax.core.layers import LAYERS
 from vmtax.core.quantities import Quantity
-from vmtax.core.records import LAYERS
 from vmtax.design.factors import FACTORS
 from vmtax.plan.rules import MOST_CONFIGURATIONS
 from vmtax.plan.schema import Plan

@@ -18,7 +18,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.meter import below
 from vmtax.meter.facts import read_facts
 from vmtax.network import Segment
-from vmtax.testbed.layers import IMAGE_QEMU
+from vmtax.testbed.layers.nested import IMAGE_QEMU
 from vmtax.testbed.sites import disks_of
 
 

@@ -19,6 +19,7 @@ from vmtax.storage import Target
 from vmtax.storage.page_cache import HIERARCHY
 from vmtax.testbed import layers
 from vmtax.testbed.examine import Platform
+from vmtax.testbed.layers import boots, opening
 from vmtax.testbed.provisioned import Provisioned
 
 PLAN = parse("{name: x, layers: [host, vm], guest: {vcpus: 1}, workloads: [disk], budget: none}")
@@ -59,14 +60,14 @@ class Guests:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     clock = FakeClock()
-    monkeypatch.setattr(layers.time, "sleep", clock.sleep)
+    monkeypatch.setattr(opening.time, "sleep", clock.sleep)
     return clock
 
 
 @pytest.fixture
 def booting(monkeypatch: pytest.MonkeyPatch) -> Guests:
     guests = Guests()
-    monkeypatch.setattr(layers, "boot", guests.boot)
+    monkeypatch.setattr(boots, "boot", guests.boot)
     return guests
 
 

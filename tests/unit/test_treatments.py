@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.core.records import LAYERS
+from vmtax.core.layers import LAYERS
 from vmtax.design.factors import FACTORS, LEGALITY, why_illegal
 from vmtax.design.treatments import (
     Combination,

@@ -24,7 +24,8 @@ from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.results import Results
 from vmtax.analysis.scores import Scores
 from vmtax.analysis.weight_profiles import WeightProfile
-from vmtax.core.records import LAYERS, Comparison, Experiment, Metric, Treatment, Trial
+from vmtax.core.layers import LAYERS
+from vmtax.core.records import Comparison, Experiment, Metric, Treatment, Trial
 from vmtax.design import iterations
 from vmtax.design.interleaved import Sides, sides_of
 from vmtax.design.iterations import Case, Schedule
@@ -199,7 +200,7 @@ class Analysis:
     def primary_rankings(self) -> tuple[Ranking, ...]:
         """Rankings for the primary metrics only, which is much less work; those of a host's own disks come last."""
         found = rankings.rankings(self.experiment.treatments, self.primary_numbers, self.criteria)
-        return tuple(sorted(found, key=lambda ranking: ranking.layer == "host"))
+        return tuple(sorted(found, key=lambda ranking: not LAYERS[ranking.layer].boots))
 
     @cached_property
     def factor_effects(self) -> tuple[FactorEffect, ...]:
@@ -247,6 +248,6 @@ class Analysis:
         """
         found: dict[str, Treatment] = {}
         for treatment in sorted(self.experiment.treatments, key=lambda treatment: treatment.side != side):
-            if treatment.side == side or treatment.layer == "host":
+            if treatment.side == side or not treatment.boots:
                 found.setdefault(treatment.layer, treatment)
         return {layer: found[layer] for layer in (*LAYERS, *found) if layer in found}

@@ -14,6 +14,7 @@ from vmtax.analysis.sessions import CALIBRATE, fits
 from vmtax.analysis.sessions.calibration import Session, stored
 from vmtax.analysis.sessions.level import Subject
 from vmtax.core.errors import BadInput
+from vmtax.core.layers import GUESTS
 from vmtax.core.records import Experiment, Metric
 from vmtax.plan.schema import Plan, from_data
 from vmtax.stats import ALPHA, BetweenSessions, PrecisionRule, rounds_needed
@@ -63,7 +64,7 @@ class Calibration:
 
 def plan_of(plan: Plan, seconds: float) -> Plan:
     """The same work as `plan`, for one guest treatment compared with itself, for that time. Raises CannotCalibrate."""
-    layer = next((layer for layer in ("vm", "nested") if layer in plan.layers), None)
+    layer = next((layer for layer in GUESTS if layer in plan.layers), None)
     if layer is None:
         raise CannotCalibrate(f"plan {plan.name} has no guest: a plan with layer vm or nested can be calibrated for")
     kinds = {workload.name: workload for workload in plan.build_workloads() if layer in workload.layers}

@@ -15,6 +15,7 @@ from vmtax import stats
 from vmtax.analysis import plausibility
 from vmtax.analysis.emulation import emulated, on_emulated_hosts
 from vmtax.analysis.notices import of_boots, of_failure, of_ratio, rounds_in_words
+from vmtax.core.layers import CONTRASTS
 from vmtax.core.notices import MEANINGS, Notice
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
 from vmtax.design.host import of_boot
@@ -97,16 +98,16 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
     """Pairs (baseline, treatment) of names that are worth comparing, each once.
 
     If sides are interleaved, each treatment of the other side comes first, against the same one on the plan's own. Then
-    within each side, across layers with equal levels: vm against host, nested against vm ("nesting adds"), nested
-    against host. Within a layer: each treatment against the first one with the same number of machines at once, which
-    has the baseline levels. For a repeat only the A/A.
+    within each side, across layers with equal levels: each against those that it stands on, such as nested against vm
+    ("nesting adds"). Within a layer: each treatment against the first one with the same number of machines at once,
+    which has the baseline levels. For a repeat only the A/A.
     """
     by_layer: dict[tuple[str, str], list[Treatment]] = defaultdict(list)
     for treatment in treatments:
         if treatment.repeats is None:
             by_layer[treatment.layer, treatment.side].append(treatment)
     pairs: dict[tuple[str, str], None] = dict.fromkeys(side_contrasts(treatments))  # dicts keep the order
-    for upper, lower in (("vm", "host"), ("nested", "vm"), ("nested", "host")):
+    for lower, upper in CONTRASTS:
         for side in dict.fromkeys(treatment.side for treatment in treatments):
             for treatment in by_layer[upper, side]:
                 # Two QEMUs of one host share its layer.
@@ -172,7 +173,7 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
     candidates = [each for each in candidates if machines_at_once(each) == machines_at_once(treatment)]
     candidates = [each for each in candidates if of_boot(each) == of_boot(treatment)]
     for candidate in candidates:
-        if candidate.layer == "host":
+        if not candidate.boots:
             alike = dict(candidate.levels) == host_levels(treatment.levels)
         else:  # levels that one of the layers does not have, such as a nested guest's disk, do not count
             alike = all(candidate.levels.get(name, level) == level for name, level in treatment.levels.items())

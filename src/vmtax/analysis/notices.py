@@ -93,7 +93,7 @@ def _background_load(experiment: Experiment) -> Iterator[Notice]:
     """Whether other processes wanted the CPUs, judged by trials on the host: in others, the guest's QEMU itself
     competes for them.
     """
-    on_host = {treatment.name for treatment in experiment.treatments if treatment.layer == "host"}
+    on_host = {treatment.name for treatment in experiment.treatments if not treatment.boots}
     read = [t.disturbance for t in experiment.trials if t.treatment in on_host and t.disturbance is not None]
     waited = sum(reading.cpu_pressure_seconds or 0.0 for reading in read)
     wall = sum(reading.wall_seconds for reading in read)

@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from vmtax.core.layers import LAYERS
 from vmtax.core.notices import Notice
-from vmtax.core.records import LAYERS, Metric, Treatment
+from vmtax.core.records import Metric, Treatment
 from vmtax.core.units import format_value
 from vmtax.design.disk import CacheMode
 from vmtax.stats import PairedRatio
@@ -46,7 +47,7 @@ def notices(
     cure = next((cure for part, cure in CURES.items() if part in metric.name), LARGER)
     below, above = baseline.treatment, treatment.treatment
     names = f"{above.name} is faster than {below.name} below it"
-    if result is not None and LAYERS.index(below.layer) < LAYERS.index(above.layer):
+    if result is not None and below.layer in [layer.name for layer in LAYERS[above.layer].below]:
         if _faster(metric, result.low, result.high):
             yield Notice("cached", f"{names}, so a cache or read-ahead took part", cure)
             return

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
+from vmtax.core.layers import CONTRASTS
 from vmtax.core.notices import Code
 from vmtax.core.records import Metric, Treatment, Verdict
 from vmtax.core.units import time_ratio
@@ -26,7 +27,6 @@ from vmtax.workload import words
 from vmtax.workload.words import title
 
 MEAN = "mean_seconds"
-CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 
 # Metric -> its label in the summary, at most 18 characters.
 FIGURES: Mapping[str, str] = {

@@ -14,7 +14,7 @@ from vmtax.plan.names import builtin_plans
 
 def complete_layers(incomplete: str) -> list[str]:
     """Layers, after those that are typed already."""
-    from vmtax.core.records import LAYERS
+    from vmtax.core.layers import LAYERS
 
     return _after_comma(incomplete, LAYERS)
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval, Len, Predicate
 
+from vmtax.core.layers import LAYERS
 from vmtax.core.notices import Notice
 
 Better = Literal["higher", "lower"]
@@ -27,8 +28,6 @@ VERDICT_CODES: Mapping[Verdict, VerdictCode] = {
     "too few rounds": "few-rounds",
 }
 
-LAYERS = ("host", "vm", "nested")  # from the bottom up
-
 Unit = Literal["1", "1/s", "s", "B", "B/s", "bit/s", "s/B"]  # the base units; see units.py for how they are written
 
 # A JSON object as the standard library reads it.
@@ -38,10 +37,6 @@ Json = dict[str, Any]
 def _is_plausible(value: float) -> bool:
     """True for any figure of a machine; ratios of such figures are finite. False for NaN."""
     return value == 0 or 1e-100 < abs(value) < 1e100
-
-
-def _is_layer(name: str) -> bool:
-    return name in LAYERS
 
 
 LONGEST_LABEL = 40  # characters
@@ -68,7 +63,7 @@ def _is_label(text: str) -> bool:
 Name = Annotated[str, Len(1, 10_000)]
 Label = Annotated[str, Predicate(_is_label)]
 Text = Annotated[str, Len(0, 2**20)]
-Layer = Annotated[str, Predicate(_is_layer)]
+LayerName = Annotated[str, Predicate(LAYERS.__contains__)]
 Count = Annotated[int, Interval(ge=1, lt=2**31)]
 Time = Annotated[float, Interval(ge=0, lt=2**33)]  # seconds since the epoch, until the year 2242
 Share = Annotated[float, Interval(ge=0, le=1)]
@@ -117,11 +112,16 @@ class Treatment:
     """One layer and one level of each factor."""
 
     name: Name  # "vm disk.cache=writeback": the layer, then the levels that differ within the plan
-    layer: Layer  # "host", "vm" or "nested"
+    layer: LayerName  # of core/layers.py
     levels: Mapping[Name, Name] = field(default_factory=dict)  # dotted factor name -> level, every factor named
     repeats: Name | None = None  # name of the treatment that this one repeats in each round: the A/A; None: it is not a
     # repeat
     side: Text = ""  # what `run --interleave-with` names, for the treatments of that side
+
+    @property
+    def boots(self) -> bool:
+        """Whether it is measured in a guest, with a kernel that is booted for it."""
+        return LAYERS[self.layer].boots
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vmtax.core.records import LAYERS
+from vmtax.core.layers import LAYERS
 from vmtax.design.settings import SWITCH, Option, Settings, is_on, setting
 
 MIB = 2**20
@@ -150,7 +150,7 @@ class GuestSettings(Settings):
         "how many guests of one kind do the same work at the same time, each with a disk and an address of its own;"
         " their rates are added up. Nested guests share an outer VM that has the CPUs and the memory of all of them;"
         " a host does the work in as many sets of processes, on the CPUs of all of them together",
-        layers=LAYERS,
+        layers=tuple(LAYERS),
         scope="guest",
     )
     outer: str = setting(

@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from vmtax.core.records import LAYERS, Treatment
+from vmtax.core.layers import LAYERS
+from vmtax.core.records import Treatment
 from vmtax.design.settings import Settings, setting
 
 AS_USUAL = "none"  # the level for a host that is booted with its usual arguments only
@@ -25,7 +26,7 @@ class HostSettings(Settings):
         "arguments of the host's own kernel, such as mitigations=off; spaces separate several of them; none: without"
         " any of the arguments that the other levels name. The host is rebooted for each level in each round: `vmtax"
         " run` says when, and a lab reboots by itself",
-        layers=LAYERS,
+        layers=tuple(LAYERS),
         scope="reboot",
         others=ARGUMENTS,
     )

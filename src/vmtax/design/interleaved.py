@@ -35,7 +35,7 @@ def both(treatments: Sequence[Treatment], other: str | None) -> tuple[Treatment,
             side=other,
         )
         for treatment in treatments
-        if is_host(other) or treatment.layer != "host"
+        if is_host(other) or treatment.boots
     )
     return (*treatments, *more)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeVar
 
+from vmtax.core.layers import GUESTS
 from vmtax.core.units import parse_bytes
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
@@ -21,7 +22,6 @@ Scope = Literal["guest", "disk", "network", "host", "reboot"]
 Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "proxmox"]
 T = TypeVar("T")
 
-GUESTS = ("vm", "nested")
 BACKED = ("host", "vm")  # a nested guest's disk is always a raw file on its outer VM's disk
 SWITCH = ("off", "on")
 _FACTOR = "factor"  # key in a field's metadata

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from vmtax.core.layers import LAYERS
 from vmtax.core.records import Treatment, Trial
 from vmtax.design.guest import COUNT, GuestSettings
 from vmtax.design.interleaved import is_host
@@ -22,7 +23,7 @@ class Subject:
     """
 
     name: str  # unique among the subjects of one parent: "host", "vm", "vm-2"
-    layer: str  # "host", "vm" or "nested"
+    layer: str  # of core/layers.py
     number: int = 1  # among its treatment's subjects, from 1: it determines disk, address and port
     levels: Mapping[str, str] = field(default_factory=dict)  # dotted factor name -> level
     host: str = HOST  # path of the host that it runs on
@@ -107,7 +108,7 @@ def topology(treatment: Treatment) -> Topology:
     settings, layer = GuestSettings.of(treatment.levels), treatment.layer
     subjects = []
     for number in range(1, settings.count + 1):
-        name, outer = _numbered("host" if layer == "host" else "vm", number), None
+        name, outer = _numbered(layer if not LAYERS[layer].boots else "vm", number), None
         if layer == "nested":
             name, outer = ("vm", name) if settings.outer == "own" else (name, "vm")
         subjects.append(Subject(name, layer, number, treatment.levels, host, outer))

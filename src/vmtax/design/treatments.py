@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from vmtax.core.layers import GUESTS, LAYERS
 from vmtax.core.records import Treatment
 from vmtax.design.factors import BACKING, FACTORS, LEGALITY, REBOOT, idle, why_illegal
 from vmtax.design.guest import COUNT
 from vmtax.design.host import of_boot
-from vmtax.design.settings import GUESTS
 
 Design = Literal["full", "one-at-a-time"]
 MANY = 3  # more combinations left out for one reason than this are named in a single line
@@ -145,7 +145,7 @@ def _expand(
     every = list(_filled(space))
     for layer in layers:
         for candidate in every:
-            first = candidate.first if candidate.part.name and layer != "host" else every[0].levels
+            first = candidate.first if candidate.part.name and LAYERS[layer].boots else every[0].levels
             here = _of_layer(layer, candidate.levels)
             without = idle(here)
             name = _name(layer, candidate, here, without, first, order)
@@ -281,10 +281,10 @@ def _name(
 ) -> str:
     """`first`: levels of the plan's first combination or, if this one's entry has a name, of that entry's first."""
     # A name may include a format or an attachment, which the host's own disk does not have.
-    words = [layer, *([candidate.part.name] if candidate.part.name and layer != "host" else [])]
+    words = [layer, *([candidate.part.name] if candidate.part.name and LAYERS[layer].boots else [])]
     for name in order:
         level = here.get(name, COUNT.default if name == COUNT.name else None)
-        meant = name not in without and not (layer == "host" and name in _OF_HOST)
+        meant = name not in without and (LAYERS[layer].boots or name not in _OF_HOST)
         if level is not None and level != first[name] and meant:
             words.append(f"{name}={level}")
     return " ".join(words)
@@ -292,12 +292,12 @@ def _name(
 
 def _of_layer(layer: str, levels: Mapping[str, str]) -> dict[str, str]:
     here = {name: level for name, level in levels.items() if layer in FACTORS[name].layers}
-    return host_levels(here) if layer == "host" else here
+    return here if LAYERS[layer].boots else host_levels(here)
 
 
 def _pointless(layer: str, candidate: _Candidate, without: Mapping[str, str], space: Space) -> str | None:
     """Why this combination does not differ from another one; None if it does."""
-    if layer == "host":
+    if not LAYERS[layer].boots:
         return None  # levels without meaning for this layer do not matter
     for name, because in without.items():
         first = candidate.part.levels.get(name, space.factors.get(name, ("",)))[0]

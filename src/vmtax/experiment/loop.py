@@ -364,7 +364,7 @@ class Loop:
         try:
             return all(subject.site.machine.succeeds("true") for subject in running.subjects)
         except MachineLost:
-            if running.subjects[0].site.layer == "host":
+            if running.subjects[0].guest is None:
                 raise
             return False
 

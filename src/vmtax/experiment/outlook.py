@@ -154,7 +154,7 @@ def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
     if not below["virtualized"]:
         return []
     hypervisor = below["hypervisor"] or "an unknown hypervisor"
-    adds = "" if emulated or set(place.plan.layers) <= {"host"} else ": the figures say what nesting adds to it"
+    adds = "" if emulated or not place.plan.has_guests else ": the figures say what nesting adds to it"
     return [Line("host", f"is itself a VM (under {hypervisor}){adds}")]
 
 

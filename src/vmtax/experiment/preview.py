@@ -150,7 +150,7 @@ def _qemus(machine: Machine, plan: Plan, options: TestbedOptions) -> list[tuple[
 
     Raises BadInput if a QEMU that was named cannot be used, and QemuError if the host's own cannot.
     """
-    has_guests = not set(plan.layers) <= {"host"}
+    has_guests = plan.has_guests
     other = options.interleave_with
     programs = [options.qemu, *([other] if other is not None and not is_host(other) else [])]
     found: list[tuple[Qemu, Accelerator | None]] = []
@@ -225,7 +225,7 @@ def emulation_advice(plan: Plan, host: Reader) -> list[str]:
 
     Reads only; nothing is booted.
     """
-    if set(plan.layers) <= {"host"}:
+    if not plan.has_guests:
         return []
     try:
         accelerator = known(host, Qemu.probe(host))

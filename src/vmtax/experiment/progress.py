@@ -99,7 +99,7 @@ class State:
                 self.planned, self.step, self.emulated, self.round = rounds_max, "", emulated, done
                 return self._once(f"run {experiment}")
             case events.TreatmentStarted(_, _, treatment):
-                self.doing = {treatment.name: "settling" if treatment.layer == "host" else "booting"}
+                self.doing = {treatment.name: "booting" if treatment.boots else "settling"}
             case events.GuestBooted(boot):
                 self.emulated = self.emulated or boot.emulated
                 mark = " (emulated)" if boot.emulated else ""

@@ -17,7 +17,7 @@ def not_ended(plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
     names = {choice.name for choice in plan.workloads}
     if Durability.name not in names:
         return {}
-    found = {one.name: _why_not(one, has_disk=Disk.name in names) for one in treatments if one.layer != "host"}
+    found = {one.name: _why_not(one, has_disk=Disk.name in names) for one in treatments if one.boots}
     return {name: why for name, why in found.items() if why is not None}
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vmtax import stats
-from vmtax.core.records import LAYERS, Treatment
+from vmtax.core.layers import LAYERS
+from vmtax.core.records import Treatment
 from vmtax.core.units import at_most, count_of, format_duration, format_percent
 from vmtax.design.host import boots_asked, in_words, reboots_itself
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
@@ -129,7 +130,7 @@ class Emulation:
         return seconds
 
     def _depth(self, layer: str) -> int:
-        return self.host + (self.guests or self.host) * LAYERS.index(layer)
+        return self.host + (self.guests or self.host) * LAYERS[layer].kernels
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import AfterValidator, ValidationError
 
 from vmtax.core import names
-from vmtax.core.records import LAYERS
+from vmtax.core.layers import LAYERS
 from vmtax.core.units import count_of, show
 from vmtax.design.factors import FACTORS
 from vmtax.design.treatments import Combination, Design, Space, expand

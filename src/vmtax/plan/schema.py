@@ -19,8 +19,9 @@ from pydantic import (
 )
 
 from vmtax import stats
+from vmtax.core.layers import LAYERS, USUAL
 from vmtax.core.quantities import FROM_YAML, Quantity
-from vmtax.core.records import LAYERS, Treatment
+from vmtax.core.records import Treatment
 from vmtax.core.units import parse_bytes, parse_duration, parse_percent
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.stopping import Stopping
@@ -130,7 +131,7 @@ class Plan(_Model):
     )
     guest: Guest = Field(Guest(), description="the size of a guest; the host layer gets as many CPUs")
     layers: tuple[Layer, ...] = Field(
-        LAYERS, min_length=1, max_length=len(LAYERS), description="what is compared: `host`, `vm`, `nested`"
+        USUAL, min_length=1, max_length=len(LAYERS), description="what is compared: `host`, `vm`, `nested`"
     )
     factors: Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)] = Field(
         {}, validate_default=True, description="factor: list of levels, the first one the baseline; see below"
@@ -199,6 +200,11 @@ class Plan(_Model):
     def expansion(self) -> Expansion:
         """Its factors, expanded on its layers."""
         return expand(self.layers, self.space, self.exclude)
+
+    @property
+    def has_guests(self) -> bool:
+        """Whether any of its layers boots guests."""
+        return any(LAYERS[layer].boots for layer in self.layers)
 
     def treatments(self) -> tuple[list[Treatment], list[str]]:
         """What is compared, and one line for each combination left out."""

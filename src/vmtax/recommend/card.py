@@ -8,11 +8,12 @@ from typing import ClassVar
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
+from vmtax.core.layers import GUESTS
 from vmtax.core.records import Metric, Treatment
 from vmtax.design import net
 from vmtax.design.card_features import PATHS, Documented
 from vmtax.design.features import CARD_FEATURES, DOCUMENTED, SMALL, Feature
-from vmtax.design.settings import GUESTS, UnknownLevel
+from vmtax.design.settings import UnknownLevel
 from vmtax.recommend.card_export import CardExport, export_card
 from vmtax.recommend.kinds import Features, Figures, Kind, measured_by_most, members_of
 from vmtax.stats.arrays import np

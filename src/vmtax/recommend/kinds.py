@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
+from vmtax.core.layers import GUESTS
 from vmtax.core.records import Metric, Treatment
 from vmtax.design.features import Feature
-from vmtax.design.settings import GUESTS
 from vmtax.recommend.forms import Export
 
 Features = Mapping[str, tuple[Feature, ...]]  # of each treatment that the run looked at

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import as_times, overhead, side_contrasts
+from vmtax.core.layers import CONTRASTS
 from vmtax.core.records import Better, Comparison, Metric, Treatment
 from vmtax.core.units import Cost, cpu_numbers, format_cost, format_room, format_value, time_ratio
 from vmtax.design.interleaved import Sides
@@ -17,7 +18,6 @@ from vmtax.report.sections.disk_preparation import disk_preparation
 from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.words import label, may_be_zero, replaced, title
 
-CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 SAME_WORK = "for the same work"
 
 

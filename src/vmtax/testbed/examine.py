@@ -279,7 +279,7 @@ def choose_platform(session: Session, host: Machine, plan: Plan, placed: Placed,
 
     Raises QemuError, CannotMeasure.
     """
-    if set(plan.layers) <= {"host"}:
+    if not plan.has_guests:
         return None
     qemu, notes = Qemu.probe(host, binary), []
     accelerator = choose(host, probe_spec(qemu, placed), session.credentials, session.local, session.emit)

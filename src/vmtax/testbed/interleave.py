@@ -55,7 +55,7 @@ def why_not(plan: Plan, options: TestbedOptions) -> str | None:
         return f"{other} is the plan's own host: name another, or a QEMU" if other == plan.host else None
     if not other or other.startswith("-"):
         return f"must be local, ssh://[user@]host, lab[:NAME] or a QEMU program, not {other!r}"
-    if set(plan.layers) <= {"host"}:
+    if not plan.has_guests:
         return f"{other} is taken for a QEMU, and this plan has no guests to run: name a host, or add a layer"
     own = options.qemu or DEFAULT
     return f"{other} is the QEMU that the plan is measured with: name another, or a host" if other == own else None

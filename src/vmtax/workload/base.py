@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from vmtax.core.layers import LAYERS
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.site import Site
@@ -82,7 +83,7 @@ class Workload(ABC, Generic[P]):
     # The last part of a metric's name -> its meaning; or the whole name, if the label includes the case.
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
-    layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
+    layers: ClassVar[frozenset[str]] = frozenset(LAYERS)
     networked: ClassVar[bool] = False  # whether it needs a network peer
     # Workloads that need a guest which shuts down in order, which this workload prevents
     not_with: ClassVar[frozenset[str]] = frozenset()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from vmtax.core.layers import GUESTS
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import Measure, Parameters, Workload
 
@@ -33,7 +34,7 @@ class Boot(Workload[BootParameters]):
         "shutdown_seconds": Measure("time from the request to power off until the guest's QEMU ends", "shutdown"),
     }
     parameters_type = BootParameters
-    layers = frozenset({"vm", "nested"})  # a host is not booted
+    layers = frozenset(GUESTS)  # a host is not booted
 
     def cases(self) -> Sequence[str]:
         return ()

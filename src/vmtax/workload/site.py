@@ -23,7 +23,7 @@ class Site:
     """One booted layer, ready to run workloads."""
 
     machine: Machine
-    layer: str  # "host", "vm" or "nested"
+    layer: str  # of core/layers.py
     vcpus: int
     prefix: tuple[str, ...]  # enters the image: bubblewrap on a host, nothing in a guest
     disk: str | None = None  # file or block device under test, as named inside the userland

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from vmtax.core.layers import GUESTS
 from vmtax.core.machines import Machine
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Measurement, Metric
@@ -100,7 +101,7 @@ class Smb(Command[SmbParameters]):
     title = "SMB"
     packages = ("samba",)
     headline = "smb.in.bytes_per_second"
-    layers = frozenset({"vm", "nested"})
+    layers = frozenset(GUESTS)
     networked = True
     takes_bridge = "smb"
     server_capabilities = ("CAP_SETGID", "CAP_SETUID")  # smbd switches to the user who logs in

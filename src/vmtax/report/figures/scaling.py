@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from vmtax.analysis.at_once import AtOnce
-from vmtax.core.records import LAYERS, Metric
+from vmtax.core.layers import LAYERS
+from vmtax.core.records import Metric
 from vmtax.design.guest import COUNT
 from vmtax.report.figures.svg import (
     Axis,

@@ -16,7 +16,7 @@ class Counting(Part):
 
     def lacking(self, request: Request) -> Mapping[str, str]:
         """With nested guests: their outer VM is counted as well, and it is the one that is emulated."""
-        guests = {each.name: GuestSettings.of(each.levels) for each in request.treatments if each.layer != "host"}
+        guests = {each.name: GuestSettings.of(each.levels) for each in request.treatments if each.boots}
         asked = {name: _asked(settings) for name, settings in guests.items()}
         if request.accelerator == "tcg":
             return {name: f"{levels[0]}=on {EMULATED}" for name, levels in asked.items() if levels}

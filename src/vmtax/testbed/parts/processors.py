@@ -28,7 +28,7 @@ def _refused(request: Request, guests: Mapping[str, GuestSettings]) -> dict[str,
     qemu, accelerator, plan = request.qemu, request.accelerator, request.plan
     if qemu is None or accelerator is None:
         return {}
-    models = dict.fromkeys(GuestSettings.of(each.levels).model for each in request.treatments if each.layer != "host")
+    models = dict.fromkeys(GuestSettings.of(each.levels).model for each in request.treatments if each.boots)
     asked = {model: qemu.why_no_cpu(request.host, model, accelerator) for model in models if model != DEFAULT.model}
     reasons = {model: why for model, why in asked.items() if why is not None}
     impossible = {

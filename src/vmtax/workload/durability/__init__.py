@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from vmtax.core.layers import GUESTS
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Measurement, Metric
 from vmtax.core.units import parse_bytes
@@ -214,7 +215,7 @@ class Durability(Workload[DurabilityParameters]):
         ),
     }
     parameters_type = DurabilityParameters
-    layers = frozenset({"vm", "nested"})
+    layers = frozenset(GUESTS)
 
     @property
     def writers(self) -> tuple[str, ...]:

@@ -1,0 +1,40 @@
+"""What a workload can run on: the bare host, a VM, a VM in a VM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One kind of place where workloads run. Which layers are compared follows from what each stands on."""
+
+    name: str  # in plans, treatments and stored runs
+    on: str | None  # name of the layer that it stands on; None: on nothing
+    title: str  # for people
+    kernels: int  # how many kernels of guests are between the hardware and its processes
+
+    @property
+    def boots(self) -> bool:
+        """Whether it has a kernel of its own, which is booted for a treatment."""
+        return self.kernels > 0
+
+    @property
+    def below(self) -> Iterator[Layer]:
+        """The layers under it, the nearest first."""
+        if self.on is not None:
+            yield LAYERS[self.on]
+            yield from LAYERS[self.on].below
+
+
+_ALL = (
+    Layer("host", None, "host", 0),
+    Layer("vm", "host", "VM", 1),
+    Layer("nested", "vm", "nested VM", 2),
+)
+LAYERS: Mapping[str, Layer] = {layer.name: layer for layer in _ALL}  # from the bottom up
+USUAL = ("host", "vm", "nested")  # of a plan that names none
+GUESTS = tuple(layer.name for layer in _ALL if layer.boots)
+# Names (of the baseline, of the treatment): each layer against those below it.
+CONTRASTS = tuple((below.name, layer.name) for layer in _ALL for below in layer.below)
