@@ -40,8 +40,6 @@ TWO_BESIDE_TWO = Topology(
         for number in (1, 2, 3, 4)
     )
 )
-TWO_HOSTS = Topology((Subject("vm", "vm"), Subject("vm", "vm", 2, host="ssh://b")))
-EXISTING_GUEST = Topology((Subject("web", "vm", existing="ssh://web"),))
 
 
 class Shaped(FakeTestbed):
@@ -60,7 +58,7 @@ class Shaped(FakeTestbed):
         subjects = []
         for subject in shape.subjects:
             above = [subject.outer, subject.name] if subject.layer != "host" else []
-            path = "/".join(filter(None, [subject.host, *above]))
+            path = "/".join(filter(None, ["host", *above]))
             is_lost = (round, path) in self.lost
             answer = MachineLost(f"{path}: gone") if is_lost else bench(rate=self.rates.get(path, 1000) + round)
             here = MachineLost(f"{path}: gone") if is_lost else Reply()
@@ -142,18 +140,6 @@ def test_two_beside_two_of_another_kind(run: Callable[..., Experiment]) -> None:
     ]
 
 
-def test_two_hosts(run: Callable[..., Experiment]) -> None:
-    found = run(TWO_HOSTS, {"host": 10_000, "host/vm": 4000, "ssh://b/vm": 5000})
-    assert machines(found) == {"host/vm", "ssh://b/vm"}
-    assert cost(found) == pytest.approx(0.9, abs=1e-3)
-
-
-def test_an_existing_guest(run: Callable[..., Experiment]) -> None:
-    found = run(EXISTING_GUEST, {"host": 10_000, "host/web": 8000})
-    assert machines(found) == {"host/web"} and cost(found) == pytest.approx(0.8, abs=1e-3)
-    assert found.boots == (), "nothing was booted for it"
-
-
 def test_a_factor_asks_for_several_guests() -> None:
     three = topology(Treatment("vm guest.count=3", "vm", {"guest.count": "3"}))
     assert [(subject.name, subject.number) for subject in three.subjects] == [("vm", 1), ("vm-2", 2), ("vm-3", 3)]
@@ -188,15 +174,6 @@ def test_a_factor_asks_for_outer_vms_only_of_several_nested_guests() -> None:
     assert needs.memory_sum(plan, "nested") == (
         "2 guests x (512 MiB + 128 MiB for its QEMU) + 2 outer VMs x 1.0 GiB = 3.2 GiB"
     )
-
-
-@pytest.mark.parametrize(
-    ("side", "host"),
-    [("", "host"), ("local", "local"), ("lab:m", "lab:m"), ("ssh://b", "ssh://b"), ("/opt/qemu", "host")],
-)
-def test_an_interleaved_side_runs_on_its_own_host_unless_it_is_a_qemu(side: str, host: str) -> None:
-    (subject,) = topology(Treatment("vm", "vm", side=side)).subjects
-    assert subject.host == host
 
 
 def test_each_guest_that_starts_counts_in_the_estimate() -> None:

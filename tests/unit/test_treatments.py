@@ -30,7 +30,7 @@ OF_HOST = {"disk.format": "raw", "disk.preallocation": "falloc"}
 AS_USUAL = {"host.kernel_arguments": "none"}
 PART_LISTS = st.lists(FACTOR_LEVELS.map(Combination), max_size=3)
 ENTRIES = FACTOR_LEVELS.map(lambda factors: dict(list(factors.items())[:2])).filter(bool)
-LAYER_LISTS = st.lists(st.sampled_from(LAYERS), min_size=1, unique=True)
+LAYER_LISTS = st.lists(st.sampled_from(list(LAYERS)), min_size=1, unique=True)
 
 
 def names(layers: list[str], factors: dict[str, list[str]], **more: Any) -> list[str]:

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from vmtax.core.layers import LAYERS
 from vmtax.core.records import Treatment, Trial
 from vmtax.design.guest import COUNT, GuestSettings
-from vmtax.design.interleaved import is_host
 from vmtax.design.settings import UnknownLevel
 
 COUNTED = "counted."  # prefix of a trial's readings that say which part of its time its figures cover
-HOST = "host"  # path of the host under test in a plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +24,7 @@ class Subject:
     layer: str  # of core/layers.py
     number: int = 1  # among its treatment's subjects, from 1: it determines disk, address and port
     levels: Mapping[str, str] = field(default_factory=dict)  # dotted factor name -> level
-    host: str = HOST  # path of the host that it runs on
     outer: str | None = None  # name of the VM that carries it; None: it runs on the host itself
-    existing: str | None = None  # address of a machine that already runs; None: it is booted for the treatment
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +100,13 @@ def unlike(treatments: Sequence[Treatment]) -> str | None:
 
 def topology(treatment: Treatment) -> Topology:
     """The machines for a treatment's levels: its layer once, or as often as `guest.count` says."""
-    host = treatment.side if is_host(treatment.side) else HOST
     settings, layer = GuestSettings.of(treatment.levels), treatment.layer
     subjects = []
     for number in range(1, settings.count + 1):
         name, outer = _numbered(layer if not LAYERS[layer].boots else "vm", number), None
         if layer == "nested":
             name, outer = ("vm", name) if settings.outer == "own" else (name, "vm")
-        subjects.append(Subject(name, layer, number, treatment.levels, host, outer))
+        subjects.append(Subject(name, layer, number, treatment.levels, outer))
     return Topology(tuple(subjects))
 
 

@@ -19,6 +19,7 @@ from vmtax.core.events import (
     TrialFinished,
     WorkloadStarted,
 )
+from vmtax.core.layers import LAYERS
 from vmtax.core.records import Boot, Comparison, Json, Treatment, Trial
 from vmtax.core.units import format_duration
 from vmtax.design import iterations
@@ -364,7 +365,7 @@ class Loop:
         try:
             return all(subject.site.machine.succeeds("true") for subject in running.subjects)
         except MachineLost:
-            if running.subjects[0].guest is None:
+            if not LAYERS[running.subjects[0].site.layer].boots:
                 raise
             return False
 
