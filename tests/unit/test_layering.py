@@ -20,14 +20,26 @@ LEVELS = (
     {"experiment", "doctor", "report"},
     {"testbed", "recommend"},
     {"storage", "lab", "analysis"},
-    {"hypervisor", "plan"},
+    {"hypervisor", "container", "plan"},
     {"image", "network", "meter", "design", "store"},
     {"machine", "stats", "workload"},
     {"system"},
     {"core"},
 )
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
-MEASURING = {"experiment", "doctor", "testbed", "storage", "lab", "hypervisor", "image", "network", "meter", "machine"}
+MEASURING = {
+    "experiment",
+    "doctor",
+    "testbed",
+    "storage",
+    "lab",
+    "hypervisor",
+    "container",
+    "image",
+    "network",
+    "meter",
+}
+MEASURING |= {"machine"}
 READING = {"report", "recommend", "analysis", "plan", "design", "workload", "store", "stats"}
 
 
