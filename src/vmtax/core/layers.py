@@ -1,4 +1,4 @@
-"""What a workload can run on: the bare host, a VM, a VM in a VM."""
+"""What a workload can run on: the bare host, a container, a VM, a VM in a VM."""
 
 from __future__ import annotations
 
@@ -30,11 +30,20 @@ class Layer:
 
 _ALL = (
     Layer("host", None, "host", 0),
+    Layer("container", "host", "container", 0),
     Layer("vm", "host", "VM", 1),
     Layer("nested", "vm", "nested VM", 2),
 )
 LAYERS: Mapping[str, Layer] = {layer.name: layer for layer in _ALL}  # from the bottom up
 USUAL = ("host", "vm", "nested")  # of a plan that names none
 GUESTS = tuple(layer.name for layer in _ALL if layer.boots)
-# Names (of the baseline, of the treatment): each layer against those below it.
-CONTRASTS = tuple((below.name, layer.name) for layer in _ALL for below in layer.below)
+
+
+def _contrasts() -> Iterator[tuple[str, str]]:
+    for number, layer in enumerate(_ALL):
+        yield from ((below.name, layer.name) for below in layer.below)
+        yield from ((beside.name, layer.name) for beside in _ALL[:number] if beside.on == layer.on)
+
+
+# Names (of the baseline, of the treatment): each layer against those below it, and against those on the same one.
+CONTRASTS = tuple(_contrasts())

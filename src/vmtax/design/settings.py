@@ -22,7 +22,7 @@ Scope = Literal["guest", "disk", "network", "host", "reboot"]
 Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "proxmox"]
 T = TypeVar("T")
 
-BACKED = ("host", "vm")  # a nested guest's disk is always a raw file on its outer VM's disk
+BACKED = ("host", "container", "vm")  # a nested guest's disk is always a raw file on its outer VM's disk
 SWITCH = ("off", "on")
 _FACTOR = "factor"  # key in a field's metadata
 

@@ -26,14 +26,14 @@ PLANNED_ITERATIONS = 5  # iterations that a pilot may plan
 MOST_NAMES, MOST_LINES = 200, 20  # of treatments, and of one kind of advice; the rest is counted
 # Guesses for the estimate before anything has run: time to start and settle a guest, and a carrier with its nested
 # guest.
-BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
+BOOT_SECONDS = {"host": 0.0, "container": 1.0, "vm": 10.0, "nested": 30.0}
 BETWEEN_SECONDS = 1.0  # meter readings and round trips for each command
 # The same by the depth of emulation, from timed runs of `quick` on two CPUs; a depth of three occurs in a lab.
 EMULATED_BOOT_SECONDS = (0.0, 9.0, 50.0, 100.0)
 EMULATED_BETWEEN_SECONDS = (0.3, 0.7, 3.7, 8.0)
 DEMONSTRATION_ROUNDS = 3
 SHORTEST = {"seconds": 1, "emulated_depth": 1, "stream_cache": "4m"}  # parameters of workloads in a demonstration
-_ONE = {"host": "configuration of the host", "vm": "VM", "nested": "nested VM"}
+_ONE = {name: "configuration of the host" if name == "host" else layer.title for name, layer in LAYERS.items()}
 GUESS = (0.7, 1.5)  # the actual time is within these factors of a first guess
 NOTHING = "nothing to compare: add a layer, or a second level of a factor"
 
@@ -112,7 +112,7 @@ class Emulation:
     def boot_seconds(self, layer: str) -> float:
         """Seconds to start and settle a guest of that layer."""
         depth = self._depth(layer)
-        return BOOT_SECONDS[layer] if not depth or layer == "host" else EMULATED_BOOT_SECONDS[depth]
+        return BOOT_SECONDS[layer] if not depth or not LAYERS[layer].boots else EMULATED_BOOT_SECONDS[depth]
 
     def case_seconds(self, layer: str, *, several: bool = False) -> Callable[[Workload[Any], str], float]:
         """Seconds of one case of a workload on that layer, including the time between cases.

@@ -101,6 +101,7 @@ class RunningSubject:
     # What parts offer for it, at most one of a kind: a Route if it is migrated, a Cut if it is ended while it writes.
     offers: tuple[object, ...] = ()
     number: int = 1  # of a set of processes among those that run on a host at once
+    inside: str = ""  # name of the container on the machine in which it works; "": in none
 
     def offer(self, kind: type[Kind]) -> Kind | None:
         """What is offered of that kind; None: nothing is."""
@@ -108,8 +109,12 @@ class RunningSubject:
 
     @property
     def machine(self) -> str:
-        """Path of the machine, as records name it: "host/vm-2"; a host's second set of processes is "host-2"."""
+        """Path of the machine, as records name it: "host/vm-2"; a host's second set of processes is "host-2", a
+        container "host/container".
+        """
         path = self.site.machine.path
+        if self.inside:
+            return f"{path}/{self.inside}"
         return path if self.number == 1 else f"{path}-{self.number}"
 
 

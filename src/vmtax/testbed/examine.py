@@ -81,6 +81,13 @@ class Examined:
             return self.cpus
         return ",".join(map(str, self.all_cpus[: sets * self.plan.guest.vcpus]))
 
+    def cpus_of_one(self, number: int, sets: int) -> str:
+        """The CPUs of the container of that number, of `sets` that work at once: as many as one guest gets."""
+        each, all_cpus = self.plan.guest.vcpus, self.all_cpus[: sets * self.plan.guest.vcpus]
+        if sets == 1 or len(all_cpus) < sets * each:
+            return self.cpus
+        return ",".join(map(str, all_cpus[(number - 1) * each : number * each]))
+
     @property
     def second_qemu(self) -> bool:
         """Whether this side differs from the plan's own side only in its QEMU."""

@@ -37,6 +37,8 @@ def memory_bytes(plan: Plan, layer: str, *, leaves: bool = False) -> int:
     """
     if layer == "host":
         return max((needed for needed, _ in _builds(plan)), default=0) * guests_at_once(plan)
+    if layer == "container":
+        return plan.guest.memory * guests_at_once(plan)
     twice = layer == "vm" and migrates(plan) and not leaves
     guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * (guests_at_once(plan) + twice)
     return guests + CARRIER_MEMORY_BYTES * outer_vms(plan) if layer == "nested" else guests
@@ -52,6 +54,8 @@ def memory_sum(plan: Plan, layer: str) -> str:
         return whole
     if layer == "host":
         return f"{guests} kernel builds at once take {whole}"
+    if layer == "container":
+        return f"{guests} containers x {plan.guest.memory / 2**20:.0f} MiB = {whole}"
     outers = f"{outer_vms(plan)} outer VMs x " if outer_vms(plan) > 1 else "the outer VM's "
     outer = f" + {outers}{format_room(CARRIER_MEMORY_BYTES)}" if layer == "nested" else ""
     return f"{guests} guests x {each}{outer} = {whole}"

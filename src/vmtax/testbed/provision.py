@@ -64,6 +64,7 @@ def provision(on: Examined) -> Provisioned:
         here = replace(here, kernel_pack=_open_kernel_pack(on))
     here = replace(here, database_pack=open_pack(on.session, on.host, on.plan))
     here = _with_parts(here)
+    notes += parts.notes(request_of(on).without(here.impossible))
     if on.networked and on.is_root:
         possible = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in here.impossible]
         here = replace(here, network=open_network(here, possible))

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from vmtax.core.layers import LAYERS
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import BadOutput, Command, Measure, Parameters
@@ -93,6 +94,7 @@ class Build(Command[BuildParameters]):
 
     name = "build"
     describe = "kernel build: gcc compiles Linux in memory, as in a published comparison; seconds, objects per second"
+    layers = frozenset(LAYERS) - {"container"}  # the pack is mounted on the host, or is a disk of the guest
     tool = "make"
     title = "Kernel build"
     emulated_start_seconds = 60.0  # make starts hundreds of processes before the first object is compiled

@@ -19,7 +19,7 @@ from vmtax.plan.guests import guests_at_once
 from vmtax.testbed import cards, proof
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.footprint import Footprint
-from vmtax.testbed.layers import host, nested, vm
+from vmtax.testbed.layers import container, host, nested, vm
 from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.standby import Carriers
 
@@ -29,7 +29,12 @@ Opener = Callable[
 ]
 # Layer -> opens it once: the outer guests, and the subjects. Guests that come up are appended to the list, `stack` ends
 # them.
-OPENERS: Mapping[str, Opener] = {"host": host.open_layer, "vm": vm.open_layer, "nested": nested.open_layer}
+OPENERS: Mapping[str, Opener] = {
+    "host": host.open_layer,
+    "container": container.open_layer,
+    "vm": vm.open_layer,
+    "nested": nested.open_layer,
+}
 
 
 @contextlib.contextmanager

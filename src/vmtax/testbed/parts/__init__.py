@@ -6,6 +6,7 @@ import contextlib
 
 from vmtax.core.records import Treatment
 from vmtax.testbed.parts.arrival import Arrival
+from vmtax.testbed.parts.containers import Containers
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import Cutting, PowerCuts
 from vmtax.testbed.parts.disks import Disks, PageCache
@@ -18,13 +19,14 @@ from vmtax.testbed.parts.polling import Polling
 from vmtax.testbed.parts.processors import Processors
 from vmtax.testbed.provisioned import Provisioned
 
-__all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "lacking", "shape", "take"]
+__all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "lacking", "notes", "shape", "take"]
 
 # What depends on the QEMU and the accelerator of the guests, the other parts on the host alone.
 GUEST_PARTS: tuple[Part, ...] = (Counting(), Polling(), Processors())
 # In the order of set-up. If several parts lack something for a treatment, the last one says why.
 PARTS: tuple[Part, ...] = (
     Arrival(),
+    Containers(),
     Pages(),
     Pinning(),
     Network(),
@@ -56,6 +58,11 @@ def take(request: Request) -> dict[str, str]:
     for part in PARTS:
         impossible |= part.take(request.without(impossible))
     return impossible
+
+
+def notes(request: Request) -> list[str]:
+    """What a reader of the results must know, a line each. Raises MachineError and CannotDo."""
+    return [note for part in PARTS for note in part.notes(request)]
 
 
 def shape(on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:

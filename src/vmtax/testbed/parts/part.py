@@ -86,6 +86,10 @@ class Part:
         """
         return {}
 
+    def notes(self, request: Request) -> Sequence[str]:
+        """What a reader of the results must know of it, a line each. Raises MachineError and CannotDo."""
+        return ()
+
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         """What a guest of that treatment needs of it, in the guest itself or on its host until `stack` undoes it.
 
