@@ -6,8 +6,8 @@ import json
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Json
+from vmtax.report.answers.envelope import envelope
 from vmtax.report.answers.run import Experiment
-from vmtax.report.render.envelope import envelope
 
 
 def as_read(data: object) -> Json:

@@ -30,9 +30,9 @@ from vmtax.analysis.durability import NEEDED_STATES
 from vmtax.cli import app
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
+from vmtax.report.answers.envelope import envelope
 from vmtax.report.answers.run import Experiment as Answer
 from vmtax.report.answers.schema import json_schema
-from vmtax.report.render.envelope import envelope
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections import durability as section

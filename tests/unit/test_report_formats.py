@@ -20,8 +20,8 @@ from tests.unit.test_report_html import HOSTILE, Page, hostile
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
+from vmtax.report.answers.envelope import envelope
 from vmtax.report.answers.run import Experiment as RunAnswer
-from vmtax.report.render.envelope import envelope
 from vmtax.report.render.formats import FORMATS, find
 from vmtax.report.render.rows import ALWAYS
 

@@ -15,12 +15,12 @@ from vmtax.core.records import Json
 from vmtax.plan.schema import Plan
 from vmtax.report.answers.calibration import Calibration
 from vmtax.report.answers.change import Change
+from vmtax.report.answers.envelope import SCHEMA
 from vmtax.report.answers.lab import LabState
 from vmtax.report.answers.others import Diagnosis, Error, PlanLine, Removed, StoredImage
 from vmtax.report.answers.run import Experiment
 from vmtax.report.answers.runs import Run
 from vmtax.report.answers.summary import Summary
-from vmtax.report.render.envelope import SCHEMA
 
 CHANGES = (
     "keys, kinds and identifiers (codes, features, workloads, metrics) may be added, so ignore those that you do not"

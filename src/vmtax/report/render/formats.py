@@ -40,8 +40,8 @@ def _markdown(analysis: Analysis) -> bytes:
 
 
 def _json(analysis: Analysis) -> bytes:
+    from vmtax.report.answers.envelope import envelope
     from vmtax.report.answers.run import Experiment
-    from vmtax.report.render.envelope import envelope
 
     return f"{envelope('experiment', Experiment.made(analysis))}\n".encode()
 
@@ -112,7 +112,7 @@ def _change_junit(change: Change, full: bool) -> str:
 
 def _change_json(change: Change, full: bool) -> str:
     from vmtax.report.answers.change import Change as Answer
-    from vmtax.report.render.envelope import envelope
+    from vmtax.report.answers.envelope import envelope
 
     return f"{envelope('comparison', Answer.made(change))}\n"
 
