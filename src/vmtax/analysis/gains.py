@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax import stats
-from vmtax.analysis.comparisons import Numbers, as_overhead
+from vmtax.analysis.comparisons import Numbers, Overhead, as_overhead
 from vmtax.analysis.rankings import FEWEST
 from vmtax.core.records import Treatment
 from vmtax.design.topology import groups, guest_count
@@ -51,8 +51,8 @@ class Gain:
     rounds: int  # rounds in which the boot has both figures
     first: str | None  # name of the treatment whose ratio this one is compared with; None: this is that treatment, the
     # first of its layer
-    less: tuple[float, float | None, float | None] | None  # how much smaller this ratio is than that of `first`: a
-    # fraction and its interval, over the rounds that both have; None: there is no such round, or `first` is None
+    less: Overhead | None  # how much smaller this ratio is than that of `first`, as a fraction, over the rounds that
+    # both have; None: there is no such round, or `first` is None
     count: int = 1  # machines that work at once in the treatment
 
 

@@ -18,6 +18,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from vmtax import stats
 from vmtax.analysis.comparisons import Numbers
@@ -59,6 +60,14 @@ class Part:
     logs: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> log, higher is better
 
 
+class OtherWinner(NamedTuple):
+    """A treatment that wins with other weights."""
+
+    treatment: str  # name of the treatment
+    draws_won: float  # share of the random sets of weights with which it wins, 0 to 1; 0: it wins only if weights are
+    # halved or doubled
+
+
 @dataclass(frozen=True, slots=True)
 class Stability:
     """Whether the winner also wins with other weights."""
@@ -70,7 +79,7 @@ class Stability:
     draws_won: float  # share of these sets with which the winner stays first, 0 to 1
     draws_near: float  # share of these sets with which it is first, or within same_within of the first, 0 to 1
     behind: float  # the most that it is behind the first, over all sets, as a fraction
-    others: tuple[tuple[str, float], ...]  # other winners, with their share of the draws; most often first
+    others: tuple[OtherWinner, ...]  # treatments that win with other weights, most frequent winner first
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,5 +367,5 @@ def _stability(made: _Made, ranking: Ranking) -> Stability | None:
         float(counts[0]),
         float(near.mean()),
         float(-np.expm1(-behind.max())),
-        tuple((names[n], float(counts[n])) for n in sorted(others, key=lambda n: (-counts[n], n))),
+        tuple(OtherWinner(names[n], float(counts[n])) for n in sorted(others, key=lambda n: (-counts[n], n))),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vmtax.analysis.comparisons import as_times
 from vmtax.core.records import Better
@@ -37,6 +38,13 @@ class Option:
     tie: bool  # whether its interval against the first of `options` lies within same_within; true for that one itself
 
 
+class Refused(NamedTuple):
+    """A choice that was not considered."""
+
+    treatment: str  # name of the treatment
+    why: str  # why it was not considered, for people
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What to choose for the guests of the outermost layer, and why."""
@@ -54,7 +62,7 @@ class Advice:
     runner_up_words: str  # what the runner-up costs compared with the choice, and which features it adds or lacks, for
     # people
     options: tuple[Option, ...]  # all choices that meet the needs, the best first
-    refused: tuple[tuple[str, str], ...]  # (treatment, why it was not considered)
+    refused: tuple[Refused, ...]  # the choices that were not considered
     notes: tuple[str, ...]  # doubts, for people
     same_within: float  # differences within this fraction do not matter
     export: Export | None  # the choice in every form

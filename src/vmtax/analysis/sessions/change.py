@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from vmtax import stats
-from vmtax.analysis.comparisons import as_overhead
+from vmtax.analysis.comparisons import Overhead, as_overhead
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.hosts import host_name
 from vmtax.analysis.sessions import facts, refusal
@@ -59,8 +59,8 @@ class Line:
     # is decided
 
     @property
-    def cost(self) -> tuple[float, float | None, float | None]:
-        """(estimate, low, high) as fractions of lost rate or added time; above 0 is worse after than before."""
+    def cost(self) -> Overhead:
+        """The ratio as a cost of the change; above 0 is worse after than before."""
         return as_overhead(self.metric.better, self.ratio, self.low, self.high)
 
 

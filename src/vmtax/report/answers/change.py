@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vmtax.analysis import sessions
-from vmtax.report.answers.comparison import Overhead
+from vmtax.report.answers.comparison import OVERHEAD
 from vmtax.report.answers.notice import Notice
 from vmtax.report.answers.shape import UNIT, Key, Shape
 
-COST = Key(Overhead, "the ratio as a cost of the change", lambda line, _: Overhead(*line.cost))
 NOTICES = Key(
     Sequence[Notice], "doubts about this comparison", lambda change, _: [*map(Notice.of_notice, change.notices)]
 )
@@ -17,8 +16,9 @@ LINE = Shape(
     sessions.Line,
     "metric=metric.name unit=metric.unit better=metric.better treatment primary ratio low high cost sessions method"
     " verdict gate emulated why",
-    {"unit": UNIT, "cost": COST},
+    {"unit": UNIT},
     name="ChangeLine",
+    parts=[OVERHEAD],
 )
 CHANGE = Shape(
     sessions.Change,

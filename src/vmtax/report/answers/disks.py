@@ -14,7 +14,8 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Json
 from vmtax.design.features import Feature
 from vmtax.recommend import Advice, CardExport, DiskExport, Option
-from vmtax.report.answers.comparison import RANKING, Overhead
+from vmtax.recommend.records import Refused
+from vmtax.report.answers.comparison import OVERHEAD, RANKING
 from vmtax.report.answers.part import Part
 from vmtax.report.answers.shape import EMULATED, Key, Shape
 from vmtax.report.sections.recommendation import Recommendation
@@ -30,23 +31,6 @@ class ScoreValue(Part):
 
 
 @dataclass(frozen=True)
-class OtherWinner(Part):
-    """A treatment that wins with other weights."""
-
-    treatment: str  # name of the treatment
-    draws_won: float  # share of the random sets of weights with which it wins, 0 to 1; 0: it wins only if weights are
-    # halved or doubled
-
-
-@dataclass(frozen=True)
-class Refused(Part):
-    """A choice that was not considered."""
-
-    treatment: str  # name of the treatment
-    why: str  # why it was not considered, for people
-
-
-@dataclass(frozen=True)
 class GivenUp(Part):
     """One row of the table of what each choice gives up."""
 
@@ -58,17 +42,13 @@ STABILITY = Shape(
     scores.Stability,
     "winner corners corners_won draws draws_won draws_near behind others emulated",
     {
-        "others": Key(
-            Sequence[OtherWinner],
-            "treatments that win with other weights, most frequent winner first",
-            lambda found, _: [OtherWinner(*other) for other in found.others],
-        ),
         "emulated": Key(
             bool,
             "whether any guest or the host of the winner ran on an emulated CPU",
             lambda found, analysis: found.winner in analysis.emulated,
         ),
     },
+    parts=[Shape(scores.OtherWinner, "treatment draws_won")],
 )
 SCORE = Shape(
     scores.Score,
@@ -90,12 +70,6 @@ WITHIN = Shape(
     gains.Gain,
     "upper=pair.upper lower=pair.lower treatment ratio low high rounds first less emulated",
     {
-        "less": Key(
-            Overhead | None,
-            "how much smaller this ratio is than that of `first`, as a fraction, over the rounds that both have; null:"
-            " there is no such round, or `first` is null",
-            lambda gain, _: gain.less and Overhead(*gain.less),
-        ),
         "emulated": Key(
             bool,
             "whether this treatment or `first` ran on an emulated CPU",
@@ -103,19 +77,16 @@ WITHIN = Shape(
         ),
     },
     name="Within",
+    parts=[OVERHEAD],
 )
 CANDIDATE = Shape(
     Option, "treatment features unusual best in_pareto_set tie emulated", {"emulated": EMULATED}, name="Candidate"
 )
+REFUSED = Shape(Refused, "treatment why")
 
 
 def _advice(name: str, what: str, export: Any) -> Shape:
     own = {
-        "refused": Key(
-            Sequence[Refused],
-            "the choices that were not considered",
-            lambda advice, _: [Refused(*pair) for pair in advice.refused],
-        ),
         "metric": Key(str | None, "name of the metric that ranks the choices; null: a mean of several metrics does"),
         "apply": Key(str | None, "command that prints `export` for people; null: there is no choice"),
         "give_ups": Key(Sequence[GivenUp], "the features of every treatment that was examined"),
@@ -126,7 +97,7 @@ def _advice(name: str, what: str, export: Any) -> Shape:
         " metric apply give_ups export"
     )
     about = f"Which {what} to choose for the guests of the outermost layer, and why."
-    return Shape(Advice, keys, own, name=name, about=about, parts=[CANDIDATE])
+    return Shape(Advice, keys, own, name=name, about=about, parts=[CANDIDATE, REFUSED])
 
 
 ADVICE = _advice("Advice", "disk", DiskExport)

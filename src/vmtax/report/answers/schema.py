@@ -110,11 +110,11 @@ def _public(kind: Any, shape: Shape) -> Any:
 def comments(record: type) -> dict[str, str]:
     """Field -> the comment beside it, with its continuation on the lines below; in a model, its meaning."""
     fields: Mapping[str, Field[Any]] = getattr(record, "__dataclass_fields__", {})
-    if all("meaning" in one.metadata for one in fields.values()):
+    if fields and all("meaning" in one.metadata for one in fields.values()):
         return {name: one.metadata["meaning"] for name, one in fields.items()}
-    sources = (inspect.getsource(one) for one in reversed(record.__mro__) if is_dataclass(one))
+    described = (one for one in reversed(record.__mro__) if is_dataclass(one) or hasattr(one, "_fields"))
     pattern = r"^    (\w+): [^#\n]*#\s+(.+(?:\n    #\s+.+)*)$"
-    found = [pair for source in sources for pair in re.findall(pattern, source, re.MULTILINE)]
+    found = [pair for one in described for pair in re.findall(pattern, inspect.getsource(one), re.MULTILINE)]
     return {name: re.sub(r"\n    #\s+", " ", text) for name, text in found}
 
 

@@ -60,10 +60,10 @@ class Shape:
         }
 
     def _written(self, value: Any, context: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [self._written(entry, context) for entry in value]
         part = self.parts.get(type(value))
-        return value if part is None else part.made(value, context)
+        if part is not None:
+            return part.made(value, context)
+        return [self._written(entry, context) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 # `metric=metric.name unit=metric.unit better=metric.better`: a program must accept units that are added
