@@ -6,8 +6,8 @@ import json
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Json
-from vmtax.report.answers.run import Experiment
-from vmtax.report.render.envelope import envelope
+from vmtax.report.answers.envelope import envelope
+from vmtax.report.answers.run import experiment
 
 
 def as_read(data: object) -> Json:
@@ -18,4 +18,4 @@ def as_read(data: object) -> Json:
 
 def experiment_data(analysis: Analysis) -> Json:
     """A run."""
-    return as_read(Experiment.made(analysis))
+    return as_read(experiment(analysis))

@@ -17,7 +17,7 @@ from vmtax.analysis.calibration import Calibration, CannotCalibrate, calibration
 from vmtax.cli.app import app
 from vmtax.core.records import Experiment
 from vmtax.plan.schema import Plan, load, parse
-from vmtax.report.answers.calibration import Calibration as Answer
+from vmtax.report.answers.calibration import CALIBRATION
 from vmtax.report.document import Detail
 from vmtax.report.render.terminal import whole
 from vmtax.report.sections.calibration import document
@@ -91,7 +91,7 @@ def test_several_calibrations_tell_how_it_changes_by_itself(tmp_path: Path) -> N
     assert max(map(len, text.splitlines())) <= 80
     few = told(calibration(runs[-1], runs[-2:]))
     assert "This is session 2. `vmtax compare` needs 3" in few and "calibrate 1 more time," in " ".join(few.split())
-    assert as_read(Answer.made(found))["metrics"][0]["between_sessions_sd"] == between.sd
+    assert as_read(CALIBRATION.made(found))["metrics"][0]["between_sessions_sd"] == between.sd
 
 
 def test_too_few_rounds_and_runs_without_a_repeat(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
 from vmtax.meter import below, disk, facts, pressure
 from vmtax.meter.text import GREP
-from vmtax.report.answers.others import Diagnosis as Answer
+from vmtax.report.answers.others import DIAGNOSIS
 from vmtax.report.document import Detail
 from vmtax.report.render.terminal import whole
 from vmtax.report.sections.doctor import document, verdict
@@ -331,7 +331,7 @@ def test_nothing_can_be_read_and_nothing_is_claimed() -> None:
     diagnosis = diagnose(examined(nothing))
     assert {check.status for check in diagnosis.of("disturbance")} == {"unknown"}
     assert diagnosis.bad
-    assert as_read(Answer.made(diagnosis))
+    assert as_read(DIAGNOSIS.made(diagnosis))
 
 
 def test_eighty_columns_and_no_control_characters() -> None:
@@ -370,6 +370,6 @@ def test_no_output_whatever_makes_the_doctor_fail(texts: list[str], width: int) 
     host = FakeMachine(answers={lambda _: True: [next(turns) for _ in range(40)]})
     diagnosis = diagnose(examined(host))
     on_terminal(diagnosis, width)
-    assert as_read(Answer.made(diagnosis))
+    assert as_read(DIAGNOSIS.made(diagnosis))
     free_bytes(texts[0])
     processes(texts[0])

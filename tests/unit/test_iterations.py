@@ -29,7 +29,7 @@ from vmtax.experiment.eta import Pace
 from vmtax.experiment.progress import State
 from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.plan.schema import PlanError, load, parse
-from vmtax.report.answers.run import Experiment as RunAnswer
+from vmtax.report.answers.schema import KINDS
 from vmtax.report.render.formats import find
 from vmtax.report.sections import iterations
 from vmtax.report.show import render
@@ -247,7 +247,7 @@ def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
     assert "variance is between boots" in printed(render(analysis, full=True))
     assert "variance is between boots" not in printed(render(analysis))
     data = json.loads(json.dumps(experiment_data(analysis)))
-    TypeAdapter(RunAnswer).validate_python(data)
+    TypeAdapter(KINDS["experiment"]).validate_python(data)
     assert [entry["warm_up"] for entry in data["schedules"]] == [2, 2]
     assert {entry["treatment"] for entry in data["variance"]} == {"host", "vm"}
 

@@ -15,7 +15,7 @@ from tests.answers import as_read, experiment_data
 from tests.sample import sample_experiment, with_repeat
 from vmtax.analysis.analysis import Analysis
 from vmtax.cli import app
-from vmtax.report.answers.summary import Summary
+from vmtax.report.answers.summary import summary
 from vmtax.store import Store
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/use-json.md").read_text()
@@ -57,7 +57,7 @@ def test_the_answers_are_what_the_page_says(home: Path) -> None:
 def test_a_part_of_the_answer_is_what_all_of_it_has() -> None:
     analysis = Analysis(RUN)
     data = experiment_data(analysis)
-    assert data["summary"] == as_read(Summary.made(analysis))
+    assert data["summary"] == as_read(summary(analysis))
     assert data["created_iso"] == "2026-11-21T04:12:00Z"
     assert {m["started_iso"][:10] for m in data["measurements"]} == {"2026-11-21"}
 

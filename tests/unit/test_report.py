@@ -16,10 +16,10 @@ from tests.answers import experiment_data
 from tests.sample import on_emulated_host, sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Comparison, Experiment, Metric, Treatment
-from vmtax.report.answers.run import Experiment as RunAnswer
+from vmtax.report.answers.envelope import envelope
+from vmtax.report.answers.run import experiment as run_answer
 from vmtax.report.contents import document
 from vmtax.report.document import Detail, Row, Section, Table, columns, headed, name_cell, plain, value_cell
-from vmtax.report.render.envelope import envelope
 from vmtax.report.render.terminal import section as terminal_section
 from vmtax.report.runs import runs_table
 from vmtax.report.sections.summary import Finding, banner, findings, headline
@@ -256,7 +256,7 @@ def shape(value: Any) -> Any:
 
 def test_json_shape() -> None:
     experiment = sample_experiment(failures=1)
-    answer = json.loads(envelope("experiment", RunAnswer.made(Analysis(experiment))))
+    answer = json.loads(envelope("experiment", run_answer(Analysis(experiment))))
     assert (answer["schema"], answer["kind"]) == ("vmtax/1", "experiment")
     answer["data"]["facts"] = answer["data"]["plan"] = "object"  # their shape is not this module's
     for treatment in answer["data"]["treatments"]:

@@ -30,9 +30,9 @@ from vmtax.analysis.durability import NEEDED_STATES
 from vmtax.cli import app
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
-from vmtax.report.answers.run import Experiment as Answer
+from vmtax.report.answers.envelope import envelope
+from vmtax.report.answers.run import experiment as answered
 from vmtax.report.answers.schema import json_schema
-from vmtax.report.render.envelope import envelope
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections import durability as section
@@ -86,7 +86,7 @@ def test_one_configuration_is_named_in_the_headline() -> None:
 
 
 def test_the_answer_is_as_the_schema_says() -> None:
-    answer = json.loads(envelope("experiment", Answer.made(Analysis(durability_experiment()))))
+    answer = json.loads(envelope("experiment", answered(Analysis(durability_experiment()))))
     jsonschema_rs.Draft202012Validator(json_schema()).validate(answer)
     states = answer["data"]["summary"]["durable"]
     assert (states[UNSAFE.name], states[WRITEBACK.name], states[DIRECTSYNC.name]) == ("no", "yes", "not shown")

@@ -20,8 +20,8 @@ from tests.unit.test_report_html import HOSTILE, Page, hostile
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
-from vmtax.report.answers.run import Experiment as RunAnswer
-from vmtax.report.render.envelope import envelope
+from vmtax.report.answers.envelope import envelope
+from vmtax.report.answers.run import experiment as run_answer
 from vmtax.report.render.formats import FORMATS, find
 from vmtax.report.render.rows import ALWAYS
 
@@ -66,7 +66,7 @@ def test_an_unknown_format_is_reported_with_what_there_is() -> None:
 
 def test_json_is_what_show_json_prints() -> None:
     experiment = sample_experiment(rounds=2)
-    assert made("json", experiment).decode() == envelope("experiment", RunAnswer.made(Analysis(experiment))) + "\n"
+    assert made("json", experiment).decode() == envelope("experiment", run_answer(Analysis(experiment))) + "\n"
 
 
 # --- Markdown

@@ -45,6 +45,8 @@ class Analysis:
     results: results of another analysis of this experiment, which are not computed again
     """
 
+    experiment: Experiment
+
     def __init__(
         self,
         experiment: Experiment,
@@ -139,7 +141,7 @@ class Analysis:
 
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """All comparisons, at the confidence that the plan's stopping rule allows."""
+        """Every comparison of two treatments by one metric, at the confidence that the plan's stopping rule allows."""
         run = self.experiment
         return compare.comparisons(run.treatments, self.trials, run.boots, self.criteria.alpha, run.facts)
 
@@ -187,13 +189,13 @@ class Analysis:
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
-        """The answers to the plan's question; empty if it has none."""
+        """Answers to the plan's question (decide); empty: the plan has no question."""
         asked = (c for c in self.comparisons if c.metric.name in self.criteria.primary)
         return self.stopping.decisions([c for c in asked if c.treatment not in self.repeats])
 
     @cached_property
     def rankings(self) -> tuple[Ranking, ...]:
-        """Rankings for every metric; primary metrics first."""
+        """Rankings of every layer with three treatments or more, for every metric; primary metrics first."""
         return rankings.rankings(self.experiment.treatments, self.boot_numbers, self.criteria)
 
     @cached_property
@@ -204,27 +206,27 @@ class Analysis:
 
     @cached_property
     def factor_effects(self) -> tuple[FactorEffect, ...]:
-        """Effects on the primary metrics, for every layer in which at least two factors vary."""
+        """Effects of the factors on the primary metrics, for layers in which two factors or more vary."""
         return rankings.factor_effects(self.experiment.treatments, self.primary_numbers, self.criteria)
 
     @cached_property
     def scores(self) -> Scores:
-        """Storage scores: the article's, and the profile's."""
+        """Rankings of storage by a single figure: that of the article, and that of a mix."""
         return scores.scores(self.experiment.treatments, self.boot_numbers, self.criteria, self.profile)
 
     @cached_property
     def gains(self) -> tuple[Gain, ...]:
-        """The gain from queue depth, and the loss of the first write, for each disk."""
+        """What queue depth gains and what a first write loses; of every layer with three disks or more."""
         return gains.gains(self.experiment.treatments, self.boot_numbers, self.criteria.alpha)
 
     @cached_property
     def exits(self) -> tuple[Exits, ...]:
-        """How often each guest exited to KVM in each case; without guests that ran no command."""
+        """How often guests exited to KVM in each case, and why; empty: no guest ran a command."""
         return exits(self.experiment, self.trials)
 
     @cached_property
     def ledger(self) -> tuple[Ledger, ...]:
-        """Who used the host's CPU in each case; empty for a run whose version read none."""
+        """What the CPUs of the machines were used for; empty in runs of earlier versions."""
         return ledgers(self.experiment, self.trials)
 
     @cached_property
@@ -238,7 +240,7 @@ class Analysis:
 
     @cached_property
     def survival(self) -> Survival | None:
-        """What survived when the power was cut; None for a run that did not try it."""
+        """Which acknowledged data survived the end of a guest or a power cut; None: no such trial has a result."""
         return survival(self.experiment, self.disk_features)
 
     def first_treatments(self, side: str = "") -> dict[str, Treatment]:

@@ -28,33 +28,34 @@ class CannotCalibrate(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A half-width, and what it takes to reach it here."""
+    """A precision, and what it takes to reach it on this machine."""
 
-    half_width: float  # fraction
-    rounds: int
-    seconds: float
+    half_width: float  # half-width of the 95 % interval, as a fraction: 0.02 is 2 %
+    rounds: int  # number of rounds that it takes to reach this half-width
+    seconds: float  # time that these rounds take
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """One primary metric of the guest compared with itself."""
+    """One primary metric of a guest that is compared with itself."""
 
     metric: Metric
-    cv: float | None  # of one run, as a fraction, calculated from the half-width; None if there are too few rounds
-    half_width: float | None  # of the interval that was reached, fraction
-    rounds: int
-    targets: tuple[Target, ...]  # for TARGETS; () if there are too few rounds
-    between: BetweenSessions | None  # of the level, over all similar calibrations; None: too few
+    cv: float | None  # coefficient of variation of a single value, as a fraction, from the half-width; None: too few
+    # rounds
+    half_width: float | None  # half-width of the 95 % interval that was reached, as a fraction; None: too few rounds
+    rounds: int  # rounds in which both boots have a value
+    targets: tuple[Target, ...]  # what half-widths of 1, 2 and 5 % take; empty: too few rounds
+    between: BetweenSessions | None  # how the level varies from one similar calibration to the next; None: too few
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """One run of `vmtax calibrate`, with information from earlier ones of this machine."""
+    """The precision that a machine can reach, and the time that it takes."""
 
-    experiment: Experiment
-    seconds_per_round: float
-    metrics: tuple[Reach, ...]  # primary, in the plan's order
-    sessions: int  # similar calibrations, including this one
+    experiment: Experiment  # the run of `vmtax calibrate`
+    seconds_per_round: float  # time of one round: two boots and their workloads
+    metrics: tuple[Reach, ...]  # the primary metrics, in the plan's order
+    sessions: int  # number of similar calibrations, including this one
 
     @property
     def emulated(self) -> bool:

@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from vmtax import stats
 from vmtax.analysis import plausibility
@@ -135,21 +135,26 @@ def side_contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ..
     )
 
 
-def overhead(comparison: Comparison) -> tuple[float, float | None, float | None]:
-    """(estimate, low, high) of the overhead as fractions, low <= high; None without an interval.
-
-    Lost rate, `1 - ratio`, where higher is better; added time, `ratio - 1`, where lower is better (METHOD.md).
+class Overhead(NamedTuple):
+    """A ratio as a cost: the lost rate, 1 - ratio, where higher is better; the added time, ratio - 1, where lower is
+    better.
     """
+
+    estimate: float  # a fraction: 0.02 is 2 %; above 0 is a cost; NaN: there is no ratio
+    low: float | None  # lower end of its interval; None: there is no interval
+    high: float | None  # upper end of its interval
+
+
+def overhead(comparison: Comparison) -> Overhead:
+    """The ratio as a cost; METHOD.md has the formula."""
     return as_overhead(comparison.metric.better, comparison.ratio, comparison.low, comparison.high)
 
 
-def as_overhead(
-    better: Better, ratio: float, low: float | None, high: float | None
-) -> tuple[float, float | None, float | None]:
-    """A ratio and its interval as (estimate, low, high) of the overhead."""
+def as_overhead(better: Better, ratio: float, low: float | None, high: float | None) -> Overhead:
+    """A ratio and its interval as an overhead."""
     if better == "lower":
-        return ratio - 1, None if low is None else low - 1, None if high is None else high - 1
-    return 1 - ratio, None if high is None else 1 - high, None if low is None else 1 - low
+        return Overhead(ratio - 1, None if low is None else low - 1, None if high is None else high - 1)
+    return Overhead(1 - ratio, None if high is None else 1 - high, None if low is None else 1 - low)
 
 
 def as_times(

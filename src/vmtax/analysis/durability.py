@@ -37,16 +37,16 @@ MOST_NAMES = 3  # per sentence
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The trials of one configuration, and what they show."""
+    """What the trials of one configuration show."""
 
-    treatment: str  # Treatment.name; its A/A is included
-    ends: tuple[End, ...]  # those that were tried, in the order of ENDS
-    failed: int  # trials without a result
-    documented: Feature  # what documentation says about it
-    # The documented loss is not in QEMU but below the image, which a power cut of the image does not affect
-    below: bool
+    treatment: str  # name of the treatment; the trials of its A/A are included
+    ends: tuple[End, ...]  # the kinds of end that were tried
+    failed: int  # number of trials without a result
+    documented: Feature  # what documentation says about its durability
+    below: bool  # whether the documented loss is not in QEMU but below the image, which a power cut of the image does
+    # not affect
     state: State  # "yes", "no", "not shown"
-    reason: str  # for `state`, one line without a full stop
+    reason: str  # reason for `state`, in one line for people
     options: str = ""  # non-default options with which the guest mounted its file system
 
     def end(self, name: str) -> End | None:
@@ -123,9 +123,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """The trials of a run, and what they show."""
+    """Which acknowledged data survived when QEMU was killed or the host lost its power, as trials show."""
 
-    evidence: tuple[Evidence, ...]  # in the order of the run's treatments
+    evidence: tuple[Evidence, ...]  # the evidence for each configuration
 
     def named(self, treatment: str) -> Evidence | None:
         """The evidence for one configuration; None if it was not tried."""
@@ -148,12 +148,12 @@ class Survival:
 
     @property
     def disagreements(self) -> tuple[str, ...]:
-        """Sentences about configurations whose trial contradicts the documentation."""
+        """Contradictions between trials and documentation, as sentences for people."""
         return tuple(one.disagreement for one in self.evidence if one.disagreement)
 
     @property
     def proof(self) -> str:
-        """Whether the configurations that had to lose data did, as a sentence."""
+        """Whether the configurations that had to lose data did, as a sentence for people."""
         must, losing = self.must_lose, [one.treatment for one in self.must_lose if one.has_loss]
         if losing:
             return f"As documentation says, {_listed(losing)} lost data: the trials notice what a configuration loses."
@@ -172,7 +172,9 @@ class Survival:
 
     @property
     def shows_losses(self) -> bool:
-        """Whether a configuration that had to lose data did."""
+        """Whether a configuration that is documented as not durable lost data; this shows that the trials notice such a
+        loss.
+        """
         return any(one.has_loss for one in self.must_lose)
 
     @property

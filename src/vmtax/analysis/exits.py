@@ -15,17 +15,19 @@ CYCLES = ("cycles.guest", "cycles.host")
 
 @dataclass(frozen=True, slots=True)
 class Exits:
-    """Exits of one guest in all trials of one case. None: not counted."""
+    """How often one guest exited to KVM in all trials of one case; all its vCPUs are counted together."""
 
     treatment: Treatment
-    machine: str  # path of the guest that exits: for a nested configuration also its outer VM
-    workload: str
-    case: str
-    per_operation: float | None  # all exits / all operations; None also if the workload counts no operations
-    per_second: float | None
-    reasons: Mapping[str, float]  # share of the exits, the most frequent first; {} if reasons are not counted
-    why_not: str | None  # why exits are not counted
-    host_cycles: float | None = None  # share of its QEMU's CPU cycles outside of guest code, 0 to 1; None: not counted
+    machine: str  # path of the guest that exits; a nested treatment also has an entry for its outer VM
+    workload: str  # name of the workload
+    case: str  # part of the workload; empty: there is only one
+    per_operation: float | None  # exits per operation; None: they are not counted, or the workload counts no operations
+    per_second: float | None  # exits per second of the trials; None: they are not counted
+    reasons: Mapping[str, float]  # KVM's reason -> share of the exits, 0 to 1, most frequent first; empty without
+    # guest.exit_trace
+    why_not: str | None  # why exits are not counted; None: they are counted
+    host_cycles: float | None = None  # share of the CPU cycles of the guest's QEMU that are outside of guest code, 0 to
+    # 1; None without guest.cycles
 
 
 def exits(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Exits, ...]:

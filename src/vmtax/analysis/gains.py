@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax import stats
-from vmtax.analysis.comparisons import Numbers, as_overhead
+from vmtax.analysis.comparisons import Numbers, Overhead, as_overhead
 from vmtax.analysis.rankings import FEWEST
 from vmtax.core.records import Treatment
 from vmtax.design.topology import groups, guest_count
@@ -24,8 +24,8 @@ class Pair:
     """Names of two metrics of one boot, both better when higher."""
 
     words: str  # for people
-    upper: str
-    lower: str
+    upper: str  # name of the metric that is divided
+    lower: str  # name of the metric that it is divided by
 
 
 PAIRS = (
@@ -39,19 +39,20 @@ PAIRS = (
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """One pair of one treatment. `low` and `high` are None if there are too few rounds for an interval."""
+    """The ratio of two figures of the same disk in the same boot."""
 
     pair: Pair
-    treatment: str
+    treatment: str  # name of the treatment
     layer: str
-    side: str  # Treatment.side
-    ratio: float  # upper / lower, Hodges-Lehmann over rounds
-    low: float | None
-    high: float | None
-    rounds: int  # in which the boot has both
-    first: str | None  # the treatment whose ratio it is compared with; None for that one itself
-    # How much smaller than that one's: fraction, and its interval
-    less: tuple[float, float | None, float | None] | None
+    side: str  # `side` of the treatment
+    ratio: float  # upper / lower: exp of the Hodges-Lehmann estimate of its logarithm over rounds
+    low: float | None  # lower end of the ratio's interval; None: too few rounds
+    high: float | None  # upper end of the ratio's interval
+    rounds: int  # rounds in which the boot has both figures
+    first: str | None  # name of the treatment whose ratio this one is compared with; None: this is that treatment, the
+    # first of its layer
+    less: Overhead | None  # how much smaller this ratio is than that of `first`, as a fraction, over the rounds that
+    # both have; None: there is no such round, or `first` is None
     count: int = 1  # machines that work at once in the treatment
 
 

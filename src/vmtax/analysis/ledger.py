@@ -18,20 +18,31 @@ NO_ENTRIES = (*SUMS, SAMPLES, "steal_seconds")  # rows that are no entries
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """One machine in all trials of one case, as means of a trial."""
+    """What the CPUs of one machine were used for in the trials of one case; all figures are means of these trials.
+    docs/explanation/ledger.md explains the entries.
+    """
 
     treatment: Treatment
-    machine: str  # path of the machine whose CPUs they are: "host"
-    workload: str
-    case: str
-    trials: int
-    seconds: float  # between the two readings
-    busy: float  # core-seconds: CPUs x seconds - idle - waiting for disks
-    entries: Mapping[str, float]  # core-seconds; with `remainder`, which may be negative, they add up to `busy`
-    error: float  # core-seconds by which the entries can be off in total, because some are counted in ticks
-    operations: float | None  # during the trial; None: the workload counts none
-    samples: float = 0.0  # in all trials together, that split the time of vCPUs
-    sampled_trials: int = 0  # trials with samples; in the others the kernel's ticks split it
+    machine: str  # path of the machine that has these CPUs
+    workload: str  # name of the workload
+    case: str  # part of the workload; empty: there is only one
+    trials: int  # number of trials
+    seconds: float  # time between the two readings
+    busy: float  # core-seconds in which the CPUs were busy: CPUs x seconds - idle - waiting for disks
+    entries: Mapping[str, float]  # name of the entry -> core-seconds; with `remainder`, which may be below 0, they add
+    # up to `busy`
+    error: float  # core-seconds by which all entries together can be wrong, because some are counted in ticks
+    operations: float | None  # number of operations that were done in that time; None: the workload counts none
+    samples: float = 0.0  # number of samples, in all trials together, that split the time of vCPUs into `guest`,
+    # `vcpu_kernel` and `vcpu_user`
+    sampled_trials: int = 0  # number of trials with samples; in the others, ticks split the time of vCPUs of guests on
+    # KVM
+
+    @property
+    def per_operation(self) -> Mapping[str, float]:
+        """Name of the entry -> core-seconds per operation; empty: operations are not counted."""
+        operations = self.operations
+        return {name: value / operations for name, value in self.entries.items()} if operations else {}
 
     @property
     def cores(self) -> float:

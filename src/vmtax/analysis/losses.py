@@ -39,17 +39,19 @@ WORDS: Mapping[str, str] = {  # kind of end -> name of its states
 class Count:
     """Losses among states, and the bounds of their share."""
 
-    states: int  # states in which something had been acknowledged
-    lost: int  # of these, those with a loss
+    states: int  # number of states in which something had been acknowledged; of a whole end, by any writer but the
+    # control
+    lost: int  # number of these states in which acknowledged data were lost or torn; of a whole end, by any writer but
+    # the control, or in which something was damaged
 
     @property
     def high(self) -> float:
-        """The one-sided upper bound of the share; 1 if there is no state."""
+        """The exact one-sided upper bound of this share, at `confidence`; 1 without a state."""
         return stats.upper_bound(self.lost, self.states, CONFIDENCE) if self.states else 1.0
 
     @property
     def low(self) -> float:
-        """The one-sided lower bound of the share; 0 if there is no state."""
+        """The exact one-sided lower bound of the share of states with a loss, at `confidence`; 0 without a state."""
         return stats.lower_bound(self.lost, self.states, CONFIDENCE) if self.states else 0.0
 
     @property
@@ -70,12 +72,12 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The results of one writer, over all rounds."""
+    """What one writer in the guest lost of the data that it had acknowledged, over all rounds."""
 
-    name: str  # "append-fsync-4k", "sqlite-wal"
-    states: int  # in which it had acknowledged something
-    lost: int  # of these, in which acknowledged data were missing or old
-    torn: int  # of these, in which acknowledged data were torn
+    name: str  # append-fsync-4k, sqlite-wal, ...; control: the writer that never flushes, and must lose data
+    states: int  # number of states of the disk in which the writer had acknowledged something
+    lost: int  # number of these states in which acknowledged data were missing or old
+    torn: int  # number of these states in which acknowledged data were torn: partly new and partly old
 
     @property
     def missing(self) -> Count:
@@ -88,14 +90,17 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One configuration's states of one kind of end, over all rounds."""
+    """The states of the disk after one kind of end of the guest, over all rounds."""
 
-    end: str  # of workload.durability.ENDS
+    end: str  # guest-killed: QEMU was killed; power-cut: a power cut of the host, rebuilt from the log of QEMU's
+    # writes; host-cut: the outer VM of a nested guest was killed; stack-cut: a power cut of the host, rebuilt from the
+    # logs of writes to its own disks; real-cut: a real power cut of the host under test
     count: Count  # of states in which anything had been acknowledged; lost: by any writer but the control, or damaged
-    file_system_damaged: int  # number of states
-    image_damaged: int | None  # number of states, by qemu-img check; None: the image has no structure to check
-    writers: tuple[Writer, ...]  # without the control
-    control: Writer | None  # the writer that never flushes; None: it acknowledged nothing, or was missing
+    file_system_damaged: int  # number of states in which a file system was damaged
+    image_damaged: int | None  # number of states in which qemu-img check found damage; None: a raw image has no
+    # structure to check
+    writers: tuple[Writer, ...]  # the writers, without the control
+    control: Writer | None  # the control; None: it had acknowledged nothing
     without_disk: Count | None = None  # of `count`, those in which one of the host's disks was missing; None: none was
 
     @property

@@ -19,48 +19,53 @@ FEWEST = 3  # treatments of a layer; with two there is only a comparison
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One treatment in a ranking; figures against the best, as overheads: fractions, above 0 is a cost."""
+    """One treatment in a ranking, compared with the best one. Overheads are fractions; above 0 is a cost."""
 
-    treatment: str
-    overhead: float | None  # None: no round has both it and the best
-    low: float | None  # of its interval; None if there are too few rounds, and for the best itself
-    high: float | None
-    top: bool  # no other is shown to beat it
-    tie: bool  # its interval lies within what counts as the same
-    beaten_by: tuple[str, ...]  # treatments shown to be better, best first
+    treatment: str  # name of the treatment
+    overhead: float | None  # estimate, 0 for the best itself; None: no round has both this treatment and the best
+    low: float | None  # lower end of the overhead's interval; None: too few rounds, or this is the best
+    high: float | None  # upper end of the overhead's interval
+    top: bool  # whether no other treatment is shown to be better
+    tie: bool  # whether the interval lies within same_within; true for the best itself
+    beaten_by: tuple[str, ...]  # names of the treatments that are shown to be better, best first
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """One metric of one layer's treatments with the same number of machines at once."""
+    """The treatments of one layer with the same number of machines at once, ranked by one metric. Fewer than three have
+    no ranking.
+    """
 
     metric: Metric
-    layer: str
-    side: str  # Treatment.side of them all
-    standings: tuple[Standing, ...]  # best first
-    rounds: int  # in which at least two treatments have a value
-    incomplete: int  # of these, those in which not all have one
-    same_within: float  # fraction: limit for a tie
-    unranked: tuple[str, ...] = ()  # treatments with values in fewer than half of the rounds
+    layer: str  # host, vm or nested
+    side: str  # `side` of these treatments
+    standings: tuple[Standing, ...]  # the ranked treatments, best first
+    rounds: int  # rounds in which at least two of the treatments have a value
+    incomplete: int  # number of these rounds in which at least one treatment has no value
+    same_within: float  # differences within this fraction are ties; from the plan
+    unranked: tuple[str, ...] = ()  # names of treatments that are not ranked, because they have values in fewer than
+    # half of the rounds
     count: int = 1  # machines that work at once in each of these treatments
 
 
 @dataclass(frozen=True, slots=True)
 class FactorEffect:
-    """One level of a factor against its first, or the interaction of two levels."""
+    """The effect of one level of a factor on a primary metric, compared with the factor's first level; or the
+    interaction of two levels: what both together do beyond the effects of each alone.
+    """
 
     metric: Metric
-    layer: str
-    side: str  # Treatment.side of them all
-    factors: tuple[str, ...]
-    levels: tuple[str, ...]
-    overhead: float  # fraction, above 0 is a cost
-    low: float  # interval of this level only, for description
-    high: float
-    share: float  # of the variance within rounds, explained by this factor or pair
-    # The factor or pair has an effect, for all levels together; one error rate for all factors and pairs of a metric
-    shown: bool
-    count: int = 1  # machines that work at once in each of the treatments
+    layer: str  # host, vm or nested
+    side: str  # `side` of these treatments
+    factors: tuple[str, ...]  # name of the factor, or names of the two that interact
+    levels: tuple[str, ...]  # one level for each factor
+    overhead: float  # estimate of the effect, a fraction; above 0 is a cost
+    low: float  # lower end of the interval for this level alone
+    high: float  # upper end of the interval for this level alone
+    share: float  # share of the variance within rounds that the factor or pair explains, with all its levels, 0 to 1
+    shown: bool  # whether the factor or pair is shown to have an effect, over all its levels; one error rate holds for
+    # all factors and pairs of a metric
+    count: int = 1  # machines that work at once in each of these treatments
 
 
 def rankings(treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria) -> tuple[Ranking, ...]:

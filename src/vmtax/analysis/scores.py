@@ -18,6 +18,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from vmtax import stats
 from vmtax.analysis.comparisons import Numbers
@@ -50,43 +51,53 @@ class Yardstick:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One metric of a score, ready for averaging."""
+    """One metric of a score."""
 
-    metric: str  # its name
-    weight: float
-    yardstick: Yardstick | None  # None: unscaled, because the article's factor scales to it
+    metric: str  # name of the metric
+    weight: float  # above 0; only its share of the sum of all weights matters
+    yardstick: Yardstick | None  # the treatment that the metric is scaled by; None: the metric is used as it is,
+    # because the article's factor scales the other metric of the pair to it
     logs: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> log, higher is better
+
+
+class OtherWinner(NamedTuple):
+    """A treatment that wins with other weights."""
+
+    treatment: str  # name of the treatment
+    draws_won: float  # share of the random sets of weights with which it wins, 0 to 1; 0: it wins only if weights are
+    # halved or doubled
 
 
 @dataclass(frozen=True, slots=True)
 class Stability:
     """Whether the winner also wins with other weights."""
 
-    winner: str
-    corners: int  # sets with every weight halved or doubled
-    corners_won: float  # share of them in which the winner stays
-    draws: int  # sets drawn at random around the weights, with a fixed seed
-    draws_won: float
-    draws_near: float  # share in which it wins, or is behind by no more than same_within
-    behind: float  # the most that it is behind the winner, over all sets; a fraction
-    others: tuple[tuple[str, float], ...]  # other winners, with their share of the draws; most often first
+    winner: str  # name of the treatment with the best score
+    corners: int  # number of sets in which every weight is halved or doubled: all of them, or a fixed sample of 256
+    corners_won: float  # share of these sets with which the winner stays first, 0 to 1
+    draws: int  # number of sets that are drawn at random around the score's weights, with a fixed seed
+    draws_won: float  # share of these sets with which the winner stays first, 0 to 1
+    draws_near: float  # share of these sets with which it is first, or within same_within of the first, 0 to 1
+    behind: float  # the most that it is behind the first, over all sets, as a fraction
+    others: tuple[OtherWinner, ...]  # treatments that win with other weights, most frequent winner first
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One score for the treatments of one layer."""
+    """One score of the disks of one layer: the article's, its variant with a geometric mean, or that of a mix."""
 
-    ranking: Ranking  # its metric is "score.read", "score.both.geometric", "score.database"
-    mean: Mean
-    parts: tuple[Part, ...]
-    # Treatment -> round -> score, including the yardstick's; none is empty
-    numbers: Mapping[str, Rounds] = field(repr=False)
-    left_out: tuple[str, ...]  # metrics of a profile without any number in this layer
-    untold: tuple[str, ...]  # percentiles of a profile for which some boot had too few operations; also left out
-    measured: float  # share of the profile's weight that the score includes
-    unranked: tuple[str, ...]  # treatments of the layer that have all parts in fewer than half of the rounds
-    # None: nothing to weigh, or a score of reads or writes only, which are parts of their mean; or no round has all.
-    stability: Stability | None
+    ranking: Ranking  # the treatments ranked by score.read, score.both.geometric, score.database, ...; higher is better
+    mean: Mean  # which weighted mean of the parts the score is
+    parts: tuple[Part, ...]  # the metrics that the score is made of
+    numbers: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> score, including the yardstick's; none is
+    # empty
+    left_out: tuple[str, ...]  # metrics of a mix that are left out, because they were not measured on this layer
+    untold: tuple[str, ...]  # percentiles of a mix that are left out, because some boot had too few operations for them
+    measured: float  # share of the mix's weight that the score includes, 0 to 1
+    unranked: tuple[str, ...]  # names of treatments that are not ranked, because they have all parts in fewer than half
+    # of the rounds
+    stability: Stability | None  # whether the winner also wins with other weights; None: the score has one part, or is
+    # of reads or writes alone, or no round has all parts of all treatments
 
     @property
     def metric(self) -> Metric:
@@ -100,10 +111,13 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores, and what could not be scored."""
+    """The storage scores of every layer with three treatments or more. The article is a comparison of KVM storage that
+    was published in 2013; docs/how-to/rank-storage.md describes its score.
+    """
 
-    found: tuple[Score, ...]  # layer by layer; the article's first
-    missing: tuple[str, ...] = ()  # a sentence for each score, or stability of a score, that could not be computed
+    found: tuple[Score, ...]  # the scores, layer by layer: first those of the article, then that of a mix if --for or
+    # --weights asks for one
+    missing: tuple[str, ...] = ()  # why a score, or the stability of its winner, could not be computed, for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,5 +367,5 @@ def _stability(made: _Made, ranking: Ranking) -> Stability | None:
         float(counts[0]),
         float(near.mean()),
         float(-np.expm1(-behind.max())),
-        tuple((names[n], float(counts[n])) for n in sorted(others, key=lambda n: (-counts[n], n))),
+        tuple(OtherWinner(names[n], float(counts[n])) for n in sorted(others, key=lambda n: (-counts[n], n))),
     )

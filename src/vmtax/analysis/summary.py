@@ -78,26 +78,29 @@ BETTER: Mapping[str, str] = {
 class Place:
     """A configuration whose medians are shown: the first of its layer."""
 
-    treatment: str
-    layer: str
-    side: str
-    emulated: bool
+    treatment: str  # name of the treatment
+    layer: str  # host, vm or nested
+    side: str  # `side` of the treatment
+    emulated: bool  # whether any guest or the host of this treatment ran on an emulated CPU
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """The cost of one configuration against another, by one metric, as a ratio of times for the same work."""
+    """How long the same work takes in one configuration, compared with another: 1.031 is +3.1 %, 24 is 24 times the
+    time.
+    """
 
-    baseline: str  # treatment
-    treatment: str
-    ratio: float  # 1: no cost; NaN if no round has both
-    low: float | None  # of its interval; None if there are too few rounds
-    high: float | None
-    rounds: int
+    baseline: str  # name of the treatment that it is compared with
+    treatment: str  # name of the treatment
+    ratio: float  # ratio of the times for the same work; NaN: no round has both
+    low: float | None  # lower end of the ratio's interval; None: too few rounds, or all ratios are equal
+    high: float | None  # upper end of the ratio's interval
+    rounds: int  # rounds in which both have a value
     verdict: Verdict
-    same: bool  # no more than the cost of a guest against itself in this run
-    emulated: bool
-    notes: tuple[Code, ...]  # doubts about this figure
+    same: bool  # whether the cost is no more than that of a guest against itself in this run
+    emulated: bool  # whether either side ran on an emulated CPU
+    notes: tuple[Code, ...]  # codes of the notices about this figure, except `emulated`; `notices` of the run has their
+    # causes and cures
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +108,12 @@ class Figure:
     """One metric that matters."""
 
     metric: Metric
-    label: str
-    primary: bool
+    label: str  # short name of the metric, for people
+    primary: bool  # whether it is a primary metric of the plan
     medians: tuple[float | None, ...]  # in the order of Summary.places, in the metric's unit
     contrasts: tuple[Contrast | None, ...]  # in the order of Summary.contrasts
-    # Ratio of times, at least 1, that a guest's interval against itself reaches; None: not measured
-    floor: float | None
+    floor: float | None  # how far the interval of a guest against itself reaches, as a ratio of times above 1; None:
+    # not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class Summary:
 
     places: tuple[Place, ...]  # layers from the host upward
     contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment) of each column of costs
-    figures: tuple[Figure, ...]
+    figures: tuple[Figure, ...]  # the figures, in the order in which a reader asks for them
 
     @property
     def floors(self) -> tuple[float, ...]:

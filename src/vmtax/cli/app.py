@@ -270,7 +270,7 @@ def printed(renderable: Any, *, paged: bool = False) -> None:
 
 def answer(kind: str, data: Any) -> None:
     """Print the answer of `--json`."""
-    from vmtax.report.render.envelope import envelope
+    from vmtax.report.answers.envelope import envelope
 
     document(envelope(kind, data))
 

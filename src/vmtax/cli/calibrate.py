@@ -43,9 +43,9 @@ def calibrate(
         experiment = store.load(id)
         found = calibration(experiment, store.load_all(lambda run: run.name == experiment.name))
     if json:
-        from vmtax.report.answers.calibration import Calibration
+        from vmtax.report.answers.calibration import CALIBRATION
 
-        answer("calibration", Calibration.made(found))
+        answer("calibration", CALIBRATION.made(found))
         return
     from vmtax.report.document import Detail
     from vmtax.report.render.terminal import whole

@@ -44,9 +44,9 @@ def doctor(
         readings, tried = _tried(readings, yes=yes)
     diagnosis = diagnose(readings, tried)
     if json:
-        from vmtax.report.answers.others import Diagnosis
+        from vmtax.report.answers.others import DIAGNOSIS
 
-        answer("doctor", Diagnosis.made(diagnosis))
+        answer("doctor", DIAGNOSIS.made(diagnosis))
     else:
         printed(whole(document(diagnosis), Detail.BRIEF))
     raise SystemExit(FAILED if diagnosis.bad else 0)

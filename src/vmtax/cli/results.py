@@ -85,9 +85,9 @@ def show(
     if part and (apply or format or full):
         raise BadUse(f"--json={PART} prints one part of the answer: leave out --apply, --format and --full")
     if part:
-        from vmtax.report.answers.summary import Summary
+        from vmtax.report.answers.summary import summary
 
-        answer(PART, Summary.made(asked.analysis(run)))
+        answer(PART, summary(asked.analysis(run)))
         return
     if not apply:
         if json and format not in ("", "json"):

@@ -26,11 +26,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All findings about one host."""
+    """What `vmtax doctor` found."""
 
-    host: str  # "local" or "ssh://[user@]host", as given
+    host: str  # the host, as given: local, ssh://[user@]host or lab[:NAME]
     about: str  # processor, memory and system, in one line
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...]  # the findings, one for each thing that was examined
 
     def of(self, area: Area) -> tuple[Check, ...]:
         """The checks of one area."""

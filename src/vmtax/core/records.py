@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval, Len, Predicate
 
 from vmtax.core.layers import LAYERS
-from vmtax.core.notices import Notice
+from vmtax.core.notices import Code, Notice
 
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "refused"]
@@ -79,7 +79,7 @@ Readings = Annotated[Mapping[Name, OneReading], Len(0, 1000)]
 class Metric:
     """The meaning of a number."""
 
-    name: Name  # "workload.case.measure", for example "disk.randread-4k-qd1.iops"
+    name: Name  # name of the metric: workload, case and measure, such as "disk.randread-4k-qd1.iops"
     unit: Unit  # a base unit of units.py
     better: Better  # which direction is an improvement
 
@@ -111,12 +111,13 @@ class Measurement:
 class Treatment:
     """One layer and one level of each factor."""
 
-    name: Name  # "vm disk.cache=writeback": the layer, then the levels that differ within the plan
-    layer: LayerName  # of core/layers.py
-    levels: Mapping[Name, Name] = field(default_factory=dict)  # dotted factor name -> level, every factor named
-    repeats: Name | None = None  # name of the treatment that this one repeats in each round: the A/A; None: it is not a
-    # repeat
-    side: Text = ""  # what `run --interleave-with` names, for the treatments of that side
+    name: Name  # the layer, then the levels that differ within the plan: "vm disk.cache=writeback"
+    layer: LayerName  # host, container, vm or nested: the layer on which it runs
+    levels: Mapping[Name, Name] = field(default_factory=dict)  # factor -> level, for all factors that apply to its
+    # layer
+    repeats: Name | None = None  # name of the treatment that this one repeats in each round (the A/A); None: it is not
+    # a repeat
+    side: Text = ""  # value of --interleave-with, for the treatments of that side; empty for all others
 
     @property
     def boots(self) -> bool:
@@ -170,79 +171,96 @@ class Disturbance:
 class Trial:
     """One execution of one workload in one boot, successful or not."""
 
-    round: Count  # from 1
-    position: Count  # of the treatment within its round's shuffled order, from 1
+    round: Count  # number of the round, from 1
+    position: Count  # position of the treatment within its round's shuffled order, from 1
     treatment: Name  # name of the treatment
     workload: Name  # name of the workload
-    case: Text  # the part of the workload: "randread-4k-qd1"; "" if there is only one
-    iteration: Count  # within the boot, from 1
+    case: Text  # part of the workload, such as "randread-4k-qd1"; empty: there is only one
+    iteration: Count  # number of the iteration within the boot, from 1
     status: Status  # "failed": the command did not work; "refused": it worked but must not be compared
-    started: Time  # seconds since the epoch, clock of the machine that runs vmtax
-    wall_seconds: Seconds  # duration of the command, measured from outside
+    started: Time  # start time, in seconds since the epoch, by the clock of the machine that runs vmtax
+    wall_seconds: Seconds  # duration of the command in seconds, measured from outside
     measurements: tuple[Measurement, ...] = ()
-    warnings: tuple[Text, ...] = ()  # doubts about the result, in the format of `notices.recorded`: "clock: ..."
-    error: Text | None = None  # one line: why it failed or was refused
+    warnings: tuple[Text, ...] = ()  # doubts about the result, each as `CODE: CAUSE`
+    error: Text | None = None  # why it failed or was refused, in one line; None: no reason was recorded
     raw: str = ""  # the tool's own output; stored compressed beside the database
-    disturbance: Disturbance | None = None  # None: not read
+    disturbance: Disturbance | None = None  # what else happened on the host under test; None: it was not read
     latencies: tuple[tuple[Share, Seconds], ...] = ()  # (share of operations, most seconds that these took), rising
-    machine: Text = ""  # path of the machine whose work was measured: "host/vm-2"; "" in older runs
-    readings: Readings = field(default_factory=dict)  # machine path -> what meters read there: "vmstat.pgfault"
+    machine: Text = ""  # path of the machine whose work was measured, such as "host/vm-2"; empty in older runs
+    readings: Readings = field(default_factory=dict)  # path of a machine -> what meters counted there, such as
+    # "vmstat.pgfault"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One metric of one treatment against a baseline, with its exact interval."""
+    """One metric of one treatment compared with a baseline. The ends of the interval are None if there are too few
+    rounds, or if all ratios are equal because the metric's steps are too coarse.
+    """
 
     metric: Metric
     baseline: str  # name of the treatment that it is compared with
     treatment: str  # name of the treatment
-    ratio: float  # exp(Hodges-Lehmann of ln(treatment/baseline) over rounds)
-    low: float | None  # of the interval of the ratio; None if there are too few rounds
-    high: float | None
+    ratio: float  # exp of the Hodges-Lehmann estimate of ln(treatment / baseline) over rounds; NaN: no round has both
+    # values
+    low: float | None  # lower end of the ratio's interval
+    high: float | None  # upper end of the ratio's interval
     rounds: int  # rounds in which both sides have a value
-    verdict: Verdict
-    mean_ratio: float | None = None  # exp(mean of the log ratios): also affected by stalls, unlike the median
-    p95_ratio: float | None = None  # ratio of the slow tails; None with fewer than 200 rounds
-    baseline_stalls: float = 0.0  # share of the baseline's values that are slower than 1.5 times their median
-    treatment_stalls: float = 0.0
-    stalls_p: float = 1.0  # Fisher's exact test of the two
-    carry_over: float | None = None  # mean(D | baseline first) - mean(D | treatment first), where D is the log ratio of
-    # a round
-    carry_over_p: float | None = None  # by permutation; None: one of the orders occurred in fewer than two rounds
+    verdict: Verdict  # what the interval shows, in words
+    mean_ratio: float | None = None  # exp of the mean of ln(treatment / baseline); stalls affect it, unlike `ratio`;
+    # None: no round has both
+    p95_ratio: float | None = None  # ratio of the slow tails: of 95th percentiles of times, or 5th percentiles of
+    # rates; None: fewer than 200 rounds
+    baseline_stalls: float = 0.0  # share of the baseline's values that are slower than 1.5 times their median, 0 to 1
+    treatment_stalls: float = 0.0  # the same share of the treatment's values
+    stalls_p: float = 1.0  # p-value of Fisher's exact test that compares these two shares
+    carry_over: float | None = None  # mean ln(treatment / baseline) of the rounds in which the baseline ran first,
+    # minus that of the other rounds; None: one of these orders occurred in fewer than two rounds
+    carry_over_p: float | None = None  # p-value of carry_over, by permutation of the orders; None if carry_over is
     notices: tuple[Notice, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The notices, one line each."""
+        """The notices about this comparison, as sentences."""
         return tuple(notice.text for notice in self.notices)
+
+    @property
+    def verdict_code(self) -> VerdictCode:
+        """The verdict as an identifier."""
+        return VERDICT_CODES[self.verdict]
+
+    @property
+    def notice_codes(self) -> tuple[Code, ...]:
+        """Codes of the notices about this comparison; `notices` of the run has their causes and cures."""
+        return tuple(dict.fromkeys(notice.code for notice in self.notices))
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One run of a plan, as read from the store."""
+    """One run of a plan, as read from the store; meter/facts.py has the facts about machines."""
 
-    id: Name  # short, unique, sortable by time: "20261121-0412-quick-7f3a"
-    name: Name  # the plan's name
-    host: Name  # "local" or "ssh://user@host", as given
-    command: Text  # command line that repeats it
-    created: Time  # seconds since the epoch
-    finished: Time | None
-    state: State
-    plan: Json  # the whole validated plan
-    facts: Json  # machine path -> facts of that machine; see meter/facts.py
-    treatments: tuple[Treatment, ...]
-    boots: tuple[Boot, ...]
+    id: Name  # id of the run, such as "20261121-0412-quick-7f3a"; it is unique, and ids sort by time
+    name: Name  # name of the plan
+    host: Name  # the host that was measured, as given: local, ssh://[user@]host or lab[:NAME]
+    command: Text  # command line that repeats the run
+    created: Time  # time of the start, in seconds since the epoch
+    finished: Time | None  # time of the end, in seconds since the epoch; None: not finished
+    state: State  # whether the run is in progress, or how it ended
+    plan: Json  # the plan with every default filled in, as `vmtax plan show --json` prints it
+    facts: Json  # path of a machine -> facts about that machine; a fact that could not be read is None
+    treatments: tuple[Treatment, ...]  # the treatments that were compared
+    boots: tuple[Boot, ...]  # every start of a guest
     trials: tuple[Trial, ...]
-    notes: tuple[Text, ...] = ()  # what was not measured and why; why TCG was used
-    # What the command line added to the plan; used again when the run is resumed
-    options: Json = field(default_factory=dict)
-    ended: Text | None = None  # why there were no more rounds: precise enough, decided, budget, rounds.max
-    label: Label = ""  # given by the user: "before"; several runs may have the same
+    notes: tuple[Text, ...] = ()  # what was not measured and why, and what else a reader must know
+    options: Json = field(default_factory=dict)  # what the command line added to the plan; used again when the run is
+    # resumed
+    ended: Text | None = None  # why there were no more rounds, such as precise enough, decided, budget or rounds.max;
+    # None: unknown, or the run did not end by itself
+    label: Label = ""  # label that the user gave to the run, which other runs may have too; empty: none
     seconds: Seconds | None = None  # working time so far, without pauses; None: not stored
 
     @property
     def took(self) -> float | None:
-        """Seconds, including set-up but not pauses; None while the run is in progress.
+        """Duration, including set-up but not pauses; None: the run is in progress, or its duration is unknown.
 
         For runs stored by earlier versions: from beginning to end.
         """

@@ -32,15 +32,14 @@ Case = tuple[str, str]  # workload, case
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The schedule of one case of one workload; the same for all treatments, which would not be comparable
-    otherwise.
-    """
+    """The iterations that the pilot planned for one case of a workload; they are the same in all boots."""
 
     metric: Metric  # by which it was planned: a primary one if the case has any, else its first
-    warm_up: int  # leading iterations of every boot, including the pilot's, that do not count
-    iterations: int  # those that count, in each boot after the pilot
-    steady: bool  # False: the values never settled, and nothing is treated as warm-up
-    reason: str  # how the warm-up was determined, or why not; one line
+    warm_up: int  # number of iterations at the beginning of every boot, including the pilot's, that do not count
+    iterations: int  # number of iterations that count, in each boot after the pilot
+    steady: bool  # whether the values settled; if not, there is no warm-up, and the first iterations of each boot are
+    # compared
+    reason: str  # how the warm-up was determined, or why it could not be
     components: Mapping[str, stats.VarianceComponents]  # treatment name -> components of its pilot boots
 
     @property

@@ -16,10 +16,10 @@ Answer = Literal["yes", "no", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether one primary contrast is worse by more than the plan's margin."""
+    """The answer to the plan's question about one primary contrast."""
 
     comparison: Comparison
-    answer: Answer
+    answer: Answer  # whether the treatment is worse than the baseline by more than decide.worse_than of the plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from vmtax.recommend.disk import DiskKind
 from vmtax.recommend.eligibility import eligible, failures, having, incomplete
 from vmtax.recommend.kinds import Features, Figures, Kind, members_of
 from vmtax.recommend.pareto import Distance, Scale, mean_costs, pareto_set, scale
-from vmtax.recommend.records import Advice, Against, Option, amount, named
+from vmtax.recommend.records import Advice, Against, Option, Refused, amount, named
 
 LACKING = {"no": "It gives up", "not tried": "Not tried", "not shown": "Not shown"}
 DISK = DiskKind()
@@ -64,7 +64,7 @@ def advise(
     few = incomplete(costs, failures(analysis.experiment.trials, figures.first))
     refused += [*few.items(), *((name, held.why) for name in held.left_out)]
     treatments = {t.name: t for t in left if t.name not in few}
-    stage = _Stage(analysis, kind, features, tuple(needs), figures, tuple(refused), held)
+    stage = _Stage(analysis, kind, features, tuple(needs), figures, tuple(Refused(*pair) for pair in refused), held)
     if not members:
         return stage.nothing("there is no guest in this run, so there is nothing to choose between.")
     if not figures.first:
@@ -86,7 +86,7 @@ class _Stage:
     features: Features
     needs: tuple[str, ...]
     figures: Figures
-    refused: tuple[tuple[str, str], ...]
+    refused: tuple[Refused, ...]
     held: Conditions
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vmtax.analysis.comparisons import as_times
 from vmtax.core.records import Better
@@ -27,35 +28,43 @@ class Against:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A choice that meets all needs."""
+    """A disk or network card that meets the needs."""
 
-    treatment: str
-    features: tuple[str, ...]  # those that it is shown to have
-    unusual: tuple[str, ...]  # "disk.cache=writeback": settings that are not the default; fewer are simpler
-    best: Against  # against the first option
-    in_pareto_set: bool
-    tie: bool  # its interval against the first option lies within what counts as the same
+    treatment: str  # name of the treatment
+    features: tuple[str, ...]  # features that it is shown, or documented, to have
+    unusual: tuple[str, ...]  # its settings that are not the default, such as disk.cache=writeback
+    best: Against  # how it compares with the first of `options`
+    in_pareto_set: bool  # whether it is in the Pareto set of speed, host CPU and features
+    tie: bool  # whether its interval against the first of `options` lies within same_within; true for that one itself
+
+
+class Refused(NamedTuple):
+    """A choice that was not considered."""
+
+    treatment: str  # name of the treatment
+    why: str  # why it was not considered, for people
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to choose, and why; `choice` is None if nothing can be recommended, and the notes say why."""
+    """What to choose for the guests of the outermost layer, and why."""
 
-    layer: str
-    by: str  # what ranks them: a metric's name, or "mean of 6 primary metrics"
-    by_cpu: bool  # they are ranked by the host's CPU time; otherwise by speed
+    layer: str  # the layer of all choices
+    by: str  # what the choices are ranked by, for people
+    by_cpu: bool  # whether they are ranked by the host's CPU time; otherwise by speed
     best: str  # what the first option is called: "fastest"
     speed: str  # a table's heading for a loss of speed: "time"
-    needs: tuple[str, ...]
-    accept_loss: bool
-    choice: Option | None
-    reasons: tuple[str, ...]
-    runner_up: Option | None
-    runner_up_words: str
-    options: tuple[Option, ...]  # the best first
-    refused: tuple[tuple[str, str], ...]  # (treatment, why it was not considered)
-    notes: tuple[str, ...]  # doubts, and what is missing
-    same_within: float  # fraction
+    needs: tuple[str, ...]  # features that a choice must have
+    accept_loss: bool  # whether choices that lose flushed data were considered
+    choice: Option | None  # the recommended choice; None: nothing can be recommended, and the notes say why
+    reasons: tuple[str, ...]  # reasons for the choice, for people
+    runner_up: Option | None  # the second choice; None: there is no other
+    runner_up_words: str  # what the runner-up costs compared with the choice, and which features it adds or lacks, for
+    # people
+    options: tuple[Option, ...]  # all choices that meet the needs, the best first
+    refused: tuple[Refused, ...]  # the choices that were not considered
+    notes: tuple[str, ...]  # doubts, for people
+    same_within: float  # differences within this fraction do not matter
     export: Export | None  # the choice in every form
 
     def refusals(self) -> tuple[tuple[str, tuple[str, ...]], ...]:

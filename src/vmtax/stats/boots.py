@@ -19,10 +19,10 @@ MOST_ITERATIONS = 20  # of a boot, even if boots hardly differ
 class VarianceComponents:
     """Variances of the logarithm; their roots are approximately coefficients of variation."""
 
-    between: float  # of the boots' means, without the contribution of iterations: T_boot^2; at least 0
-    within: float  # of a boot's iterations: T_iter^2
-    boots: int
-    iterations: int  # in all boots together
+    between: float  # variance between boots (T_boot^2), without the contribution of iterations; at least 0
+    within: float  # variance between the iterations of a boot (T_iter^2)
+    boots: int  # number of boots
+    iterations: int  # number of iterations in all boots together
 
     @property
     def share_between(self) -> float:

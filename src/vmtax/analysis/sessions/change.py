@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from vmtax import stats
-from vmtax.analysis.comparisons import as_overhead
+from vmtax.analysis.comparisons import Overhead, as_overhead
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.hosts import host_name
 from vmtax.analysis.sessions import facts, refusal
@@ -33,51 +33,62 @@ MORE = "more sessions a side make it narrower"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One metric of one treatment, or of one contrast between two, after against before."""
+    """One metric of one treatment, or of one contrast between two treatments: the sessions after compared with those
+    before.
+    """
 
     metric: Metric
-    treatment: str  # "vm"; "vm against host": the overhead itself, in which changes of the whole machine cancel out
-    primary: bool  # included in the verdict; the others are exploratory, and some differ by chance
-    ratio: float  # after / before; NaN if one side has no result
-    low: float | None  # its interval at 95 %; None: cannot be given
-    high: float | None
-    # Before and after: boots of the host if it was rebooted between the sides, otherwise runs
-    sessions: tuple[int, int]
-    method: SessionMethod  # source of the variance between sessions
-    verdict: Outcome  # worse, better: the interval excludes 1; same: it lies within same_within
-    gate: Gate | None  # failed: completely above the limit; passed: completely below; None: no limit, or not primary
-    emulated: bool  # either side is emulated
-    why: str | None  # why it is undecided, and what would decide it
+    treatment: str  # name of the treatment; for a contrast, such as `vm against host`, the line is about the overhead
+    # itself, in which changes of the whole machine cancel out
+    primary: bool  # whether the line counts for the gate, as a primary metric of all runs does; the other lines are
+    # exploratory, and some differ by chance
+    ratio: float  # after / before: exp of the difference between the mean logarithms of the sessions; NaN: a side has
+    # no result
+    low: float | None  # lower end of the ratio's 95 % interval; None: there is no interval, and `why` gives the reason
+    high: float | None  # upper end of the ratio's 95 % interval
+    sessions: tuple[int, int]  # number of sessions before and after: boots of the host if it was rebooted between the
+    # two sides, otherwise runs
+    method: SessionMethod  # source of the variance between sessions; welch: the compared sessions; stored:
+    # calibrations; other side: the side with several sessions; none: there is no interval
+    verdict: Outcome  # same: the interval of the cost lies within same_within; worse, better: it does not, and excludes
+    # 0; undecided: neither, or there is no interval
+    gate: Gate | None  # failed: the whole interval is worse than fail_if_worse; passed: no part of it is; undecided: a
+    # part of it is, or there is no interval; None: no limit was given, or the line is not primary
+    emulated: bool  # whether either side ran on an emulated CPU
+    why: str | None  # why the gate is undecided (the verdict if there is no gate), and what would decide it; None: it
+    # is decided
 
     @property
-    def cost(self) -> tuple[float, float | None, float | None]:
-        """(estimate, low, high) as fractions of lost rate or added time; above 0 is worse after than before."""
+    def cost(self) -> Overhead:
+        """The ratio as a cost of the change; above 0 is worse after than before."""
         return as_overhead(self.metric.better, self.ratio, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A comparison of sessions before a change with sessions after it."""
+    """The result of `vmtax compare`: runs after a change compared with runs before it."""
 
-    before: tuple[str, ...]  # ids of runs
-    after: tuple[str, ...]
-    hosts: tuple[str, str]  # where measured, before and after, as given
-    host_names: tuple[str, str]  # names for a reader
-    facts: tuple[FactChange, ...]  # differences between the machines
-    lines: tuple[Line, ...]  # the primary ones first
-    emulated: tuple[str, ...]  # treatments that ran on an emulated CPU
-    same_within: float  # fraction within which two are the same
-    limit: float | None  # fraction by which after may be worse; None: no limit
+    before: tuple[str, ...]  # ids of the runs before the change
+    after: tuple[str, ...]  # ids of the runs after the change
+    hosts: tuple[str, str]  # the hosts that were measured before and after, as given
+    host_names: tuple[str, str]  # their names for a reader
+    facts: tuple[FactChange, ...]  # facts about the machines that differ between the sides
+    lines: tuple[Line, ...]  # the results, primary lines first
+    emulated: tuple[str, ...]  # names of the treatments that ran on an emulated CPU
+    same_within: float  # fraction within which two figures count as the same
+    limit: float | None  # fraction by which figures may be worse after the change; None: no limit was given
     notices: tuple[Notice, ...]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The notices, one line each."""
+        """The notices as sentences."""
         return tuple(notice.text for notice in self.notices)
 
     @property
     def gate(self) -> Gate | None:
-        """Failed if any primary line is, else undecided if any is; None without a limit."""
+        """Failed: a primary line failed; undecided: none failed, but one is undecided; passed: all passed; None: no
+        limit was given.
+        """
         gates = {line.gate for line in self.lines if line.primary}
         return next((gate for gate in ("failed", "undecided", "passed") if gate in gates), None)
 

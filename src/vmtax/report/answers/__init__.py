@@ -1,4 +1,5 @@
-"""The records of every `--json` answer: their fields, in their order, are the keys; comments say what these mean.
+"""Every `--json` answer. Each record is described once, where it is made; a `Shape` lists the keys that its answer has.
 
-`schema.py` makes the JSON Schema in docs/reference from them; a test checks real answers against it.
+Records that only answers have are dataclasses of `Part`. `schema.py` makes the JSON Schema in docs/reference from both;
+a test checks real answers against it.
 """

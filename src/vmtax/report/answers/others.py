@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
-from vmtax.core import checks as doctor
-from vmtax.core.checks import Check
+from vmtax.core import checks
 from vmtax.report.answers.part import Part
+from vmtax.report.answers.shape import Key, Shape
 
 
 @dataclass(frozen=True)
@@ -19,20 +18,17 @@ class PlanLine(Part):
     describe: str  # the question that the plan answers
 
 
-@dataclass(frozen=True)
-class Diagnosis(Part):
-    """What `vmtax doctor` found."""
-
-    host: str  # the host, as given: local, ssh://[user@]host or lab[:NAME]
-    about: str  # processor, memory and system, in one line
-    measurable: bool  # whether host and VM can be measured; false also if something that --try tried has failed
-    checks: Sequence[Check]  # the findings, one for each thing that was examined
-
-    @classmethod
-    def made(cls, diagnosis: doctor.Diagnosis) -> Self:
-        return cls.of(diagnosis, measurable=not diagnosis.bad)
-
-
+DIAGNOSIS = Shape(
+    checks.Diagnosis,
+    "host about measurable checks",
+    {
+        "measurable": Key(
+            bool,
+            "whether host and VM can be measured; false also if something that --try tried has failed",
+            lambda diagnosis, _: not diagnosis.bad,
+        ),
+    },
+)
 Kept = Literal["image", "ZFS pack", "kernel pack", "PostgreSQL pack", "not whole"]
 
 

@@ -1,4 +1,4 @@
-"""The base of every record of an answer: a dataclass whose fields, in their order, are the keys of its JSON.
+"""The base of records that only answers have: dataclasses whose fields, in their order, are the keys of their JSON.
 
 The comment beside a field is its description in the schema. Pydantic is not used here, because it loads slowly and
 printing does not need it.

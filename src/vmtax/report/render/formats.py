@@ -40,10 +40,10 @@ def _markdown(analysis: Analysis) -> bytes:
 
 
 def _json(analysis: Analysis) -> bytes:
-    from vmtax.report.answers.run import Experiment
-    from vmtax.report.render.envelope import envelope
+    from vmtax.report.answers.envelope import envelope
+    from vmtax.report.answers.run import experiment
 
-    return f"{envelope('experiment', Experiment.made(analysis))}\n".encode()
+    return f"{envelope('experiment', experiment(analysis))}\n".encode()
 
 
 def _csv(analysis: Analysis) -> bytes:
@@ -111,10 +111,10 @@ def _change_junit(change: Change, full: bool) -> str:
 
 
 def _change_json(change: Change, full: bool) -> str:
-    from vmtax.report.answers.change import Change as Answer
-    from vmtax.report.render.envelope import envelope
+    from vmtax.report.answers.change import CHANGE
+    from vmtax.report.answers.envelope import envelope
 
-    return f"{envelope('comparison', Answer.made(change))}\n"
+    return f"{envelope('comparison', CHANGE.made(change))}\n"
 
 
 CHANGE_FORMATS: dict[str, Callable[[Change, bool], str]] = {
