@@ -13,12 +13,12 @@ from tests.unit.test_report_html import html
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment, Measurement
 from vmtax.report.figures import base, crossed_picture, rank_pictures, tradeoff_picture
-from vmtax.report.figures.base import Part
 from vmtax.report.figures.speed_vs_cpu import scale_of
+from vmtax.report.picture import Part
 from vmtax.report.sections.interactions import Grid, grids
-from vmtax.report.sections.rankings import ranked
 from vmtax.report.sections.speed_vs_cpu import Figure, pareto, steadied, tradeoffs
-from vmtax.report.view import cost_of
+from vmtax.report.wording.cost import cost_of
+from vmtax.report.wording.rankings import ranked
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
 EXPERIMENT = storage_experiment()

@@ -22,8 +22,8 @@ from vmtax.report.figures.dots import tick
 from vmtax.report.figures.rankings import SMALL_CHARACTERS
 from vmtax.report.sections.factor_effects import Deciding, deciding, share_text
 from vmtax.report.sections.latency import distributions
-from vmtax.report.sections.rankings import ranked
 from vmtax.report.view import view
+from vmtax.report.wording.rankings import ranked
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
 EXPERIMENT = storage_experiment()

@@ -28,6 +28,7 @@ from vmtax.report.sections import (
 )
 from vmtax.report.sections import run as about
 from vmtax.report.view import View, view
+from vmtax.report.wording import rankings as words
 
 
 def document(analysis: Analysis, detail: Detail) -> Document:
@@ -48,7 +49,7 @@ def document(analysis: Analysis, detail: Detail) -> Document:
 def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:
     """For a terminal and for Markdown, which are read from top to bottom."""
     run = analysis.experiment
-    ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
+    ranked = words.ranked(analysis, primary_only=detail is not Detail.FULL)
     decides = factor_effects.deciding(analysis)
     yield durability.lead(analysis)
     yield durability.section(analysis)
@@ -58,7 +59,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
         yield from recommended
     yield rankings.section(ranked, ())
     yield scores.section(scores.storage(analysis))
-    yield rankings.effects_section(rankings.factor_tables(analysis), decides)
+    yield rankings.effects_section(words.factor_tables(analysis), decides)
     yield numbers.section(viewed)
     yield at_once.section(analysis)
     yield memory.section(analysis)
@@ -87,7 +88,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     from vmtax.report.sections.outliers import outliers
 
     run, shown_first = analysis.experiment, first.first(analysis)
-    ranked = rankings.ranked(analysis, primary_only=True)
+    ranked = words.ranked(analysis, primary_only=True)
     decides = factor_effects.deciding(analysis)
     far = outliers(analysis)
     recommended = requirements.sections(analysis)
@@ -113,7 +114,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
         yield durability.section(analysis)
     yield from (section for section in pictures if section.place == "folded")
     yield scores.section(scores.storage(analysis))
-    yield rankings.effects_section(rankings.factor_tables(analysis), decides)
+    yield rankings.effects_section(words.factor_tables(analysis), decides)
     yield evidence.choosing(analysis, ranked, decides)
     yield numbers.section(viewed)
     yield at_once.section(analysis)

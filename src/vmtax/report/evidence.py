@@ -10,8 +10,8 @@ from vmtax.report.document import Figure, Section
 from vmtax.report.sections import drift, interactions, latency, outliers, speed_vs_cpu
 from vmtax.report.sections.factor_effects import Deciding
 from vmtax.report.sections.outliers import Outliers
-from vmtax.report.sections.rankings import Ranked
 from vmtax.report.view import View
+from vmtax.report.wording.rankings import Ranked
 
 MORE = ("tails", "cpu")  # pictures that few readers need first
 

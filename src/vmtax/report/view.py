@@ -7,18 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.comparisons import as_times, overhead, side_contrasts
+from vmtax.analysis.comparisons import overhead, side_contrasts
 from vmtax.core.layers import CONTRASTS
-from vmtax.core.records import Better, Comparison, Metric, Treatment
-from vmtax.core.units import Cost, cpu_numbers, format_cost, format_room, format_value, time_ratio
+from vmtax.core.records import Comparison, Metric, Treatment
+from vmtax.core.units import Cost, format_cost, format_value, time_ratio
 from vmtax.design.interleaved import Sides
 from vmtax.design.topology import groups
 from vmtax.report.document import Cell, value_cell
-from vmtax.report.sections.disk_preparation import disk_preparation
-from vmtax.workload.base import CPU_PER_OPERATION
-from vmtax.workload.words import label, may_be_zero, replaced, title
-
-SAME_WORK = "for the same work"
+from vmtax.report.wording.disk_preparation import disk_preparation
+from vmtax.workload.words import replaced, title
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,50 +198,6 @@ def effect_cell(effect: Effect | None) -> Cell:
 
 def number_cell(number: Number | None) -> Cell:
     return Cell() if number is None else value_cell(number.text, emulated=number.emulated)
-
-
-def cost(metric: Metric) -> str:
-    """What a cost of this metric consists of: "time for the same work", "CPU time for the same work"."""
-    if may_be_zero(metric) and metric.unit == "1":
-        return f"loss {SAME_WORK}"
-    if metric.measure == CPU_PER_OPERATION or (metric.unit in ("1", "s/B") and metric.better == "lower"):
-        return f"CPU time {SAME_WORK}"
-    return f"{'bytes' if metric.unit == 'B' else 'time'} {SAME_WORK}"
-
-
-def special_cost(metric: Metric) -> str:
-    """What a cost of this metric consists of if it is not time; "" if it is, or if the label says it."""
-    kind = cost(metric).removesuffix(f" {SAME_WORK}")
-    return "" if kind == "time" or kind in label(metric) else kind
-
-
-def cost_of(better: Better, overhead: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """An overhead and its interval as a cost: ("+1.9 %", "1.5–2.3"); ("24×", "") without an interval."""
-    found = format_cost(*as_times(better, overhead, low, high))
-    return found.estimate, found.interval
-
-
-def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
-    """Nested facts as lines of (dotted name, text)."""
-    if isinstance(facts, dict) and facts:
-        for key, value in facts.items():
-            yield from flat_facts(value, f"{name}.{key}" if name else str(key))
-    elif isinstance(facts, (list, tuple)) and not any(isinstance(entry, (dict, list)) for entry in facts):
-        yield name, ", ".join(str(entry) for entry in facts) or "none"
-    elif facts is None:
-        yield name, "not known"
-    elif isinstance(facts, bool):
-        yield name, "yes" if facts else "no"
-    else:
-        yield name, str(facts)
-
-
-def fact_in_words(name: str, facts: Mapping[str, str]) -> str:
-    """One of the flat facts of a machine; the number of CPUs also says if the run may use only some of them."""
-    value, allowed = facts.get(name, ""), facts.get("cpus_allowed", "")
-    if name == "cpus_online" and value.isdecimal() and 0 < len(cpu_numbers(allowed)) < int(value):
-        return f"{value}, of which {allowed} may be used"
-    return format_room(float(value)) if name == "memory_bytes" and value.isdecimal() else value
 
 
 def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Workload]:

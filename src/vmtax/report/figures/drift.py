@@ -11,8 +11,6 @@ from vmtax.core.units import MINUS, format_cost
 from vmtax.report.figures.svg import (
     LEFT,
     Axis,
-    Key,
-    Picture,
     across,
     curve,
     drawing,
@@ -24,6 +22,7 @@ from vmtax.report.figures.svg import (
     text,
     upright,
 )
+from vmtax.report.picture import Key, Picture
 from vmtax.report.sections.drift import Course, Point, thin
 
 PANEL, TITLE = 110, 30  # pixels: height of a panel, and of its title

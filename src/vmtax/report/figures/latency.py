@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from markupsafe import Markup
 
 from vmtax.core.units import format_value
-from vmtax.report.figures.svg import Axis, Key, Picture, across, curve, drawing, emulation, spaced, upright
+from vmtax.report.figures.svg import Axis, across, curve, drawing, emulation, spaced, upright
+from vmtax.report.picture import Key, Picture
 from vmtax.report.sections.latency import Curve, Distribution, percentile
 
 HEIGHT = 220

@@ -11,19 +11,8 @@ from vmtax.analysis.at_once import AtOnce
 from vmtax.core.layers import LAYERS
 from vmtax.core.records import Metric
 from vmtax.design.guest import COUNT
-from vmtax.report.figures.svg import (
-    Axis,
-    Key,
-    Picture,
-    across,
-    curve,
-    drawing,
-    element,
-    emulation,
-    mark,
-    spaced,
-    upright,
-)
+from vmtax.report.figures.svg import Axis, across, curve, drawing, element, emulation, mark, spaced, upright
+from vmtax.report.picture import Key, Picture
 from vmtax.workload.words import name
 
 HEIGHT = 220

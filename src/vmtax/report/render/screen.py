@@ -24,7 +24,7 @@ from vmtax.report.render.screen_notes import MAIN, Footnotes, common, decisions,
 from vmtax.report.sections.durability import news
 from vmtax.report.sections.next_steps import next_steps
 from vmtax.report.sections.run import head
-from vmtax.report.sections.summary import NOT_A_COST, SHORTLY_NOT_A_COST
+from vmtax.report.wording.cost import NOT_A_COST, SHORTLY_NOT_A_COST
 
 LAYERS = {"host": "host", "vm": "VM", "nested": "nested"}
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters; longer text is cut

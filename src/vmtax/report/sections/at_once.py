@@ -29,7 +29,7 @@ from vmtax.report.document import (
     name_cell,
     value_cell,
 )
-from vmtax.report.view import cost_of
+from vmtax.report.wording.cost import cost_of
 from vmtax.workload.words import name
 
 TITLE = "Several guests at once"

@@ -30,7 +30,7 @@ from vmtax.report.document import (
 from vmtax.workload.words import case, label, title
 
 if TYPE_CHECKING:
-    from vmtax.report.figures.svg import Picture
+    from vmtax.report.picture import Picture
 
 TITLE = "Did the machine drift?"
 THIRDS_ROUNDS = 6  # with fewer, the first and last thirds are just single rounds

@@ -10,7 +10,7 @@ from vmtax.analysis.rankings import FactorEffect
 from vmtax.core.records import Experiment, Metric
 from vmtax.design.topology import groups, guest_count
 from vmtax.report.document import Cell, Column, Detail, Row, Span, Table, name_cell
-from vmtax.report.view import cost, cost_of
+from vmtax.report.wording.cost import cost, cost_of
 from vmtax.workload.words import spoken
 
 MOST_NAMED = 4  # terms per sentence

@@ -28,7 +28,7 @@ from vmtax.report.view import Number
 from vmtax.workload.words import title
 
 if TYPE_CHECKING:
-    from vmtax.report.figures.svg import Picture
+    from vmtax.report.picture import Picture
 
 FEWEST = 3  # with this many treatments of a layer, its best and worst are shown besides its first
 JUDGED = 0.99  # share of operations by which best and worst are chosen; lower if that is not reported

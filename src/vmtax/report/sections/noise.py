@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Metric
 from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
-from vmtax.report.view import Effect, effect, effect_cell, special_cost
+from vmtax.report.view import Effect, effect, effect_cell
+from vmtax.report.wording.cost import special_cost
 from vmtax.workload.words import name
 
 READING = (

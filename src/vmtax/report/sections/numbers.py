@@ -22,7 +22,8 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import Case, Effect, View, Workload, effect_cell, number_cell, special_cost
+from vmtax.report.view import Case, Effect, View, Workload, effect_cell, number_cell
+from vmtax.report.wording.cost import special_cost
 from vmtax.workload.words import case as case_of
 from vmtax.workload.words import label
 

@@ -39,7 +39,7 @@ from vmtax.report.document import (
 from vmtax.report.sections import give_ups
 from vmtax.report.sections.give_ups import Group, Reason
 from vmtax.report.sections.scores import score_name
-from vmtax.report.view import cost_of
+from vmtax.report.wording.cost import cost_of
 from vmtax.workload.words import spoken
 
 NO_COST = ("–", "")  # not measured

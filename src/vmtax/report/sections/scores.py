@@ -11,7 +11,8 @@ from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.core.units import format_overhead, format_percent, format_value
 from vmtax.report.document import Detail, Folded, Section, listed
 from vmtax.report.sections import gains
-from vmtax.report.sections.rankings import Ranked, sides, standing, tables, what_is_claimed, whose
+from vmtax.report.sections.rankings import tables
+from vmtax.report.wording.rankings import Ranked, sides, standing, what_is_claimed, whose
 from vmtax.stats import Mean
 
 TITLE = "Storage ranking"

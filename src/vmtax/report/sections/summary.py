@@ -13,17 +13,16 @@ from vmtax.core.records import Metric
 from vmtax.core.units import MINUS, TIMES, Cost, format_duration
 from vmtax.design.topology import none_alike
 from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
-from vmtax.report.sections.rankings import decided
-from vmtax.report.view import SAME_WORK, Effect, cost, effect
+from vmtax.report.view import Effect, effect
+from vmtax.report.wording.cost import NOT_A_COST, SAME_WORK, cost
+from vmtax.report.wording.rankings import decided
 from vmtax.workload.boot import READY
 from vmtax.workload.words import phrase, title, within
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
-NOT_A_COST = "The figures show that everything works, not what hardware costs."
 NOTHING_COMPARED = "Nothing can be compared: no round has a result on two sides."
 NONE_ALIKE = "Nothing is compared: no two configurations have the same number of guests at once."
-SHORTLY_NOT_A_COST = "No cost here is a real one."
 NAMES = {"host": "the host", **LAYER_NAMES}
 
 
