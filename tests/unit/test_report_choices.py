@@ -11,12 +11,12 @@ from tests.sample_storage import FACTORS, PRIMARY, storage_experiment
 from tests.svg import dots, of_class, root, share, texts
 from tests.unit.test_report_html import html
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.interactions import Grid, grids
+from vmtax.analysis.speed_vs_cpu import Figure, pareto, steadied, tradeoffs
 from vmtax.core.records import Experiment, Measurement
 from vmtax.report.figures import base, crossed_picture, rank_pictures, tradeoff_picture
 from vmtax.report.figures.speed_vs_cpu import scale_of
 from vmtax.report.picture import Part
-from vmtax.report.sections.interactions import Grid, grids
-from vmtax.report.sections.speed_vs_cpu import Figure, pareto, steadied, tradeoffs
 from vmtax.report.wording.cost import cost_of
 from vmtax.report.wording.rankings import ranked
 

@@ -15,10 +15,12 @@ from tests.svg import dots, root, texts
 from tests.unit.test_report import compared
 from tests.unit.test_report_html import Page, html
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.drift import Course, courses, thin
+from vmtax.analysis.latency import distributions
 from vmtax.core.records import Disturbance, Experiment, Measurement, Trial
+from vmtax.core.units import format_percentile
 from vmtax.report.figures import latency_pictures, order_picture
-from vmtax.report.sections.drift import Course, courses, thin
-from vmtax.report.sections.latency import distributions, percentile, tabled
+from vmtax.report.sections.latency import tabled
 from vmtax.report.sections.outliers import GAUGES, Outlier, fences, outliers
 
 CHESS = "chess.nodes_per_second"
@@ -96,7 +98,7 @@ def test_latency_pictures_tell_layers_apart_in_three_ways() -> None:
 
 
 def test_percentiles_are_called_as_people_do() -> None:
-    assert [percentile(share) for share in (0.5, 0.99, 0.999, 0.9999)] == ["p50", "p99", "p99.9", "p99.99"]
+    assert [format_percentile(share) for share in (0.5, 0.99, 0.999, 0.9999)] == ["p50", "p99", "p99.9", "p99.99"]
 
 
 def test_every_emulated_latency_says_so() -> None:

@@ -14,6 +14,7 @@ from tests.sample_storage import PRIMARY, storage_experiment
 from tests.svg import dots, of_class
 from tests.unit.test_report_html import Page, harmless_like, html
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.latency import distributions
 from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Experiment, Measurement
 from vmtax.report.figures import forests, latency_pictures, rank_pictures
@@ -21,7 +22,6 @@ from vmtax.report.figures.base import times_dearer
 from vmtax.report.figures.dots import tick
 from vmtax.report.figures.rankings import SMALL_CHARACTERS
 from vmtax.report.sections.factor_effects import Deciding, deciding, share_text
-from vmtax.report.sections.latency import distributions
 from vmtax.report.view import view
 from vmtax.report.wording.rankings import ranked
 

@@ -9,6 +9,7 @@ from vmtax.analysis.durability import Evidence, Survival
 from vmtax.analysis.losses import CONFIDENCE, End, percent
 from vmtax.core.records import Json
 from vmtax.core.units import at_most, count_of
+from vmtax.design.topology import varying
 from vmtax.report.document import (
     Block,
     Cell,
@@ -27,7 +28,7 @@ from vmtax.report.document import (
     name_cell,
 )
 from vmtax.report.wording.durability import IN_WORDS
-from vmtax.report.wording.treatment_labels import factor_words, varying
+from vmtax.report.wording.treatment_labels import factor_words
 from vmtax.workload.durability import HOST_CUT, KILLED, NEEDED_STATES, POWER_CUT, REAL_CUT, REBUILT, STACK_CUT
 from vmtax.workload.durability.records import CONTROL
 

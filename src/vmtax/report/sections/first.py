@@ -15,7 +15,7 @@ from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
 from vmtax.core.units import Cost, format_cost, format_duration, format_row, format_value
 from vmtax.design.stopping import count
-from vmtax.design.topology import groups
+from vmtax.design.topology import groups, varying
 from vmtax.report.document import (
     Cell,
     Column,
@@ -38,7 +38,7 @@ from vmtax.report.figures.tiles import bars
 from vmtax.report.sections import durability
 from vmtax.report.sections.summary import findings, headline, nothing_compared
 from vmtax.report.wording.durability import in_few_words
-from vmtax.report.wording.treatment_labels import factor_words, varying
+from vmtax.report.wording.treatment_labels import factor_words
 from vmtax.workload.boot import READY
 from vmtax.workload.words import is_cpu_time, spoken, title, within
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vmtax.core.records import Treatment
 from vmtax.design.features import Feature, State
+from vmtax.design.topology import varying
 from vmtax.recommend import DISK, Advice, Features, Kind, named
 from vmtax.report.document import (
     Cell,
@@ -23,7 +24,6 @@ from vmtax.report.document import (
     Table,
     name_cell,
 )
-from vmtax.report.wording.treatment_labels import varying
 
 MOST_GROUPS = 4  # rows, if there is little room
 
