@@ -18,6 +18,7 @@ from tests.unit.test_runner import identity
 from vmtax.analysis import comparisons
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.noise import noise_floor
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import Work, _alone
 from vmtax.core.events import Notice, RunStarted
@@ -31,7 +32,6 @@ from vmtax.plan.schema import parse
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.rows import rows
-from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.summary import findings
 from vmtax.report.show import render
 from vmtax.report.view import view

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.comparisons import overhead, side_contrasts
+from vmtax.analysis.comparisons import side_contrasts
+from vmtax.analysis.effects import Effect, effect
 from vmtax.core.layers import CONTRASTS
-from vmtax.core.records import Comparison, Metric, Treatment
-from vmtax.core.units import Cost, format_cost, format_value, time_ratio
+from vmtax.core.records import Metric, Treatment
+from vmtax.core.units import format_value
 from vmtax.design.interleaved import Sides
 from vmtax.design.topology import groups
 from vmtax.report.document import Cell, value_cell
+from vmtax.report.wording.cost import effect_in_words
 from vmtax.report.wording.disk_preparation import disk_preparation
 from vmtax.workload.words import replaced, title
 
@@ -24,47 +26,6 @@ class Number:
 
     text: str  # with its unit
     emulated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One comparison as an overhead; above 0 is a cost."""
-
-    comparison: Comparison
-    fraction: float  # lost rate, or added time; NaN if no round has both sides
-    low: float | None
-    high: float | None
-    emulated: bool  # either side is
-
-    @property
-    def text(self) -> str:
-        """The estimate: "+1.9 %"."""
-        return self.cost.estimate
-
-    @property
-    def interval(self) -> str:
-        """The interval, "1.5–2.3", or why there is none."""
-        return self.cost.interval or self.comparison.verdict
-
-    @property
-    def times(self) -> tuple[float, float | None, float | None]:
-        """(estimate, low, high) of the ratio of times for the same work."""
-        return time_ratio(
-            self.comparison.metric.better, self.comparison.ratio, self.comparison.low, self.comparison.high
-        )
-
-    @property
-    def cost(self) -> Cost:
-        return format_cost(*self.times)
-
-    @property
-    def rounds(self) -> int:
-        return self.comparison.rounds
-
-    @property
-    def unclear(self) -> bool:
-        """Whether neither a cost nor a gain is shown."""
-        return self.comparison.verdict not in ("worse", "better")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,19 +142,11 @@ def view(analysis: Analysis) -> View:
     )
 
 
-def effect(analysis: Analysis, metric: Metric, baseline: str, treatment: str) -> Effect | None:
-    """A comparison as an overhead; None if these two were not compared."""
-    comparison = analysis.contrasts.get((metric, baseline, treatment))
-    if comparison is None:
-        return None
-    return Effect(comparison, *overhead(comparison), analysis.is_emulated(comparison))
-
-
 def effect_cell(effect: Effect | None) -> Cell:
     """The estimate with its interval, or why there is none."""
     if effect is None:
         return Cell()
-    return value_cell(effect.text, effect.interval, emulated=effect.emulated, shown=not effect.unclear)
+    return value_cell(*effect_in_words(effect), emulated=effect.emulated, shown=not effect.unclear)
 
 
 def number_cell(number: Number | None) -> Cell:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from vmtax.analysis.effects import Effect
 from vmtax.core.units import format_overhead
 from vmtax.report.document import (
     Block,
@@ -22,7 +23,7 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import Case, Effect, View, Workload, effect_cell, number_cell
+from vmtax.report.view import Case, View, Workload, effect_cell, number_cell
 from vmtax.report.wording.cost import special_cost
 from vmtax.workload.words import case as case_of
 from vmtax.workload.words import label

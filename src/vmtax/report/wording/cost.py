@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vmtax.analysis.comparisons import as_times
+from vmtax.analysis.effects import Effect
 from vmtax.core.records import Better, Metric
 from vmtax.core.units import format_cost
 from vmtax.workload.base import CPU_PER_OPERATION
@@ -32,3 +33,9 @@ def cost_of(better: Better, overhead: float, low: float | None, high: float | No
     """An overhead and its interval as a cost: ("+1.9 %", "1.5–2.3"); ("24×", "") without an interval."""
     found = format_cost(*as_times(better, overhead, low, high))
     return found.estimate, found.interval
+
+
+def effect_in_words(effect: Effect) -> tuple[str, str]:
+    """Its estimate and its interval, or why there is none: ("+1.9 %", "1.5–2.3"), ("+1.9 %", "too few rounds")."""
+    found = format_cost(*effect.times)
+    return found.estimate, found.interval or effect.comparison.verdict
