@@ -22,6 +22,7 @@ from tests.unit.test_report import check_golden, on_terminal, printed
 from tests.unit.test_report_html import HOSTILE, Page
 from tools import reference
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.deciding import deciding
 from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.sessions.facts import changes
 from vmtax.analysis.weight_profiles import PROFILES, WeightProfile, asked
@@ -35,7 +36,7 @@ from vmtax.report.document import Detail
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.sections.factor_effects import deciding
+from vmtax.report.sections.factor_effects import sentence
 from vmtax.report.sections.recommendation import (
     Recommendation,
     recommendation,
@@ -248,10 +249,10 @@ def test_names_and_words_are_text(text: str) -> None:
 
 
 def test_what_decides_is_a_sentence_beside_each_table_of_effects() -> None:
-    sentences = [one.sentence for one in deciding(Analysis(SAMPLE))]
+    sentences = [sentence(one) for one in deciding(Analysis(SAMPLE))]
     assert len(sentences) == 5
     for text in map(plain, (printed(render(Analysis(SAMPLE), full=True), 300), render_markdown(Analysis(SAMPLE)))):
-        assert all(plain(sentence) in text for sentence in sentences)
+        assert all(plain(one) in text for one in sentences)
 
 
 def test_a_factor_that_goes_with_another_is_named_beside_what_decides() -> None:
@@ -263,7 +264,7 @@ def test_a_factor_that_goes_with_another_is_named_beside_what_decides() -> None:
         for t in SAMPLE.treatments
     )
     made = dataclasses.replace(SAMPLE, treatments=treatments)
-    found = [one.sentence for one in deciding(Analysis(made))]
+    found = [sentence(one) for one in deciding(Analysis(made))]
     sentences = [text for text in found if " decides " in text]
     assert sentences and all(
         text.endswith(" Any of it may as well be disk.bus: its levels go with those of the others.")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.deciding import deciding
 from vmtax.report.document import Detail, Document, Place, Section, shown, with_heads
 from vmtax.report.sections import (
     at_once,
     durability,
     exits,
-    factor_effects,
     host_boots,
     iterations,
     ledger,
@@ -50,7 +50,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     """For a terminal and for Markdown, which are read from top to bottom."""
     run = analysis.experiment
     ranked = words.ranked(analysis, primary_only=detail is not Detail.FULL)
-    decides = factor_effects.deciding(analysis)
+    decides = deciding(analysis)
     yield durability.lead(analysis)
     yield durability.section(analysis)
     yield summary.section(analysis)
@@ -89,7 +89,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
 
     run, shown_first = analysis.experiment, first.first(analysis)
     ranked = words.ranked(analysis, primary_only=True)
-    decides = factor_effects.deciding(analysis)
+    decides = deciding(analysis)
     far = outliers(analysis)
     recommended = requirements.sections(analysis)
     pictures = evidence.pictures(viewed, folded=bool(recommended))

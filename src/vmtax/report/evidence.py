@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from vmtax.analysis import interactions, speed_vs_cpu
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.deciding import Deciding
 from vmtax.analysis.drift import courses
 from vmtax.analysis.latency import distributions
 from vmtax.report import figures
 from vmtax.report.document import Figure, Section
 from vmtax.report.sections import drift, latency, outliers
-from vmtax.report.sections.factor_effects import Deciding
 from vmtax.report.sections.outliers import Outliers
 from vmtax.report.view import View
 from vmtax.report.wording.rankings import Ranked

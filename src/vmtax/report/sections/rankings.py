@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from vmtax.analysis.deciding import Deciding
 from vmtax.report.document import (
     Block,
     Column,
@@ -21,7 +22,7 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.sections.factor_effects import Deciding, shares_table
+from vmtax.report.sections.factor_effects import sentence, shares_table
 from vmtax.report.wording.rankings import Ranked
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def effects_section(shown: Sequence[Ranked], decides: Sequence[Deciding]) -> Sec
     for ranked, deciding in zip(shown, decides, strict=True):
         blocks += (
             Heading(ranked.heading, Detail.FILE),
-            Paragraph(deciding.sentence),
+            Paragraph(sentence(deciding)),
             shares_table(deciding, ranked.heading),
         )
         if deciding.together:
