@@ -17,11 +17,12 @@ from tests.unit.test_report_html import Page, html
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.drift import Course, courses, thin
 from vmtax.analysis.latency import distributions
+from vmtax.analysis.outliers import GAUGES, Outlier, fences, outliers
 from vmtax.core.records import Disturbance, Experiment, Measurement, Trial
 from vmtax.core.units import format_percentile
 from vmtax.report.figures import latency_pictures, order_picture
 from vmtax.report.sections.latency import tabled
-from vmtax.report.sections.outliers import GAUGES, Outlier, fences, outliers
+from vmtax.report.sections.outliers import TEXTS
 
 CHESS = "chess.nodes_per_second"
 
@@ -188,7 +189,7 @@ def test_an_outlier_is_reported_with_what_the_host_did_then() -> None:
     assert found.values[0].value == pytest.approx(0.6 * 104)
     assert found.causes == ("steal", "CPU pressure", "busy CPUs", "frequency", "throttles")
     steal = found.readings[0]
-    assert (steal.text, steal.typical) == ("0.30", "0.00")
+    assert (steal.gauge, steal.value, steal.typical) == ("steal", pytest.approx(0.3), 0.0)
     assert outliers(Analysis(experiment)).explained == 1
     prose = Page(html(experiment)).prose()
     assert "1 trial has a value far from the others of its configuration" in prose and "1.80 GHz" in prose
@@ -225,6 +226,34 @@ def test_outliers_stay_in_every_figure() -> None:
     quiet = calm(sample_experiment(rounds=8))
     stalled = changed(quiet, lambda t: scaled(t, 0.6) if at(t, 4) else t)
     assert [c.rounds for c in compared(stalled)] == [c.rounds for c in compared(quiet)]
+
+
+def test_a_reading_stands_out_if_it_is_unusual_and_the_difference_is_large_enough_to_mean_anything() -> None:
+    def standing_out(usual: Disturbance, then: Disturbance) -> tuple[str, ...]:
+        run = changed(
+            calm(sample_experiment(rounds=8)),
+            lambda t: dataclasses.replace(scaled(t, 0.6), disturbance=then) if at(t, 4) else t,
+        )
+        others = changed(run, lambda t: t if at(t, 4) else dataclasses.replace(t, disturbance=usual))
+        return one(others).causes
+
+    quiet = Disturbance(5.0, 5.5, 0.0, 0.02, 0.05, 0.0, 2.4e9, 0)
+    assert standing_out(quiet, quiet) == ()
+    for gauge, little, much in (
+        ("steal", {"steal_seconds": 0.09}, {"steal_seconds": 0.11}),
+        ("busy CPUs", {"busy_seconds": 5.9}, {"busy_seconds": 6.1}),
+        ("frequency", {"mean_frequency_hz": 2.39e9}, {"mean_frequency_hz": 2.3e9}),
+        ("throttles", {"throttles": 0}, {"throttles": 1}),
+    ):
+        assert standing_out(quiet, dataclasses.replace(quiet, **little)) == (), gauge
+        assert standing_out(quiet, dataclasses.replace(quiet, **much)) == (gauge,)
+    assert standing_out(quiet, dataclasses.replace(quiet, mean_frequency_hz=3e9)) == ("frequency",), "either way"
+    busy = dataclasses.replace(quiet, busy_seconds=20.0)
+    assert standing_out(busy, quiet) == (), "less than usual explains nothing"
+
+
+def test_every_gauge_has_a_text() -> None:
+    assert [gauge.name for gauge in GAUGES] == [*TEXTS]
 
 
 def test_how_often_mere_scatter_lies_beyond_the_fences() -> None:

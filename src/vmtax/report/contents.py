@@ -83,9 +83,9 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
 
 def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     """For a page: the answer on the first screen, the evidence next to it, and everything else folded below."""
+    from vmtax.analysis.outliers import outliers
     from vmtax.report import evidence, figures
     from vmtax.report.sections import beside, first
-    from vmtax.report.sections.outliers import outliers
 
     run, shown_first = analysis.experiment, first.first(analysis)
     ranked = words.ranked(analysis, primary_only=True)

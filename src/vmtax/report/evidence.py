@@ -9,10 +9,10 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.deciding import Deciding
 from vmtax.analysis.drift import courses
 from vmtax.analysis.latency import distributions
+from vmtax.analysis.outliers import Outliers
 from vmtax.report import figures
 from vmtax.report.document import Figure, Section
 from vmtax.report.sections import drift, latency, outliers
-from vmtax.report.sections.outliers import Outliers
 from vmtax.report.view import View
 from vmtax.report.wording.rankings import Ranked
 

@@ -18,7 +18,7 @@ from vmtax.report.wording.figures import about
 from vmtax.workload.durability import KILLED
 
 if TYPE_CHECKING:
-    from vmtax.report.sections.outliers import Outliers
+    from vmtax.analysis.outliers import Outliers
 
 FACTS = {
     "cpu_model": "CPU",
