@@ -17,6 +17,7 @@ from tests.fake_testbed import SEVEN, Lab, bench
 from tests.unit.test_runner import identity
 from vmtax.analysis import comparisons
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import view
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.noise import noise_floor
 from vmtax.cli.app import BadUse
@@ -34,7 +35,6 @@ from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.rows import rows
 from vmtax.report.sections.summary import findings
 from vmtax.report.show import render
-from vmtax.report.view import view
 from vmtax.storage import Target
 from vmtax.testbed.interleave import why_not
 from vmtax.testbed.session import CannotMeasure, TestbedOptions

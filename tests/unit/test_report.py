@@ -15,6 +15,7 @@ from rich.console import Console, Group, RenderableType
 from tests.answers import experiment_data
 from tests.sample import on_emulated_host, sample_experiment
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import view
 from vmtax.core.records import Comparison, Experiment, Metric, Treatment
 from vmtax.report.answers.run import Experiment as RunAnswer
 from vmtax.report.contents import document
@@ -24,7 +25,6 @@ from vmtax.report.render.terminal import section as terminal_section
 from vmtax.report.runs import runs_table
 from vmtax.report.sections.summary import Finding, banner, findings, headline
 from vmtax.report.show import render
-from vmtax.report.view import view
 from vmtax.store import ExperimentSummary
 from vmtax.workload.words import label
 

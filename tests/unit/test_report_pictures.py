@@ -14,6 +14,7 @@ from tests.sample_storage import PRIMARY, storage_experiment
 from tests.svg import dots, of_class
 from tests.unit.test_report_html import Page, harmless_like, html
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import view
 from vmtax.analysis.deciding import LEAST, Deciding, deciding
 from vmtax.analysis.latency import distributions
 from vmtax.analysis.rankings import Ranking
@@ -23,7 +24,6 @@ from vmtax.report.figures.base import times_dearer
 from vmtax.report.figures.dots import tick
 from vmtax.report.figures.rankings import SMALL_CHARACTERS
 from vmtax.report.sections.factor_effects import level_name, sentence, share_text
-from vmtax.report.view import view
 from vmtax.report.wording.rankings import ranked
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY

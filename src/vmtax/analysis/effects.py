@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import overhead
-from vmtax.core.records import Comparison, Metric
+from vmtax.core.layers import CONTRASTS
+from vmtax.core.records import Comparison, Metric, Treatment
 from vmtax.core.units import time_ratio
 
 
@@ -35,6 +37,11 @@ class Effect:
     def unclear(self) -> bool:
         """Whether neither a cost nor a gain is shown."""
         return self.comparison.verdict not in ("worse", "better")
+
+
+def layer_contrasts(first: Mapping[str, Treatment]) -> tuple[tuple[str, str], ...]:
+    """(baseline, treatment) names for each of CONTRASTS; `first`: layer -> the treatment that stands for it."""
+    return tuple((first[low].name, first[high].name) for low, high in CONTRASTS if low in first and high in first)
 
 
 def effect(analysis: Analysis, metric: Metric, baseline: str, treatment: str) -> Effect | None:

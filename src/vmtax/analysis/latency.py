@@ -50,9 +50,7 @@ class Distribution:
 def distributions(analysis: Analysis) -> tuple[Distribution, ...]:
     """Every case whose trials stored latencies, in order of appearance."""
     treatments = analysis.experiment.treatments
-    sides = dict.fromkeys(treatment.side for treatment in treatments)
-    named = {t.name: t for side in sides for t in analysis.first_treatments(side).values()}
-    compared = {t.name: t for t in treatments if t.repeats is None} | named
+    compared = {t.name: t for t in treatments if t.repeats is None} | dict(analysis.firsts)
     kept: dict[tuple[str, str], dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
     for trial in analysis.trials:
         if trial.status == "ok" and trial.latencies and trial.treatment in compared:
@@ -60,7 +58,7 @@ def distributions(analysis: Analysis) -> tuple[Distribution, ...]:
     found = []
     for case, trials in kept.items():
         curves = {curve.treatment: curve for curve in _curves(compared.values(), trials, analysis.emulated)}
-        shown = _shown(curves, compared, named)
+        shown = _shown(curves, compared, analysis.firsts)
         if shown:
             found.append(Distribution(*case, shown, len(curves) - len(shown)))
     return tuple(found)

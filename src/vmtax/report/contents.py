@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import View, view
 from vmtax.analysis.deciding import deciding
 from vmtax.report.document import Detail, Document, Place, Section, shown, with_heads
 from vmtax.report.sections import (
@@ -27,7 +28,6 @@ from vmtax.report.sections import (
     warnings,
 )
 from vmtax.report.sections import run as about
-from vmtax.report.view import View, view
 from vmtax.report.wording import rankings as words
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vmtax.analysis import interactions, speed_vs_cpu
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import View
 from vmtax.analysis.deciding import Deciding
 from vmtax.analysis.drift import courses
 from vmtax.analysis.latency import distributions
@@ -13,7 +14,6 @@ from vmtax.analysis.outliers import Outliers
 from vmtax.report import figures
 from vmtax.report.document import Figure, Section
 from vmtax.report.sections import drift, latency, outliers
-from vmtax.report.view import View
 from vmtax.report.wording.rankings import Ranked
 
 MORE = ("tails", "cpu")  # pictures that few readers need first

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.noise import Floor, noise_floor
+from vmtax.report.cells import effect_cell
 from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
-from vmtax.report.view import effect_cell
 from vmtax.report.wording.cost import special_cost
 from vmtax.workload.words import name
 

@@ -1,4 +1,4 @@
-"""Data that every report shows, prepared once: medians and effects. Pure; wording and layout are elsewhere."""
+"""Medians and costs by workload, as every report shows them: layers side by side, settings, and the two sides. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ from dataclasses import dataclass, replace
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
-from vmtax.analysis.effects import Effect, effect
-from vmtax.core.layers import CONTRASTS
+from vmtax.analysis.effects import Effect, effect, layer_contrasts
 from vmtax.core.records import Metric, Treatment
-from vmtax.core.units import format_value
 from vmtax.design.interleaved import Sides
 from vmtax.design.topology import groups
-from vmtax.report.document import Cell, value_cell
-from vmtax.report.wording.cost import effect_in_words
-from vmtax.report.wording.disk_preparation import disk_preparation
 from vmtax.workload.words import replaced, title
 
 
@@ -24,8 +19,9 @@ from vmtax.workload.words import replaced, title
 class Number:
     """The median of one metric of one treatment, over rounds."""
 
-    text: str  # with its unit
-    emulated: bool
+    value: float  # in `unit`
+    unit: str  # base unit of the metric
+    emulated: bool  # whether the treatment is
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +33,17 @@ class Row:
     effects: tuple[Effect | None, ...]  # in the order of Workload.contrasts
 
     @property
-    def rounds(self) -> str:
-        """The number of rounds of the effects: "7", or "5 to 7" if they differ."""
+    def rounds(self) -> tuple[int, ...]:
+        """The least and the most rounds of the effects, or one number if these are equal; () without effects."""
         counts = sorted({effect.comparison.rounds for effect in self.effects if effect is not None})
-        return " to ".join(str(count) for count in sorted({*counts[:1], *counts[-1:]}))
+        return tuple(sorted({*counts[:1], *counts[-1:]}))
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One treatment with other levels than the first of its layer, for each metric."""
 
-    treatment: str
+    treatment: str  # its name
     baseline: str  # the first treatment of its layer
     medians: tuple[Number | None, ...]  # in the order of Case.rows
     effects: tuple[Effect | None, ...]
@@ -60,8 +56,8 @@ class Between:
     case: str  # part of the workload; "" if there is only one
     metric: Metric
     treatment: str  # its name on the plan's own side
-    own: Number | None
-    other: Number | None
+    own: Number | None  # on the plan's own side
+    other: Number | None  # on the other side
     effect: Effect | None  # the other side against the plan's own
 
 
@@ -70,7 +66,7 @@ class Case:
     """One part of a workload."""
 
     name: str  # "randread-4k-qd1"; "" if the metrics' names have none
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # one for each metric
     settings: tuple[Setting, ...]
 
 
@@ -84,7 +80,6 @@ class Workload:
     cases: tuple[Case, ...]
     where: str = ""  # "on ssh://b": the side of these layers and settings; "" if nothing is interleaved
     between: tuple[Between, ...] = ()  # the sides, as part of the plan's own
-    note: str = ""  # a fact without which none of its figures can be interpreted
 
     @property
     def title(self) -> str:
@@ -125,7 +120,7 @@ class _Table:
 
     def number(self, metric: Metric, treatment: str) -> Number | None:
         value = self.medians.get((metric, treatment))
-        return None if value is None else Number(format_value(value, metric.unit), treatment in self.analysis.emulated)
+        return None if value is None else Number(value, metric.unit, treatment in self.analysis.emulated)
 
 
 def view(analysis: Analysis) -> View:
@@ -134,23 +129,7 @@ def view(analysis: Analysis) -> View:
     grouped: dict[str, list[Metric]] = defaultdict(list)
     for metric in table.metrics:
         grouped[metric.workload].append(metric)
-    sections = _sections(analysis, grouped, table)
-    note = disk_preparation(analysis.experiment)
-    return View(
-        analysis,
-        tuple(replace(section, note=note) if section.name == "disk" else section for section in sections),
-    )
-
-
-def effect_cell(effect: Effect | None) -> Cell:
-    """The estimate with its interval, or why there is none."""
-    if effect is None:
-        return Cell()
-    return value_cell(*effect_in_words(effect), emulated=effect.emulated, shown=not effect.unclear)
-
-
-def number_cell(number: Number | None) -> Cell:
-    return Cell() if number is None else value_cell(number.text, emulated=number.emulated)
+    return View(analysis, tuple(_sections(analysis, grouped, table)))
 
 
 def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Workload]:
@@ -210,8 +189,11 @@ def _section(
     others: Sequence[tuple[str, str]],
 ) -> Workload:
     layers = tuple(t.name for t in first.values() if any((metric, t.name) in table.medians for metric in metrics))
-    pairs = ((first[low].name, first[high].name) for low, high in CONTRASTS if low in first and high in first)
-    contrasts = tuple(pair for pair in pairs if any((metric, *pair) in table.analysis.contrasts for metric in metrics))
+    contrasts = tuple(
+        pair
+        for pair in layer_contrasts(first)
+        if any((metric, *pair) in table.analysis.contrasts for metric in metrics)
+    )
     cases: dict[str, list[Metric]] = defaultdict(list)
     for metric in _plain_first(metrics):
         cases[metric.case].append(metric)
