@@ -10,6 +10,7 @@ from vmtax.analysis import exits as counted
 from vmtax.analysis import ledger as used
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.noise import noise_floor
+from vmtax.analysis.spread import Spread, spreads
 from vmtax.core import records
 from vmtax.core.records import Better, Boot, Disturbance, Json, State
 from vmtax.design import iterations as design
@@ -21,7 +22,6 @@ from vmtax.report.answers.durability import Durability
 from vmtax.report.answers.notice import Notice
 from vmtax.report.answers.part import Part, written
 from vmtax.report.answers.summary import Summary
-from vmtax.report.sections.iterations import Spread, spreads
 from vmtax.report.sections.requirements import recommendations_if_known
 
 
