@@ -28,3 +28,15 @@ def noise_floor(analysis: Analysis) -> tuple[Floor, ...]:
         if (found := effect(analysis, metric, baseline, treatment))
     ]
     return tuple(sorted(floors, key=lambda floor: primary[floor.metric.name]))
+
+
+def floor_of(metric: Metric, analysis: Analysis) -> float | None:
+    """The farthest end of a guest's interval against itself, as a ratio of times above 1; None: not measured."""
+    ends = [
+        end
+        for treatment in analysis.experiment.treatments
+        if treatment.repeats and (found := analysis.contrasts.get((metric, treatment.repeats, treatment.name)))
+        for end in (found.low, found.high)
+        if end is not None
+    ]
+    return max((max(end, 1 / end) for end in ends), default=None)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
 from vmtax.analysis.effects import effect, layer_contrasts
+from vmtax.analysis.noise import floor_of
 from vmtax.core.notices import Code
 from vmtax.core.records import Metric, Treatment, Verdict
 from vmtax.workload import words
@@ -172,7 +173,7 @@ def _metrics(analysis: Analysis) -> list[Metric]:
 
 
 def _figure(metric: Metric, names: Sequence[str], contrasts: Sequence[tuple[str, str]], analysis: Analysis) -> Figure:
-    floor = noise_floor(metric, analysis)
+    floor = floor_of(metric, analysis)
     return Figure(
         metric,
         label(metric),
@@ -193,18 +194,6 @@ def label(metric: Metric) -> str:
     measure = "" if is_plain else words.label(metric)
     plain = (words.within(workload), words.case(metric), measure)
     return FIGURES.get(metric.name) or LABELS.get(metric.name) or " ".join(filter(None, plain))
-
-
-def noise_floor(metric: Metric, analysis: Analysis) -> float | None:
-    """The farthest end of a guest's interval against itself, as a ratio of times above 1; None: not measured."""
-    ends = [
-        end
-        for treatment in analysis.experiment.treatments
-        if treatment.repeats and (found := analysis.contrasts.get((metric, treatment.repeats, treatment.name)))
-        for end in (found.low, found.high)
-        if end is not None
-    ]
-    return max((max(end, 1 / end) for end in ends), default=None)
 
 
 def contrast(
