@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.at_once import AtOnce, Each, against_host, at_once, fairness, last_ready
+from vmtax.analysis.at_once import AtOnce, Each, against_host, at_once, fairness, last_ready, scaling
 from vmtax.core.records import Boot, Disturbance, Measurement, Metric, Treatment, Trial
 from vmtax.design.topology import Worked, overlap
 from vmtax.experiment.trial import _with_cpu
@@ -168,3 +168,20 @@ def test_only_what_has_rounds_with_the_host_is_set_against_it() -> None:
     found = against_host(compared, run.treatments)
     assert {(one.baseline, one.treatment) for one in found.values()} == {("host", "vm"), ("host", "nested")}
     assert against_host([replace(one, rounds=0) for one in compared], run.treatments) == {}
+
+
+def test_only_configurations_that_differ_in_their_number_are_on_one_line() -> None:
+    def of(treatment: Treatment, together: float) -> AtOnce:
+        each = {
+            f"host/vm-{number}": Each(1.0, None, None, None, None)
+            for number in range(int(treatment.levels["guest.count"]))
+        }
+        return AtOnce(treatment, RATE, each, together, 10.0, 1.0, 1.0, None)
+
+    two, four, other = (
+        Treatment(f"vm {number}", "vm", {"guest.count": count, "disk.cache": cache})
+        for number, (count, cache) in enumerate((("2", "none"), ("4", "none"), ("8", "unsafe")))
+    )
+    (line,) = scaling([of(four, 30.0), of(two, 18.0), of(other, 80.0)], {two.name})
+    assert (line.layer, line.times, line.emulated) == ("vm", {1: 1.0, 2: 1.8, 4: 3.0}, True)
+    assert scaling([replace(of(two, 18.0), alone=None)], ()) == [], "not known as multiples"

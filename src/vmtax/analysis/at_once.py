@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from vmtax.core.layers import LAYERS
 from vmtax.core.records import Boot, Comparison, Experiment, Metric, Treatment, Trial
 from vmtax.design.guest import COUNT
 from vmtax.design.iterations import RATES, Case, Schedule
@@ -89,6 +90,15 @@ class LastReady:
         return None if self.alone is None else self.alone / self.last
 
 
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The total rates of one layer's machines, as multiples of one machine's."""
+
+    layer: str  # its name
+    times: Mapping[int, float]  # number of machines -> multiple, of one machine 1; rising numbers
+    emulated: bool  # whether any of its treatments is
+
+
 def _sum(values: Iterable[float | None]) -> float | None:
     """Of those that are known; None if none is."""
     known = [value for value in values if value is not None]
@@ -137,6 +147,24 @@ def at_once(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple
         for metric, executions in _first_of_cases(rates.get(treatment.name, {}))
         if (whole := {at: done for at, done in executions.items() if len(done) == machines_at_once(treatment)})
     )
+
+
+def scaling(rates: Sequence[AtOnce], emulated: Collection[str]) -> list[Scaling]:
+    """For each layer, the first configurations that differ only in the number of machines; `rates`: of one metric."""
+    lines = []
+    for layer in LAYERS:
+        here = [rate for rate in rates if rate.treatment.layer == layer and rate.alone]
+        alike = [rate for rate in here if _others(rate) == _others(here[0])]
+        times = {1: 1.0, **{len(rate.each): rate.together / rate.alone for rate in alike if rate.alone}}
+        if alike:
+            is_emulated = any(rate.treatment.name in emulated for rate in alike)
+            lines.append(Scaling(layer, dict(sorted(times.items())), is_emulated))
+    return lines
+
+
+def _others(rate: AtOnce) -> dict[str, str]:
+    side = {"side": rate.treatment.side}
+    return side | {factor: level for factor, level in rate.treatment.levels.items() if factor != COUNT.name}
 
 
 def last_ready(experiment: Experiment) -> tuple[LastReady, ...]:
