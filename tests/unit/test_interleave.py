@@ -6,6 +6,7 @@ import contextlib
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from rich.console import Console
 from tests.answers import experiment_data
 from tests.fake_machine import Reply
 from tests.fake_testbed import SEVEN, Lab, bench
+from tests.sample import sample_experiment
 from tests.unit.test_runner import identity
 from vmtax.analysis import comparisons
 from vmtax.analysis.analysis import Analysis
@@ -346,3 +348,10 @@ def test_what_may_be_erased_here_may_not_be_there() -> None:
     target = Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"}))
     assert "--erase would" in (why_not(parse(SEVEN), TestbedOptions(target=target, interleave_with=B)) or "")
     assert why_not(parse(SEVEN), TestbedOptions(target=target, interleave_with=QEMU)) is None
+
+
+def test_the_first_configuration_of_each_layer_stands_for_it_on_both_sides() -> None:
+    own = (Treatment("host", "host"), Treatment("vm", "vm"), Treatment("vm disk.cache=unsafe", "vm"))
+    there = tuple(replace(one, name=f"{one.name} on {B}", side=B) for one in own)
+    run = replace(sample_experiment(rounds=1), treatments=(*own, *there))
+    assert list(Analysis(run).firsts) == ["host", "vm", f"host on {B}", f"vm on {B}"]

@@ -51,6 +51,13 @@ def test_a_reading_stands_out_if_it_is_unusual_and_the_difference_is_large_enoug
         assert standing_out(quiet, dataclasses.replace(quiet, **little)) == (), gauge
         assert standing_out(quiet, dataclasses.replace(quiet, **much)) == (gauge,)
     assert standing_out(quiet, dataclasses.replace(quiet, mean_frequency_hz=3e9)) == ("frequency",), "either way"
+    restless = changed(
+        calm(sample_experiment(rounds=8)),
+        lambda t: dataclasses.replace(
+            scaled(t, 0.6 if at(t, 4) else 1.0), disturbance=dataclasses.replace(quiet, throttles=(t.round + 1) % 3)
+        ),
+    )
+    assert one(restless).causes == (), "a reading that varies as much otherwise, too, is usual"
     busy = dataclasses.replace(quiet, busy_seconds=20.0)
     assert standing_out(busy, quiet) == (), "less than usual explains nothing"
 

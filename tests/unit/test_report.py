@@ -277,3 +277,12 @@ def test_json_marks_emulated_numbers_and_leaves_out_failed_trials() -> None:
 
 def test_json_has_no_nan() -> None:
     assert json.loads(envelope("x", {"a": [float("nan"), 1.5]}))["data"] == {"a": [None, 1.5]}
+
+
+def test_a_configuration_without_any_figure_is_no_setting() -> None:
+    run = sample_experiment(rounds=2, treatments=5)
+    other = next(t.name for t in run.treatments[3:] if t.layer == "vm")
+    silent = dataclasses.replace(run, trials=tuple(trial for trial in run.trials if trial.treatment != other))
+    for experiment, shown in ((run, True), (silent, False)):
+        cases = [case for workload in view(Analysis(experiment)).workloads for case in workload.cases]
+        assert any(setting.treatment == other for case in cases for setting in case.settings) == shown

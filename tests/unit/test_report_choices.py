@@ -132,6 +132,18 @@ def test_a_lost_guest_costs_its_cell_a_round_not_more() -> None:
 def test_the_best_of_both() -> None:
     assert pareto([(10, 5), (8, 2), (9, 6), (1, 1), (8, 3)]) == {0, 1, 3}
     assert pareto([(1, 1), (1, 1)]) == {0, 1}
+    assert pareto([(8, 2), (7, 2)]) == pareto([(8, 2), (8, 3)]) == {0}, "as good in one, worse in the other"
+
+
+@pytest.mark.parametrize(("guests", "shown"), [(2, False), (3, True)])
+def test_speed_stands_against_its_price_from_three_configurations_on(guests: int, shown: bool) -> None:
+    kept = {"host", *[t.name for t in EXPERIMENT.treatments if t.layer == "vm"][:guests]}
+    few = dataclasses.replace(
+        EXPERIMENT,
+        treatments=tuple(t for t in EXPERIMENT.treatments if t.name in kept),
+        trials=tuple(t for t in EXPERIMENT.trials if t.treatment in kept),
+    )
+    assert bool(tradeoffs(Analysis(few))) == shown
 
 
 def test_a_machine_that_wanders_widens_no_point() -> None:

@@ -15,7 +15,7 @@ from tests.svg import dots, of_class
 from tests.unit.test_report_html import Page, harmless_like, html
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.by_workload import view
-from vmtax.analysis.deciding import LEAST, Deciding, deciding
+from vmtax.analysis.deciding import Deciding, deciding
 from vmtax.analysis.latency import distributions
 from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Experiment, Measurement
@@ -162,13 +162,13 @@ def test_two_factors_are_a_term_of_their_own_only_if_together_they_are_shown_to_
         levels=("writeback", "ide"),
         low=0.1,
         high=0.2,
-        share=LEAST,
+        share=0.005,
         shown=True,
     )
     analysis = Analysis(EXPERIMENT)
     for together, kept in (
         (pair, ["disk.cache with disk.bus", "disk.cache"]),
-        (dataclasses.replace(pair, share=0.9 * LEAST), ["disk.cache"]),
+        (dataclasses.replace(pair, share=0.0049), ["disk.cache"]),
         (dataclasses.replace(pair, shown=False), ["disk.cache"]),
     ):
         analysis.factor_effects = (alone, together)
@@ -177,6 +177,12 @@ def test_two_factors_are_a_term_of_their_own_only_if_together_they_are_shown_to_
     analysis.factor_effects = (alone, pair)
     levels = [level for term in deciding(analysis)[0].terms for level in term.levels]
     assert [(level.first, level.shown) for level in levels] == [(None, True), ("none", False)]
+    analysis.factor_effects = tuple(
+        dataclasses.replace(alone, levels=(level,), low=low, high=0.1, shown=True)
+        for level, low in (("writeback", 0.05), ("unsafe", -0.05))
+    )
+    levels = [level for term in deciding(analysis)[0].terms for level in term.levels]
+    assert [level.shown for level in levels] == [True, False], "the factor matters, and this level costs nothing"
 
 
 def test_shares_are_given_in_two_digits() -> None:

@@ -398,3 +398,13 @@ def test_needs_are_completed_one_after_the_other() -> None:
     assert complete_needs("dur") == ["durable"]
     assert complete_needs("durable,s") == ["durable,savevm", "durable,snapshots"]
     assert "durable,durable" not in complete_needs("durable,")
+
+
+def test_of_each_feature_what_is_given_up_is_said_first() -> None:
+    found = told()
+    order = ("no", "not tried", "not shown", "yes")
+    for name in DISK.features:
+        states = [order.index(one.feature.state) for one in found.reasons if one.feature.name == name]
+        assert states == sorted(states)
+    assert any(one.feature.state == "no" for one in found.reasons)
+    assert all(0 < len(one.treatments) <= one.of == 24 for one in found.reasons)
