@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from vmtax.report.figures import Picture
-from vmtax.report.figures.base import Part
+from vmtax.report.picture import Part, Picture
 
 
 @dataclass(frozen=True, slots=True)

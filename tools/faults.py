@@ -286,9 +286,9 @@ FAULTS = (
         "a repeated configuration is compared as one more",
     ),
     Fault(
-        "report/sections/give_ups.py",
-        "if len(kept) < len(_levels(factor, field))",
-        "if len(kept) <= len(_levels(factor, field))",
+        "recommend/give_ups.py",
+        "return tuple((factor, kept) for factor, kept in levels.items() if len(kept) < len(_levels(factor, field)))",
+        "return tuple((factor, kept) for factor, kept in levels.items() if len(kept) <= len(_levels(factor, field)))",
         "a factor is named at whose every level a feature is lost",
     ),
 )

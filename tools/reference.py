@@ -26,7 +26,7 @@ from vmtax.plan.rules import MOST_CONFIGURATIONS
 from vmtax.plan.schema import Plan
 from vmtax.plan.yaml import MOST_BYTES, MOST_VALUES
 from vmtax.report.answers.schema import CHANGES, KINDS, json_schema
-from vmtax.report.view import cost
+from vmtax.report.wording.cost import cost
 from vmtax.report.wording.glossary import GLOSSARY
 from vmtax.workload import WORKLOADS
 from vmtax.workload.words import label

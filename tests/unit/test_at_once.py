@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.at_once import at_once, fairness, last_ready
+from vmtax.analysis.at_once import AtOnce, Each, against_host, at_once, fairness, last_ready, scaling
 from vmtax.core.records import Boot, Disturbance, Measurement, Metric, Treatment, Trial
 from vmtax.design.topology import Worked, overlap
 from vmtax.experiment.trial import _with_cpu
@@ -120,6 +120,16 @@ def test_a_round_in_which_one_failed_does_not_count() -> None:
     assert figure.together == 40 and figure.alone is None and figure.share_of_ideal is None
 
 
+def test_the_total_of_all_has_the_worst_tail_and_what_is_known_of_each() -> None:
+    each = {"host/vm": Each(10.0, 2e-3, 0.0, 0.5, None), "host/vm-2": Each(20.0, 5e-3, 0.25, None, None)}
+    figure = AtOnce(FOUR, RATE, each, 31.0, None, None, 1.0, None)
+    assert figure.total(False) == Each(31.0, 5e-3, 0.25, 0.5, None)
+    assert [one.lacking(False) for one in each.values()] == [0.0, 0.25]
+    assert [one.lacking(True) for one in each.values()] == [None, 0.25], "TCG has no clock for it"
+    silent = replace(figure, each={"host/vm": each["host/vm"]})
+    assert (silent.total(False).steal, silent.total(True).steal) == (0.0, None)
+
+
 def test_an_idle_machine_costs_what_the_host_works_meanwhile() -> None:
     """Four guests sleep for ten seconds, while the host works for two: 0.05 s a second and guest."""
     idle = Idle(IdleParameters(seconds=10))
@@ -150,3 +160,28 @@ def test_a_sleep_that_was_cut_short_is_no_result() -> None:
 
 def test_a_run_with_one_guest_has_none() -> None:
     assert at_once(sample_experiment(), {}) == ()
+
+
+def test_only_what_has_rounds_with_the_host_is_set_against_it() -> None:
+    run = sample_experiment(rounds=2)
+    compared = Analysis(run).comparisons
+    found = against_host(compared, run.treatments)
+    assert {(one.baseline, one.treatment) for one in found.values()} == {("host", "vm"), ("host", "nested")}
+    assert against_host([replace(one, rounds=0) for one in compared], run.treatments) == {}
+
+
+def test_only_configurations_that_differ_in_their_number_are_on_one_line() -> None:
+    def of(treatment: Treatment, together: float) -> AtOnce:
+        each = {
+            f"host/vm-{number}": Each(1.0, None, None, None, None)
+            for number in range(int(treatment.levels["guest.count"]))
+        }
+        return AtOnce(treatment, RATE, each, together, 10.0, 1.0, 1.0, None)
+
+    two, four, other = (
+        Treatment(f"vm {number}", "vm", {"guest.count": count, "disk.cache": cache})
+        for number, (count, cache) in enumerate((("2", "none"), ("4", "none"), ("8", "unsafe")))
+    )
+    (line,) = scaling([of(four, 30.0), of(two, 18.0), of(other, 80.0)], {two.name})
+    assert (line.layer, line.times, line.emulated) == ("vm", {1: 1.0, 2: 1.8, 4: 3.0}, True)
+    assert scaling([replace(of(two, 18.0), alone=None)], ()) == [], "not known as multiples"

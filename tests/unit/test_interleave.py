@@ -6,6 +6,7 @@ import contextlib
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ from rich.console import Console
 from tests.answers import experiment_data
 from tests.fake_machine import Reply
 from tests.fake_testbed import SEVEN, Lab, bench
+from tests.sample import sample_experiment
 from tests.unit.test_runner import identity
 from vmtax.analysis import comparisons
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import view
 from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.noise import noise_floor
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import Work, _alone
 from vmtax.core.events import Notice, RunStarted
@@ -31,10 +35,8 @@ from vmtax.plan.schema import parse
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.rows import rows
-from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.summary import findings
 from vmtax.report.show import render
-from vmtax.report.view import view
 from vmtax.storage import Target
 from vmtax.testbed.interleave import why_not
 from vmtax.testbed.session import CannotMeasure, TestbedOptions
@@ -346,3 +348,10 @@ def test_what_may_be_erased_here_may_not_be_there() -> None:
     target = Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"}))
     assert "--erase would" in (why_not(parse(SEVEN), TestbedOptions(target=target, interleave_with=B)) or "")
     assert why_not(parse(SEVEN), TestbedOptions(target=target, interleave_with=QEMU)) is None
+
+
+def test_the_first_configuration_of_each_layer_stands_for_it_on_both_sides() -> None:
+    own = (Treatment("host", "host"), Treatment("vm", "vm"), Treatment("vm disk.cache=unsafe", "vm"))
+    there = tuple(replace(one, name=f"{one.name} on {B}", side=B) for one in own)
+    run = replace(sample_experiment(rounds=1), treatments=(*own, *there))
+    assert list(Analysis(run).firsts) == ["host", "vm", f"host on {B}", f"vm on {B}"]

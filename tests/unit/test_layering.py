@@ -99,6 +99,30 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
     sorter.prepare()  # CycleError: its second argument is the circle
 
 
+def node(file: str) -> str:
+    """What a file is in its part: itself, or the folder there that it is in."""
+    return "/".join(file.split("/")[:2])
+
+
+def inside_parts() -> dict[str, set[str]]:
+    """Node -> the other nodes of its part that it imports."""
+    found: dict[str, set[str]] = {}
+    for file, all_used in imports().items():
+        mine = found.setdefault(node(file), set())
+        mine |= {node(used) for used in all_used if part(used) == part(file)} - {node(file)}
+    return found
+
+
+def test_no_folder_of_a_part_imports_itself_by_way_of_others() -> None:
+    """Only then can each folder be read without those above it."""
+    edges = inside_parts()
+    assert "report/document.py" in edges["report/sections"], "the walk sees the imports"
+    # The formats of answers know their envelope, and the envelope's schema knows all answers.
+    edges["report/answers"] -= {"report/render"}
+    sorter = graphlib.TopologicalSorter(edges)
+    sorter.prepare()  # CycleError: its second argument is the circle
+
+
 def test_what_reads_records_never_imports_what_touches_machines() -> None:
     """One bridge is allowed: what is recommended is written as QEMU's and qemu-img's arguments, by pure functions."""
     across = {(file, used) for file, used in arrows() if part(file) in READING and part(used) in MEASURING}

@@ -15,6 +15,7 @@ from rich.console import Console, Group, RenderableType
 from tests.answers import experiment_data
 from tests.sample import on_emulated_host, sample_experiment
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import view
 from vmtax.core.records import Comparison, Experiment, Metric, Treatment
 from vmtax.report.answers.envelope import envelope
 from vmtax.report.answers.run import experiment as run_answer
@@ -24,7 +25,6 @@ from vmtax.report.render.terminal import section as terminal_section
 from vmtax.report.runs import runs_table
 from vmtax.report.sections.summary import Finding, banner, findings, headline
 from vmtax.report.show import render
-from vmtax.report.view import view
 from vmtax.store import ExperimentSummary
 from vmtax.workload.words import label
 
@@ -277,3 +277,12 @@ def test_json_marks_emulated_numbers_and_leaves_out_failed_trials() -> None:
 
 def test_json_has_no_nan() -> None:
     assert json.loads(envelope("x", {"a": [float("nan"), 1.5]}))["data"] == {"a": [None, 1.5]}
+
+
+def test_a_configuration_without_any_figure_is_no_setting() -> None:
+    run = sample_experiment(rounds=2, treatments=5)
+    other = next(t.name for t in run.treatments[3:] if t.layer == "vm")
+    silent = dataclasses.replace(run, trials=tuple(trial for trial in run.trials if trial.treatment != other))
+    for experiment, shown in ((run, True), (silent, False)):
+        cases = [case for workload in view(Analysis(experiment)).workloads for case in workload.cases]
+        assert any(setting.treatment == other for case in cases for setting in case.settings) == shown

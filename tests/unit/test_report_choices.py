@@ -11,14 +11,14 @@ from tests.sample_storage import FACTORS, PRIMARY, storage_experiment
 from tests.svg import dots, of_class, root, share, texts
 from tests.unit.test_report_html import html
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.interactions import Grid, grids
+from vmtax.analysis.speed_vs_cpu import Figure, pareto, steadied, tradeoffs
 from vmtax.core.records import Experiment, Measurement
 from vmtax.report.figures import base, crossed_picture, rank_pictures, tradeoff_picture
-from vmtax.report.figures.base import Part
 from vmtax.report.figures.speed_vs_cpu import scale_of
-from vmtax.report.sections.interactions import Grid, grids
-from vmtax.report.sections.rankings import ranked
-from vmtax.report.sections.speed_vs_cpu import Figure, pareto, steadied, tradeoffs
-from vmtax.report.view import cost_of
+from vmtax.report.picture import Part
+from vmtax.report.wording.cost import cost_of
+from vmtax.report.wording.rankings import ranked
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
 EXPERIMENT = storage_experiment()
@@ -132,6 +132,18 @@ def test_a_lost_guest_costs_its_cell_a_round_not_more() -> None:
 def test_the_best_of_both() -> None:
     assert pareto([(10, 5), (8, 2), (9, 6), (1, 1), (8, 3)]) == {0, 1, 3}
     assert pareto([(1, 1), (1, 1)]) == {0, 1}
+    assert pareto([(8, 2), (7, 2)]) == pareto([(8, 2), (8, 3)]) == {0}, "as good in one, worse in the other"
+
+
+@pytest.mark.parametrize(("guests", "shown"), [(2, False), (3, True)])
+def test_speed_stands_against_its_price_from_three_configurations_on(guests: int, shown: bool) -> None:
+    kept = {"host", *[t.name for t in EXPERIMENT.treatments if t.layer == "vm"][:guests]}
+    few = dataclasses.replace(
+        EXPERIMENT,
+        treatments=tuple(t for t in EXPERIMENT.treatments if t.name in kept),
+        trials=tuple(t for t in EXPERIMENT.trials if t.treatment in kept),
+    )
+    assert bool(tradeoffs(Analysis(few))) == shown
 
 
 def test_a_machine_that_wanders_widens_no_point() -> None:

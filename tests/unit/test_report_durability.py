@@ -38,6 +38,7 @@ from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections import durability as section
 from vmtax.report.sections.next_steps import next_steps
 from vmtax.report.show import evidence, render
+from vmtax.report.wording import durability
 from vmtax.report.wording.headline import in_few_words
 from vmtax.store import Store
 
@@ -81,7 +82,7 @@ def test_one_configuration_is_named_in_the_headline() -> None:
     assert section.headline(shown, {}).startswith(f"vm disk.cache=directsync {text}")
     plan = {"factors": {"disk.format": ["qcow2"], "disk.cache": ["none", "directsync"]}}
     assert section.headline(shown, plan).startswith(f"vm disk.cache=directsync (disk.format=qcow2) {text}")
-    assert section.in_few_words(shown) == "not shown to be durable"
+    assert durability.in_few_words(shown) == "not shown to be durable"
     assert in_few_words(Analysis(durability_experiment())) == "2 durable, 1 not, 2 not shown"
 
 

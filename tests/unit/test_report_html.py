@@ -16,10 +16,10 @@ from tests.sample_storage import storage_experiment
 from tests.svg import dots
 from tests.unit.test_report import compared, renamed
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import view
 from vmtax.core.records import Experiment, Measurement, Trial
 from vmtax.report.figures import forests
 from vmtax.report.render.html import render_html
-from vmtax.report.view import view
 from vmtax.report.wording.glossary import term_id
 from vmtax.workload import WORKLOADS
 

@@ -11,14 +11,14 @@ from tests.sample import sample_experiment, with_repeat
 from tests.unit.test_report import printed
 from vmtax.analysis import comparisons as compare
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import view
+from vmtax.analysis.noise import noise_floor
 from vmtax.core.records import Experiment
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.summary import findings, headline
 from vmtax.report.show import render
-from vmtax.report.view import view
 
 PLAIN = sample_experiment(rounds=8, treatments=5)
 REPEATED = with_repeat(PLAIN)

@@ -14,16 +14,17 @@ from tests.sample_storage import PRIMARY, storage_experiment
 from tests.svg import dots, of_class
 from tests.unit.test_report_html import Page, harmless_like, html
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import view
+from vmtax.analysis.deciding import Deciding, deciding
+from vmtax.analysis.latency import distributions
 from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Experiment, Measurement
 from vmtax.report.figures import forests, latency_pictures, rank_pictures
 from vmtax.report.figures.base import times_dearer
 from vmtax.report.figures.dots import tick
 from vmtax.report.figures.rankings import SMALL_CHARACTERS
-from vmtax.report.sections.factor_effects import Deciding, deciding, share_text
-from vmtax.report.sections.latency import distributions
-from vmtax.report.sections.rankings import ranked
-from vmtax.report.view import view
+from vmtax.report.sections.factor_effects import level_name, sentence, share_text
+from vmtax.report.wording.rankings import ranked
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
 EXPERIMENT = storage_experiment()
@@ -128,16 +129,16 @@ def test_ticks_tell_costs() -> None:
 def test_what_decides_is_a_sentence_and_bars() -> None:
     small = decided(EXPERIMENT, SMALL_WRITES)
     assert re.match(
-        r"disk\.cache decides 9\d(\.\d)? % of 4 KiB random writes \(one at a time\); disk\.bus \d", small.sentence
+        r"disk\.cache decides 9\d(\.\d)? % of 4 KiB random writes \(one at a time\); disk\.bus \d", sentence(small)
     )
-    assert small.sentence.endswith(", not distinguishable.") and "disk.filesystem" in small.sentence
+    assert sentence(small).endswith(", not distinguishable.") and "disk.filesystem" in sentence(small)
     cache = small.terms[0]
-    assert [level.name for level in cache.levels] == ["writeback against none", "writethrough against none"]
-    assert cache.levels[1].shown and "–" in cache.levels[1].interval
-    assert decided(EXPERIMENT, DEEP_READS).sentence.startswith("disk.bus decides 9")
-    assert "disk.format" in decided(EXPERIMENT, FIRST).sentence
+    assert [level_name(level) for level in cache.levels] == ["writeback against none", "writethrough against none"]
+    assert cache.levels[1].shown and cache.levels[1].effect.low > 0
+    assert sentence(decided(EXPERIMENT, DEEP_READS)).startswith("disk.bus decides 9")
+    assert "disk.format" in sentence(decided(EXPERIMENT, FIRST))
     prose = Page(html(EXPERIMENT)).prose().replace("\N{NO-BREAK SPACE}", " ")
-    assert small.sentence in prose
+    assert sentence(small) in prose
 
 
 def test_nothing_that_decides_is_said_so() -> None:
@@ -146,10 +147,42 @@ def test_nothing_that_decides_is_said_so() -> None:
     analysis = Analysis(EXPERIMENT)
     analysis.factor_effects = (doubtful,)
     (one,) = deciding(analysis)
-    assert one.sentence == (
+    assert sentence(one) == (
         "No factor is shown to matter to 4 KiB random writes (one at a time):"
         " disk.filesystem 2.0 %, not distinguishable."
     )
+
+
+def test_two_factors_are_a_term_of_their_own_only_if_together_they_are_shown_to_matter() -> None:
+    effect = next(e for e in Analysis(EXPERIMENT).factor_effects if e.layer == "vm")
+    alone = dataclasses.replace(effect, factors=("disk.cache",), levels=("writeback",), share=0.0, shown=False)
+    pair = dataclasses.replace(
+        effect,
+        factors=("disk.cache", "disk.bus"),
+        levels=("writeback", "ide"),
+        low=0.1,
+        high=0.2,
+        share=0.005,
+        shown=True,
+    )
+    analysis = Analysis(EXPERIMENT)
+    for together, kept in (
+        (pair, ["disk.cache with disk.bus", "disk.cache"]),
+        (dataclasses.replace(pair, share=0.0049), ["disk.cache"]),
+        (dataclasses.replace(pair, shown=False), ["disk.cache"]),
+    ):
+        analysis.factor_effects = (alone, together)
+        (one,) = deciding(analysis)
+        assert [term.name for term in one.terms] == kept and one.together == 2 - len(kept)
+    analysis.factor_effects = (alone, pair)
+    levels = [level for term in deciding(analysis)[0].terms for level in term.levels]
+    assert [(level.first, level.shown) for level in levels] == [(None, True), ("none", False)]
+    analysis.factor_effects = tuple(
+        dataclasses.replace(alone, levels=(level,), low=low, high=0.1, shown=True)
+        for level, low in (("writeback", 0.05), ("unsafe", -0.05))
+    )
+    levels = [level for term in deciding(analysis)[0].terms for level in term.levels]
+    assert [level.shown for level in levels] == [True, False], "the factor matters, and this level costs nothing"
 
 
 def test_shares_are_given_in_two_digits() -> None:

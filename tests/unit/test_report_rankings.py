@@ -10,8 +10,8 @@ from tests.unit.test_report import printed
 from vmtax.analysis.analysis import Analysis
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.sections.rankings import what_is_claimed
 from vmtax.report.show import render
+from vmtax.report.wording.rankings import what_is_claimed
 
 
 def test_rankings_effects_and_decisions_are_shown_in_every_report() -> None:

@@ -22,6 +22,7 @@ from tests.unit.test_report import check_golden, on_terminal, printed
 from tests.unit.test_report_html import HOSTILE, Page
 from tools import reference
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.deciding import deciding
 from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.sessions.facts import changes
 from vmtax.analysis.weight_profiles import PROFILES, WeightProfile, asked
@@ -35,7 +36,8 @@ from vmtax.report.document import Detail
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.sections.factor_effects import deciding
+from vmtax.report.sections import give_ups
+from vmtax.report.sections.factor_effects import sentence
 from vmtax.report.sections.recommendation import (
     Recommendation,
     recommendation,
@@ -97,13 +99,13 @@ def test_every_report_has_it() -> None:
     for text in map(plain, (terminal, page.prose(), markdown)):
         assert TITLE in text and GIVE_UPS in text and found.second in text
         assert all(line in text for line in (*found.advice.notes, *found.advice.reasons, *found.refused))
-        assert all(group.about in text for group in found.groups)
+        assert all(give_ups.about(group) in text for group in found.groups)
     for text in map(plain, (page.prose(), markdown)):
-        assert all(one.words in text and one.how in text for one in found.reasons)
+        assert all(one.feature.words in text and one.feature.how in text for one in found.reasons)
         assert found.put_in in text and "qm set VMID" in text and "<target dev='vda' bus='virtio'/>" in text
     assert found.apply in plain(terminal) and "qm set" not in terminal
     titles = [attrs["title"] for tag, attrs in page.elements if tag == "span" and "title" in attrs]
-    assert {cell.why for group in found.groups for cell in group.cells} <= {*titles}
+    assert {give_ups.why(tests) for group in found.groups for tests in group.tests} <= {*titles}
     full = printed(render(analysis, full=True), 300)
     assert "Choices that meet the needs" in full and "yes, 18 of 24: a regular file (stat)" in full
 
@@ -119,18 +121,18 @@ def test_every_figure_says_that_it_is_emulated() -> None:
 
 def test_treatments_with_the_same_answers_are_one_row() -> None:
     found = told()
-    assert [group.about for group in found.groups][::2] == [
+    assert [give_ups.about(group) for group in found.groups][::2] == [
         "3 with disk.filesystem=ext4, disk.format=qcow2, disk.bus=virtio",
         "6 with disk.filesystem=ext4 or xfs, disk.format=raw, disk.bus=virtio",
         "3 with disk.filesystem=none, disk.format=raw, disk.bus=virtio",
     ]
     assert sum(len(group.treatments) for group in found.groups) == 24
     assert found.advice.choice and found.advice.choice.treatment in found.groups[4].treatments
-    assert [group.holds for group in found.groups if group.holds] == [
+    assert [give_ups.holds(group) for group in found.groups if give_ups.holds(group)] == [
         "among them the runner-up",
         "among them the choice",
     ]
-    assert [cell.shown for cell in found.groups[5].cells] == ["yes", "no", "no", "no", "no", "?", "yes"]
+    assert [give_ups.shown(state) for state in found.groups[5].states] == ["yes", "no", "no", "no", "no", "?", "yes"]
     odd = {"vm", "vm disk.filesystem=xfs disk.bus=ide", "vm disk.format=qcow2 disk.cache=writeback"}
 
     def migrates(name: str, features: list[dict[str, str]]) -> list[dict[str, str]]:
@@ -138,11 +140,13 @@ def test_treatments_with_the_same_answers_are_one_row() -> None:
         return [*alike[:-1], {**alike[-1], "state": "no"}] if name in odd else alike
 
     apart = told(with_features(SAMPLE, migrates))
-    assert [group.about for group in apart.groups][1].startswith("3: vm, "), "they have nothing in common: their names"
+    assert [give_ups.about(group) for group in apart.groups][1].startswith("3: vm, "), (
+        "they have nothing in common: their names"
+    )
     alone = told(with_features(SAMPLE, lambda name, features: migrates("", features)))
-    assert [group.about for group in alone.groups] == ["all 24"]
+    assert [give_ups.about(group) for group in alone.groups] == ["all 24"]
     one = told(with_features(SAMPLE, lambda name, features: features if name == "vm" else None))
-    assert [group.about for group in one.groups] == ["vm"] and "were not tried" in " ".join(one.advice.notes)
+    assert [give_ups.about(group) for group in one.groups] == ["vm"] and "were not tried" in " ".join(one.advice.notes)
 
 
 # --- what it rests on
@@ -248,10 +252,10 @@ def test_names_and_words_are_text(text: str) -> None:
 
 
 def test_what_decides_is_a_sentence_beside_each_table_of_effects() -> None:
-    sentences = [one.sentence for one in deciding(Analysis(SAMPLE))]
+    sentences = [sentence(one) for one in deciding(Analysis(SAMPLE))]
     assert len(sentences) == 5
     for text in map(plain, (printed(render(Analysis(SAMPLE), full=True), 300), render_markdown(Analysis(SAMPLE)))):
-        assert all(plain(sentence) in text for sentence in sentences)
+        assert all(plain(one) in text for one in sentences)
 
 
 def test_a_factor_that_goes_with_another_is_named_beside_what_decides() -> None:
@@ -263,7 +267,7 @@ def test_a_factor_that_goes_with_another_is_named_beside_what_decides() -> None:
         for t in SAMPLE.treatments
     )
     made = dataclasses.replace(SAMPLE, treatments=treatments)
-    found = [one.sentence for one in deciding(Analysis(made))]
+    found = [sentence(one) for one in deciding(Analysis(made))]
     sentences = [text for text in found if " decides " in text]
     assert sentences and all(
         text.endswith(" Any of it may as well be disk.bus: its levels go with those of the others.")
@@ -394,3 +398,13 @@ def test_needs_are_completed_one_after_the_other() -> None:
     assert complete_needs("dur") == ["durable"]
     assert complete_needs("durable,s") == ["durable,savevm", "durable,snapshots"]
     assert "durable,durable" not in complete_needs("durable,")
+
+
+def test_of_each_feature_what_is_given_up_is_said_first() -> None:
+    found = told()
+    order = ("no", "not tried", "not shown", "yes")
+    for name in DISK.features:
+        states = [order.index(one.feature.state) for one in found.reasons if one.feature.name == name]
+        assert states == sorted(states)
+    assert any(one.feature.state == "no" for one in found.reasons)
+    assert all(0 < len(one.treatments) <= one.of == 24 for one in found.reasons)

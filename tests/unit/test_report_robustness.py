@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from tests.sample import sample_experiment
+import pytest
+
+from tests.sample import sample_experiment, with_repeat
 from tests.unit.test_report import printed
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.robustness import robustness
 from vmtax.core.records import Experiment, Measurement, Metric, Trial
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.sections.robustness import robustness
 from vmtax.report.show import render
 
 CHESS = "chess.nodes_per_second"
@@ -32,14 +34,22 @@ def stalling(experiment: Experiment) -> Experiment:
 def test_stalls_show_in_the_mean_beside_the_median() -> None:
     experiment = stalling(sample_experiment(rounds=15, emulated=False))
     analysis = Analysis(experiment)
-    found = {line.what: line for line in robustness(analysis)}
-    line = found["CPU chess, all CPUs, vm against host"]
-    assert line.stalls.startswith("0, 33 % (p 0.0") and line.median != line.mean and line.p95 == "–"
-    assert found["Disk randread-4k-qd1 operations, vm against host"].stalls == "none"
+    found = {(one.comparison.metric.name, one.comparison.treatment): one for one in robustness(analysis)}
+    assert {name for name, _ in found} == {CHESS, "disk.randread-4k-qd1.iops"}, "the primary ones"
+    line = found[CHESS, "vm"]
+    assert (line.comparison.baseline_stalls, line.comparison.treatment_stalls) == (0, pytest.approx(1 / 3))
+    assert line.mean == pytest.approx(4 ** (1 / 3), rel=0.05) and line.mean != line.median
+    assert line.p95 is None and line.has_stalls
+    assert not found["disk.randread-4k-qd1.iops", "vm"].has_stalls
     terminal = printed(render(analysis, full=True))
     for text in (render_html(analysis), render_markdown(analysis), terminal):
-        assert "0, 33 %" in " ".join(text.split()), text[:200]
+        assert "0, 33 % (p 0.0" in " ".join(text.split()), text[:200]
     assert max(map(len, terminal.splitlines())) <= 80
+
+
+def test_a_guest_against_itself_is_not_beside_the_figures_but_their_noise_floor() -> None:
+    repeated = with_repeat(sample_experiment(rounds=8))
+    assert {one.comparison.treatment for one in robustness(Analysis(repeated))} == {"vm", "nested"}
 
 
 def test_what_lost_nothing_is_shown_and_nothing_is_made_of_it() -> None:

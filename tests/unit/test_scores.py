@@ -92,6 +92,8 @@ def test_the_articles_score_by_hand() -> None:
     assert orders["score.both.geometric"] == ["vm a", "vm b", "vm c"], "the poor writes of b weigh more there"
     last = made["score.both"].ranking.standings[-1]
     assert last.overhead == pytest.approx(1 - 282.5 / 302.5) and last.beaten_by == ("vm b", "vm a")
+    assert [name for name, score in made.items() if score.leads] == ["score.both"]
+    assert all(score.is_article and score.outside == {"host"} for score in made.values())
 
 
 def test_the_winner_by_other_weights_by_hand() -> None:
@@ -283,6 +285,7 @@ def test_a_mix_by_hand() -> None:
     assert score.values == pytest.approx({**expected, "host": 1.0})
     assert [s.treatment for s in score.ranking.standings] == ["vm b", "vm a", "vm c"]
     assert (score.left_out, score.measured, score.mean) == (("disk.y.iops",), 0.5, "geometric")
+    assert (score.kind, score.is_article, score.leads) == ("weights", False, True)
     firm = score.stability
     assert firm is not None and (firm.corners, firm.corners_won) == (4, 0.75), "a wins where 1.5 stands against 2"
 

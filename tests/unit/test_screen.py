@@ -21,7 +21,7 @@ from vmtax.core.units import MINUS, TIMES
 from vmtax.report.render.screen import LONGEST_LABEL
 from vmtax.report.sections.first import first
 from vmtax.report.show import render
-from vmtax.report.view import fact_in_words
+from vmtax.report.wording.facts import fact_in_words
 from vmtax.store import Store
 
 GOLDEN = Path(__file__).parents[1] / "golden"

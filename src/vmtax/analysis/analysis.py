@@ -243,6 +243,12 @@ class Analysis:
         """Which acknowledged data survived the end of a guest or a power cut; None: no such trial has a result."""
         return survival(self.experiment, self.disk_features)
 
+    @cached_property
+    def firsts(self) -> Mapping[str, Treatment]:
+        """Name -> the first treatment of each layer, on each side; layers from the host upward, side by side."""
+        sides = dict.fromkeys(treatment.side for treatment in self.experiment.treatments)
+        return {t.name: t for side in sides for t in self.first_treatments(side).values()}
+
     def first_treatments(self, side: str = "") -> dict[str, Treatment]:
         """Layer -> its first treatment, which has the baseline levels; layers from the host upward.
 

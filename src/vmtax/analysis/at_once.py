@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vmtax.core.records import Boot, Experiment, Metric, Treatment, Trial
+from vmtax.core.layers import LAYERS
+from vmtax.core.records import Boot, Comparison, Experiment, Metric, Treatment, Trial
 from vmtax.design.guest import COUNT
 from vmtax.design.iterations import RATES, Case, Schedule
 from vmtax.design.topology import Worked, machines_at_once, overlap
@@ -27,6 +28,10 @@ class Each:
     steal: float | None  # CPUs that it wanted and did not get, on average; None: not counted by its kernel
     soft_irq: float | None  # CPUs used by its kernel's soft interrupts, on average; None: not read
     beyond: float | None  # bytes of its hypervisor beyond the guest's memory; None: not read
+
+    def lacking(self, emulated: bool) -> float | None:
+        """Its `steal`; None also if it is emulated and reports none, because TCG has no clock for it."""
+        return None if emulated and not self.steal else self.steal
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +60,61 @@ class AtOnce:
             return self.alone / self.together
         return self.together / (self.alone * len(self.each))
 
+    def total(self, emulated: bool) -> Each:
+        """All machines together: sums of what is known of them; the worst tail, because the percentile of all cannot
+        be computed from theirs.
+        """
+        every = self.each.values()
+        return Each(
+            self.together,
+            max((each.tail for each in every if each.tail is not None), default=None),
+            _sum(each.lacking(emulated) for each in every),
+            _sum(each.soft_irq for each in every),
+            _sum(each.beyond for each in every),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LastReady:
     """When the last of several guests that were started at the same time was ready; medians over rounds."""
 
     treatment: Treatment
-    count: int
-    first: float  # seconds from its launch
-    last: float
+    count: int  # guests that were started
+    first: float  # seconds from its launch until the first was ready
+    last: float  # the same of the last
     alone: float | None  # of a guest that is started alone
+
+    @property
+    def share_of_ideal(self) -> float | None:
+        """The time of one alone as a share of theirs; None without `alone`."""
+        return None if self.alone is None else self.alone / self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The total rates of one layer's machines, as multiples of one machine's."""
+
+    layer: str  # its name
+    times: Mapping[int, float]  # number of machines -> multiple, of one machine 1; rising numbers
+    emulated: bool  # whether any of its treatments is
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if known else None
+
+
+def against_host(
+    comparisons: Iterable[Comparison], treatments: Iterable[Treatment]
+) -> Mapping[tuple[Metric, str], Comparison]:
+    """(metric, treatment) -> its comparison with the host, of those that have rounds."""
+    layers = {treatment.name: treatment.layer for treatment in treatments}
+    return {
+        (one.metric, one.treatment): one
+        for one in comparisons
+        if one.rounds and layers[one.baseline] == "host" != layers[one.treatment]
+    }
 
 
 def fairness(rates: Sequence[float]) -> float:
@@ -97,6 +147,24 @@ def at_once(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple
         for metric, executions in _first_of_cases(rates.get(treatment.name, {}))
         if (whole := {at: done for at, done in executions.items() if len(done) == machines_at_once(treatment)})
     )
+
+
+def scaling(rates: Sequence[AtOnce], emulated: Collection[str]) -> list[Scaling]:
+    """For each layer, the first configurations that differ only in the number of machines; `rates`: of one metric."""
+    lines = []
+    for layer in LAYERS:
+        here = [rate for rate in rates if rate.treatment.layer == layer and rate.alone]
+        alike = [rate for rate in here if _others(rate) == _others(here[0])]
+        times = {1: 1.0, **{len(rate.each): rate.together / rate.alone for rate in alike if rate.alone}}
+        if alike:
+            is_emulated = any(rate.treatment.name in emulated for rate in alike)
+            lines.append(Scaling(layer, dict(sorted(times.items())), is_emulated))
+    return lines
+
+
+def _others(rate: AtOnce) -> dict[str, str]:
+    side = {"side": rate.treatment.side}
+    return side | {factor: level for factor, level in rate.treatment.levels.items() if factor != COUNT.name}
 
 
 def last_ready(experiment: Experiment) -> tuple[LastReady, ...]:

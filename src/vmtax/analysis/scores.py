@@ -104,6 +104,26 @@ class Score:
         return self.ranking.metric
 
     @property
+    def kind(self) -> str:
+        """What is scored: a key of ARTICLE, or the name of the weight profile."""
+        return self.metric.name.split(".")[1]
+
+    @property
+    def is_article(self) -> bool:
+        """Whether the article has this score, by either mean; otherwise it is a weight profile's."""
+        return self.kind in ARTICLE
+
+    @property
+    def leads(self) -> bool:
+        """Whether it answers alone: the article's of reads and writes together, and a weight profile's."""
+        return not self.is_article or (self.kind == "both" and self.mean == "arithmetic")
+
+    @property
+    def outside(self) -> frozenset[str]:
+        """Treatments with a score that are not ranked: the host."""
+        return frozenset(self.numbers) - {entry.treatment for entry in self.ranking.standings}
+
+    @property
     def values(self) -> dict[str, float]:
         """Treatment -> median over rounds, including the yardstick's."""
         return {name: statistics.median(rounds.values()) for name, rounds in self.numbers.items()}

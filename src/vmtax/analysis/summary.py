@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
-from vmtax.core.layers import CONTRASTS
+from vmtax.analysis.effects import effect, layer_contrasts
+from vmtax.analysis.noise import floor_of
 from vmtax.core.notices import Code
 from vmtax.core.records import Metric, Treatment, Verdict
-from vmtax.core.units import time_ratio
 from vmtax.workload import words
 from vmtax.workload.words import title
 
@@ -145,9 +145,7 @@ def summary(analysis: Analysis) -> Summary:
 
 def _shown(analysis: Analysis, measured: set[str]) -> Iterator[Treatment]:
     """The first treatments of each layer, on each side, that have any figure."""
-    sides = dict.fromkeys(treatment.side for treatment in analysis.experiment.treatments)
-    found = {t.name: t for side in sides for t in analysis.first_treatments(side).values()}
-    yield from (treatment for name, treatment in found.items() if name in measured)
+    return (treatment for name, treatment in analysis.firsts.items() if name in measured)
 
 
 def _compared(analysis: Analysis) -> Iterator[str]:
@@ -157,8 +155,7 @@ def _compared(analysis: Analysis) -> Iterator[str]:
 def _pairs(analysis: Analysis) -> Sequence[tuple[str, str]]:
     if analysis.sides is not None:
         return side_contrasts(analysis.experiment.treatments)
-    first = analysis.first_treatments()
-    return [(first[low].name, first[high].name) for low, high in CONTRASTS if low in first and high in first]
+    return layer_contrasts(analysis.first_treatments())
 
 
 def _metrics(analysis: Analysis) -> list[Metric]:
@@ -179,7 +176,7 @@ def _metrics(analysis: Analysis) -> list[Metric]:
 
 
 def _figure(metric: Metric, names: Sequence[str], contrasts: Sequence[tuple[str, str]], analysis: Analysis) -> Figure:
-    floor = noise_floor(metric, analysis)
+    floor = floor_of(metric, analysis)
     return Figure(
         metric,
         label(metric),
@@ -202,26 +199,15 @@ def label(metric: Metric) -> str:
     return FIGURES.get(metric.name) or LABELS.get(metric.name) or " ".join(filter(None, plain))
 
 
-def noise_floor(metric: Metric, analysis: Analysis) -> float | None:
-    """The farthest end of a guest's interval against itself, as a ratio of times above 1; None: not measured."""
-    ends = [
-        end
-        for treatment in analysis.experiment.treatments
-        if treatment.repeats and (found := analysis.contrasts.get((metric, treatment.repeats, treatment.name)))
-        for end in (found.low, found.high)
-        if end is not None
-    ]
-    return max((max(end, 1 / end) for end in ends), default=None)
-
-
 def contrast(
     analysis: Analysis, metric: Metric, baseline: str, treatment: str, floor: float | None = None
 ) -> Contrast | None:
     """The cost of `treatment` against `baseline`; None if these two were not compared."""
-    comparison = analysis.contrasts.get((metric, baseline, treatment))
-    if comparison is None:
+    found = effect(analysis, metric, baseline, treatment)
+    if found is None:
         return None
-    ratio, low, high = time_ratio(comparison.metric.better, comparison.ratio, comparison.low, comparison.high)
+    comparison = found.comparison
+    ratio, low, high = found.times
     return Contrast(
         comparison.baseline,
         comparison.treatment,
@@ -231,7 +217,7 @@ def contrast(
         comparison.rounds,
         comparison.verdict,
         _is_same(ratio, low, high, floor),
-        analysis.is_emulated(comparison),
+        found.emulated,
         tuple(dict.fromkeys(notice.code for notice in comparison.notices if notice.code != "emulated")),
     )
 

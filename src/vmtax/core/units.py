@@ -205,6 +205,11 @@ def format_percent(fraction: float) -> str:
     return f"{100 * fraction:.10g} %"
 
 
+def format_percentile(share: float) -> str:
+    """The usual name of the value that a share, 0 to 1, of values does not exceed: "p99.9"."""
+    return f"p{100 * share:.10g}"
+
+
 def count_of(number: int, noun: str) -> str:
     """Such as "1 round", "2,143 rounds"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -83,6 +83,12 @@ def hosts_of(grouped: Groups, side: str, count: int) -> list[Treatment]:
     return grouped.get(("host", side, count)) or grouped.get(("host", "", count), [])  # two QEMUs share a host's layer
 
 
+def varying(members: Sequence[Treatment]) -> tuple[str, ...]:
+    """The factors in which the treatments differ, in order of appearance."""
+    names = dict.fromkeys(name for treatment in members for name in treatment.levels)
+    return tuple(name for name in names if len({treatment.levels.get(name) for treatment in members}) > 1)
+
+
 def with_count(layer: str, count: int) -> str:
     """A group in words: "vm", "vm, 4 at once"."""
     return f"{layer}, {count} at once" if count > 1 else layer

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import View, view
+from vmtax.analysis.deciding import deciding
 from vmtax.report.document import Detail, Document, Place, Section, shown, with_heads
 from vmtax.report.sections import (
     at_once,
     durability,
     exits,
-    factor_effects,
     host_boots,
     iterations,
     ledger,
@@ -27,7 +28,7 @@ from vmtax.report.sections import (
     warnings,
 )
 from vmtax.report.sections import run as about
-from vmtax.report.view import View, view
+from vmtax.report.wording import rankings as words
 
 
 def document(analysis: Analysis, detail: Detail) -> Document:
@@ -48,8 +49,8 @@ def document(analysis: Analysis, detail: Detail) -> Document:
 def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:
     """For a terminal and for Markdown, which are read from top to bottom."""
     run = analysis.experiment
-    ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
-    decides = factor_effects.deciding(analysis)
+    ranked = words.ranked(analysis, primary_only=detail is not Detail.FULL)
+    decides = deciding(analysis)
     yield durability.lead(analysis)
     yield durability.section(analysis)
     yield summary.section(analysis)
@@ -58,7 +59,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
         yield from recommended
     yield rankings.section(ranked, ())
     yield scores.section(scores.storage(analysis))
-    yield rankings.effects_section(rankings.factor_tables(analysis), decides)
+    yield rankings.effects_section(words.factor_tables(analysis), decides)
     yield numbers.section(viewed)
     yield at_once.section(analysis)
     yield memory.section(analysis)
@@ -82,13 +83,13 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
 
 def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     """For a page: the answer on the first screen, the evidence next to it, and everything else folded below."""
+    from vmtax.analysis.outliers import outliers
     from vmtax.report import evidence, figures
     from vmtax.report.sections import beside, first
-    from vmtax.report.sections.outliers import outliers
 
     run, shown_first = analysis.experiment, first.first(analysis)
-    ranked = rankings.ranked(analysis, primary_only=True)
-    decides = factor_effects.deciding(analysis)
+    ranked = words.ranked(analysis, primary_only=True)
+    decides = deciding(analysis)
     far = outliers(analysis)
     recommended = requirements.sections(analysis)
     pictures = evidence.pictures(viewed, folded=bool(recommended))
@@ -113,7 +114,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
         yield durability.section(analysis)
     yield from (section for section in pictures if section.place == "folded")
     yield scores.section(scores.storage(analysis))
-    yield rankings.effects_section(rankings.factor_tables(analysis), decides)
+    yield rankings.effects_section(words.factor_tables(analysis), decides)
     yield evidence.choosing(analysis, ranked, decides)
     yield numbers.section(viewed)
     yield at_once.section(analysis)

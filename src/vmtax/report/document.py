@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from vmtax.report.figures.base import Choice
-    from vmtax.report.figures.svg import Picture
+    from vmtax.report.picture import Choice, Picture
 
 
 class Detail(IntEnum):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vmtax.analysis import interactions, speed_vs_cpu
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.by_workload import View
+from vmtax.analysis.deciding import Deciding
+from vmtax.analysis.drift import courses
+from vmtax.analysis.latency import distributions
+from vmtax.analysis.outliers import Outliers
 from vmtax.report import figures
 from vmtax.report.document import Figure, Section
-from vmtax.report.sections import drift, interactions, latency, outliers, speed_vs_cpu
-from vmtax.report.sections.factor_effects import Deciding
-from vmtax.report.sections.outliers import Outliers
-from vmtax.report.sections.rankings import Ranked
-from vmtax.report.view import View
+from vmtax.report.sections import drift, latency, outliers
+from vmtax.report.wording.rankings import Ranked
 
 MORE = ("tails", "cpu")  # pictures that few readers need first
 
@@ -41,8 +44,8 @@ def choosing(analysis: Analysis, rankings: Sequence[Ranked], decides: Sequence[D
 
 def behind_the_figures(analysis: Analysis, far: Outliers) -> Iterator[Section | None]:
     """Latencies, the course of the run, and outliers."""
-    distributions = latency.distributions(analysis)
-    yield latency.section(distributions, figures.latency_pictures(distributions))
-    courses = drift.courses(analysis, tuple(analysis.headline_metrics.values()))
-    yield drift.section(courses, figures.order_picture(courses), analysis.rounds)
+    found = distributions(analysis)
+    yield latency.section(found, figures.latency_pictures(found))
+    every = courses(analysis, tuple(analysis.headline_metrics.values()))
+    yield drift.section(every, figures.order_picture(every), analysis.rounds)
     yield outliers.section(far, analysis.experiment.id)

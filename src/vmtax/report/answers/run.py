@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 
 from vmtax.analysis import exits, ledger, rankings, summary
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.noise import noise_floor
+from vmtax.analysis.spread import Spread, spreads
 from vmtax.core import records
+from vmtax.core.layers import LAYERS
 from vmtax.core.records import Better, Json
 from vmtax.design import iterations, stopping
 from vmtax.recommend import CARD, DISK, Advice
@@ -19,15 +22,13 @@ from vmtax.report.answers.part import written
 from vmtax.report.answers.shape import EITHER_EMULATED, EMULATED, UNIT, Key, Shape
 from vmtax.report.answers.summary import SUMMARY
 from vmtax.report.answers.summary import summary as summary_of
-from vmtax.report.sections.iterations import Spread, spreads
-from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.requirements import recommendations_if_known
 
 TREATMENT = Shape(
     records.Treatment,
     "name layer levels repeats side emulated",
     {
-        "layer": Key(Literal["host", "vm", "nested"], "the layer on which it ran"),
+        "layer": Key(Literal[tuple(LAYERS)], "the layer on which it ran"),
         "emulated": Key(bool, EMULATED.meaning, lambda treatment, analysis: treatment.name in analysis.emulated),
     },
 )

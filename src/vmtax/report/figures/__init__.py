@@ -1,6 +1,5 @@
 """The pictures, as SVG; one module for each family."""
 
-from vmtax.report.figures.base import Choice
 from vmtax.report.figures.drift import order_picture
 from vmtax.report.figures.forest import forests
 from vmtax.report.figures.interactions import crossed_picture
@@ -8,11 +7,8 @@ from vmtax.report.figures.latency import latency_pictures
 from vmtax.report.figures.ledger import ledger_picture
 from vmtax.report.figures.rankings import rank_pictures
 from vmtax.report.figures.speed_vs_cpu import tradeoff_picture
-from vmtax.report.figures.svg import Picture
 
 __all__ = [
-    "Choice",
-    "Picture",
     "crossed_picture",
     "forests",
     "latency_pictures",

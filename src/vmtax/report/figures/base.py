@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-
-from markupsafe import Markup
+from collections.abc import Iterable, Sequence
 
 from vmtax.core.records import Better
-from vmtax.report.figures.svg import Key
+from vmtax.report.picture import Part
 
 MOST_CHARACTERS = 200_000  # of the drawings of one choice, so that a page stays small
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One picture of several."""
-
-    options: tuple[int, ...]  # it is shown if these are chosen in the selects, from the first on
-    title: str  # on paper it replaces the selects
-    legends: Mapping[int | None, tuple[Key, ...]]  # option of the second select -> its legend; None: whatever is chosen
-    drawing: Markup | None  # None: there is nothing to draw
-    note: str = ""  # why there is nothing to draw
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Pictures of which the reader chooses one."""
-
-    id: str
-    title: str
-    caption: str
-    selects: tuple[tuple[str, tuple[str, ...]], ...]  # (label, options) of each select; the first ones are chosen first
-    parts: tuple[Part, ...]
 
 
 def that_fit(groups: Iterable[Sequence[Part]]) -> list[Sequence[Part]]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from vmtax.core.units import MINUS, format_cost
+from vmtax.analysis.drift import Course, Point, thin
+from vmtax.core.records import Metric
+from vmtax.core.units import MINUS, format_cost, format_value
 from vmtax.report.figures.svg import (
     LEFT,
     Axis,
-    Key,
-    Picture,
     across,
     curve,
     drawing,
@@ -24,7 +24,7 @@ from vmtax.report.figures.svg import (
     text,
     upright,
 )
-from vmtax.report.sections.drift import Course, Point, thin
+from vmtax.report.picture import Key, Picture
 
 PANEL, TITLE = 110, 30  # pixels: height of a panel, and of its title
 MOST_POINTS = 250  # points of a panel
@@ -110,13 +110,14 @@ def _course(course: Course, rounds: Axis) -> Iterator[Markup]:
             rounds.at(point.place),
             round(PANEL * (1 - share), 1),
         )
-        yield element("g", element("title", _told(point)), drawn)
+        yield element("g", element("title", _told(point, course.metric)), drawn)
 
 
-def _told(point: Point) -> str:
+def _told(point: Point, metric: Metric) -> str:
     doubt = ", emulated" if point.emulated else ""
     relative = "" if point.relative is None else f", {format_cost(point.relative).estimate}"
-    return f"{point.treatment}{doubt}, round {point.round}: {point.text}{relative}"
+    text = point.error if point.value is None else format_value(point.value, metric.unit)
+    return f"{point.treatment}{doubt}, round {point.round}: {text}{relative}"
 
 
 def _axis(course: Course) -> Axis:

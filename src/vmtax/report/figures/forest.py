@@ -7,13 +7,16 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from vmtax.analysis.by_workload import View
+from vmtax.analysis.effects import Effect, effect
 from vmtax.analysis.summary import summary
 from vmtax.core.records import Metric
 from vmtax.core.units import format_cost, time_ratio
 from vmtax.design.stopping import count
 from vmtax.report.figures.dots import Dot, Row, cost_axis, picture_of_rows
-from vmtax.report.figures.svg import Key, Picture, emulation
-from vmtax.report.view import Effect, View, effect, special_cost
+from vmtax.report.figures.svg import emulation
+from vmtax.report.picture import Key, Picture
+from vmtax.report.wording.cost import special_cost
 from vmtax.workload.words import is_cpu_time, label, spoken, title
 
 LABEL_CHARACTERS = 34

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
+from vmtax.analysis.interactions import Cell, Grid
 from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Metric
 from vmtax.design.stopping import count
-from vmtax.report.figures.base import Choice, Part, that_fit, times_dearer
+from vmtax.report.figures.base import that_fit, times_dearer
 from vmtax.report.figures.dots import LINE, PIXELS
-from vmtax.report.figures.svg import Key, drawing, element, percent, text
-from vmtax.report.sections.interactions import Cell, Grid
-from vmtax.report.sections.rankings import Ranked
-from vmtax.report.view import cost, cost_of
+from vmtax.report.figures.svg import drawing, element, percent, text
+from vmtax.report.picture import Choice, Key, Part
+from vmtax.report.wording.cost import cost, cost_of
+from vmtax.report.wording.rankings import Ranked
 from vmtax.report.wording.treatment_labels import NOTHING
 
 ROW_PIXELS, COLUMN_PIXELS = 44, 84  # of a cell: its height, and its least width

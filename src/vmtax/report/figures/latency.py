@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from markupsafe import Markup
 
-from vmtax.core.units import format_value
-from vmtax.report.figures.svg import Axis, Key, Picture, across, curve, drawing, emulation, spaced, upright
-from vmtax.report.sections.latency import Curve, Distribution, percentile
+from vmtax.analysis.latency import Curve, Distribution
+from vmtax.core.units import format_percentile, format_value
+from vmtax.report.figures.svg import Axis, across, curve, drawing, emulation, spaced, upright
+from vmtax.report.picture import Key, Picture
 
 HEIGHT = 220
 # Shares with a tick. The axis is log10 of 1 / (1 - share), so each additional nine takes the same space.
@@ -41,8 +42,8 @@ def _picture(number: int, distribution: Distribution) -> Picture:
 
 def _in_words(curve: Curve) -> str:
     share, seconds = curve.points[-1]
-    half = f"half within {value.text}, " if (value := curve.at(0.5)) else ""
-    return f"{curve.treatment}: {half}{percentile(share)} {format_value(seconds, 's')}"
+    half = f"half within {format_value(value, 's')}, " if (value := curve.at(0.5)) else ""
+    return f"{curve.treatment}: {half}{format_percentile(share)} {format_value(seconds, 's')}"
 
 
 def _key(curve: Curve) -> Key:

@@ -10,8 +10,9 @@ from itertools import accumulate
 from markupsafe import Markup
 
 from vmtax.analysis.ledger import REMAINDER, Ledger
-from vmtax.report.figures.svg import Axis, Key, Picture, across, drawing, element, emulation, percent, text
-from vmtax.report.sections.ledger import KERNEL, in_words
+from vmtax.report.figures.svg import Axis, across, drawing, element, emulation, percent, text
+from vmtax.report.picture import Key, Picture
+from vmtax.report.wording.ledger import KERNEL, in_words
 from vmtax.workload import words
 
 TITLE = "Whose work the host's CPUs did"

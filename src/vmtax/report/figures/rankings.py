@@ -15,8 +15,9 @@ from vmtax.design.stopping import count
 from vmtax.design.topology import groups, hosts_of
 from vmtax.report.figures.base import times_dearer
 from vmtax.report.figures.dots import Dot, Row, cost_axis, picture_of_rows
-from vmtax.report.figures.svg import Key, Picture, emulation
-from vmtax.report.sections.rankings import Ranked
+from vmtax.report.figures.svg import emulation
+from vmtax.report.picture import Key, Picture
+from vmtax.report.wording.rankings import Ranked
 from vmtax.report.wording.treatment_labels import Short, shortened
 from vmtax.workload.words import label
 

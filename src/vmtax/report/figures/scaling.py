@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 
 from markupsafe import Markup
 
-from vmtax.analysis.at_once import AtOnce
-from vmtax.core.layers import LAYERS
+from vmtax.analysis.at_once import AtOnce, Scaling, scaling
 from vmtax.core.records import Metric
-from vmtax.design.guest import COUNT
-from vmtax.report.figures.svg import (
-    Axis,
-    Key,
-    Picture,
-    across,
-    curve,
-    drawing,
-    element,
-    emulation,
-    mark,
-    spaced,
-    upright,
-)
+from vmtax.report.figures.svg import Axis, across, curve, drawing, element, emulation, mark, spaced, upright
+from vmtax.report.picture import Key, Picture
 from vmtax.workload.words import name
 
 HEIGHT = 220
@@ -32,41 +18,14 @@ IDEAL = Key("line", "muted", "ideal: none costs another anything", "1 4")
 MOST = 8  # steps of the vertical axis
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One layer: number of machines -> their total rate as a multiple of one machine's."""
-
-    layer: str
-    times: Mapping[int, float]
-    emulated: bool
-
-
 def scaling_pictures(rates: Sequence[AtOnce], emulated: Collection[str]) -> tuple[Picture, ...]:
     """One picture for each figure for which the rate of a single machine is known, too."""
     metrics = dict.fromkeys(rate.metric for rate in rates if rate.metric.better == "higher")
-    found = ((metric, _lines([rate for rate in rates if rate.metric == metric], emulated)) for metric in metrics)
+    found = ((metric, scaling([rate for rate in rates if rate.metric == metric], emulated)) for metric in metrics)
     return tuple(_picture(number, metric, lines) for number, (metric, lines) in enumerate(found, 1) if lines)
 
 
-def _lines(rates: Sequence[AtOnce], emulated: Collection[str]) -> list[_Line]:
-    """For each layer, the first configurations that differ only in the number of machines."""
-    lines = []
-    for layer in LAYERS:
-        here = [rate for rate in rates if rate.treatment.layer == layer and rate.alone]
-        alike = [rate for rate in here if _others(rate) == _others(here[0])]
-        times = {1: 1.0, **{len(rate.each): rate.together / rate.alone for rate in alike if rate.alone}}
-        if alike:
-            is_emulated = any(rate.treatment.name in emulated for rate in alike)
-            lines.append(_Line(layer, dict(sorted(times.items())), is_emulated))
-    return lines
-
-
-def _others(rate: AtOnce) -> dict[str, str]:
-    side = {"side": rate.treatment.side}
-    return side | {factor: level for factor, level in rate.treatment.levels.items() if factor != COUNT.name}
-
-
-def _picture(number: int, metric: Metric, lines: Sequence[_Line]) -> Picture:
+def _picture(number: int, metric: Metric, lines: Sequence[Scaling]) -> Picture:
     id, title = f"scaling-{number}", name(metric)
     marked = emulation([line.emulated for line in lines])
     words = "; ".join(map(_in_words, lines))
@@ -81,16 +40,16 @@ def _picture(number: int, metric: Metric, lines: Sequence[_Line]) -> Picture:
     return Picture(id, title, caption, alternative, legend, drawn)
 
 
-def _in_words(line: _Line) -> str:
+def _in_words(line: Scaling) -> str:
     return f"{line.layer}: " + ", ".join(f"{count} reach {times:.3g} times" for count, times in line.times.items())
 
 
-def _key(line: _Line) -> Key:
+def _key(line: Scaling) -> Key:
     style, dash, _ = STYLES[line.layer]
     return Key("line", style, f"{line.layer}{', emulated' if line.emulated else ''}", dash)
 
 
-def _drawn(lines: Sequence[_Line]) -> Iterator[Markup]:
+def _drawn(lines: Sequence[Scaling]) -> Iterator[Markup]:
     counts = sorted({count for line in lines for count in line.times})
     most = counts[-1]
     highest = max(most, *(times for line in lines for times in line.times.values()))

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
+from vmtax.analysis.speed_vs_cpu import Figure, Point, Tradeoff
 from vmtax.core.units import format_value
 from vmtax.design.stopping import count
-from vmtax.design.topology import with_count
-from vmtax.report.figures.base import Choice, Part, that_fit
+from vmtax.design.topology import varying, with_count
+from vmtax.report.figures.base import that_fit
 from vmtax.report.figures.svg import (
     LEFT,
     Axis,
-    Key,
     across,
     curve,
     drawing,
@@ -29,8 +29,8 @@ from vmtax.report.figures.svg import (
     text,
     upright,
 )
-from vmtax.report.sections.speed_vs_cpu import Figure, Point, Tradeoff
-from vmtax.report.wording.treatment_labels import NOTHING, varying
+from vmtax.report.picture import Choice, Key, Part
+from vmtax.report.wording.treatment_labels import NOTHING
 
 HEIGHT = 340
 ACROSS, UP = 6, 8  # ticks of the axes at most

@@ -15,28 +15,6 @@ LEFT = 64  # pixels to the left of a drawing, for the names of a vertical axis
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """One entry of a legend."""
-
-    mark: str  # in MARKS, or "line"
-    style: str  # class of the colour
-    text: str
-    dash: str = ""  # of a line
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A drawing and its texts."""
-
-    id: str
-    title: str
-    caption: str
-    alternative: str  # text for readers who cannot see it
-    legend: tuple[Key, ...]
-    drawing: Markup
-
-
-@dataclass(frozen=True, slots=True)
 class Axis:
     """The mapping of values to positions; a logarithmic axis gets logarithms."""
 

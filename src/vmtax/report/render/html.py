@@ -14,7 +14,7 @@ from vmtax import __version__
 from vmtax.analysis.analysis import Analysis
 from vmtax.report.contents import document
 from vmtax.report.document import Block, Detail, Figure, Folded, plain
-from vmtax.report.figures.base import Choice
+from vmtax.report.picture import Choice
 from vmtax.report.wording.glossary import term_id
 
 # Content security policy: nothing is loaded, and no script runs, even if markup slipped through

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import hypervisor_below
-from vmtax.analysis.summary import Contrast, Figure, Place, Summary, contrast, label, noise_floor, summary
+from vmtax.analysis.noise import floor_of
+from vmtax.analysis.summary import Contrast, Figure, Place, Summary, contrast, label, summary
 from vmtax.core.units import at_most, format_cost, format_row, printable, shortened
 from vmtax.design.interleaved import Sides
 from vmtax.design.topology import groups
@@ -24,7 +25,7 @@ from vmtax.report.render.screen_notes import MAIN, Footnotes, common, decisions,
 from vmtax.report.sections.durability import news
 from vmtax.report.sections.next_steps import next_steps
 from vmtax.report.sections.run import head
-from vmtax.report.sections.summary import NOT_A_COST, SHORTLY_NOT_A_COST
+from vmtax.report.wording.cost import NOT_A_COST, SHORTLY_NOT_A_COST
 
 LAYERS = {"host": "host", "vm": "VM", "nested": "nested"}
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters; longer text is cut
@@ -192,7 +193,7 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
     for first, *others in sorted(own, key=lambda members: list(LAYERS).index(members[0].layer)):
         layer = first.layer
         costs = {
-            other.name: [contrast(analysis, m, first.name, other.name, noise_floor(m, analysis)) for m in metrics]
+            other.name: [contrast(analysis, m, first.name, other.name, floor_of(m, analysis)) for m in metrics]
             for other in others
         }
         known = {name: row for name, row in costs.items() if any(row)}

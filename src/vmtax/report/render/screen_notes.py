@@ -14,10 +14,10 @@ from vmtax.analysis.summary import Contrast, Figure, Summary
 from vmtax.core.notices import MEANINGS, Code
 from vmtax.core.units import at_most, format_cost, printable
 from vmtax.design.interleaved import Sides
-from vmtax.report.sections.ledger import in_words
-from vmtax.report.sections.rankings import decided
 from vmtax.report.sections.summary import nothing_compared
 from vmtax.report.wording.figures import briefly
+from vmtax.report.wording.ledger import in_words
+from vmtax.report.wording.rankings import decided
 
 MOST_LABELS, MOST_DECISIONS = 3, 3
 LINE = 80  # most characters of a line

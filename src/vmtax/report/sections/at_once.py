@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.at_once import AtOnce, Each, LastReady, at_once, last_ready
+from vmtax.analysis.at_once import AtOnce, Each, LastReady, against_host, at_once, last_ready
 from vmtax.analysis.comparisons import overhead
-from vmtax.core.records import Treatment
+from vmtax.core.records import Comparison, Treatment
 from vmtax.core.units import format_duration, format_value
 from vmtax.design.guest import COUNT
 from vmtax.design.net import settings_of
@@ -29,7 +29,7 @@ from vmtax.report.document import (
     name_cell,
     value_cell,
 )
-from vmtax.report.view import cost_of
+from vmtax.report.wording.cost import cost_of
 from vmtax.workload.words import name
 
 TITLE = "Several guests at once"
@@ -84,17 +84,12 @@ def _by_metric(rates: Iterable[AtOnce]) -> Iterator[tuple[str, list[AtOnce]]]:
 
 def _rows(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Row]:
     """A heading for each figure, followed by a row for each configuration."""
-    layers = {treatment.name: treatment.layer for treatment in analysis.experiment.treatments}
-    costs = {
-        (one.metric, one.treatment): cost_of(one.metric.better, *overhead(one))[0]
-        for one in analysis.comparisons
-        if one.rounds and layers[one.baseline] == "host" != layers[one.treatment]
-    }
+    compared = against_host(analysis.comparisons, analysis.experiment.treatments)
     for title, members in _by_metric(rates):
         yield Row((name_cell(title),))
         for rate in members:
             here = rate.treatment.name
-            cells = _cells(rate, costs.get((rate.metric, here), "–"))
+            cells = _cells(rate, compared.get((rate.metric, here)))
             yield Row((name_cell(_named(here, len(rate.each)), emulated=here in analysis.emulated), *cells))
 
 
@@ -105,8 +100,9 @@ def _named(treatment: str, machines: int) -> str:
     return treatment if f"{COUNT.name}=" in treatment else f"{treatment}, {machines} at once"
 
 
-def _cells(rate: AtOnce, cost: str) -> list[Cell]:
+def _cells(rate: AtOnce, host: Comparison | None) -> list[Cell]:
     unit, ideal = rate.metric.unit, rate.share_of_ideal
+    cost = "–" if host is None else cost_of(host.metric.better, *overhead(host))[0]
     values = [each.value for each in rate.each.values()]
     least, most = (format_value(extreme(values), unit) for extreme in (min, max))
     figures = (
@@ -120,9 +116,8 @@ def _ready_rows(ready: Sequence[LastReady], analysis: Analysis) -> Iterator[Row]
     if ready:
         yield Row((name_cell(READY),))
     for one in ready:
-        ideal = None if one.alone is None else one.alone / one.last
         spread = f"{format_duration(one.first)} to {format_duration(one.last)}"
-        figures = (format_duration(one.last), _percent(ideal), "–", "–", spread, "–", "–")
+        figures = (format_duration(one.last), _percent(one.share_of_ideal), "–", "–", spread, "–", "–")
         emulated = one.treatment.name in analysis.emulated
         yield Row((name_cell(_named(one.treatment.name, one.count), emulated=emulated), *map(value_cell, figures)))
 
@@ -140,19 +135,19 @@ def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
                 Row((name_cell(_with_path(machine, rate.treatment)), *_each_cells(each, rate.metric.unit, emulated)))
                 for machine, each in rate.each.items()
             ]
-            rows.append(Row((name_cell("all together"), *_total_cells(rate, emulated))))
+            total = rate.total(emulated)
+            rows.append(Row((name_cell("all together"), *_each_cells(total, rate.metric.unit, emulated))))
     if rows:
         blocks = (Table(EACH, columns, tuple(rows), "settings"), Paragraph(EACH_READING, "note"))
         yield Folded(EACH, blocks, Detail.FULL)
 
 
 def _each_cells(each: Each, unit: str, emulated: bool) -> list[Cell]:
-    steal = _steal(each, emulated)
     return [
         value_cell(text)
         for text in (
             *(format_value(each.value, unit), _seconds(each.tail)),
-            *(_cpus(steal), _cpus(each.soft_irq), _room(each.beyond)),
+            *(_cpus(each.lacking(emulated)), _cpus(each.soft_irq), _room(each.beyond)),
         )
     ]
 
@@ -165,28 +160,6 @@ def _with_path(machine: str, treatment: Treatment) -> str:
     except UnknownLevel:  # of a run of another version
         return machine
     return machine if number is None or len(path.parts) == 1 else f"{machine}, {path.of_guest(number)}"
-
-
-def _steal(each: Each, emulated: bool) -> float | None:
-    """Its steal time; None if it is emulated and reports none, because TCG has no clock for it."""
-    return None if emulated and not each.steal else each.steal
-
-
-def _total_cells(rate: AtOnce, emulated: bool) -> list[Cell]:
-    """For a percentile the worst machine's, because the percentile of all cannot be computed from theirs."""
-    every = list(rate.each.values())
-    tails = [each.tail for each in every if each.tail is not None]
-    stolen = [steal for each in every if (steal := _steal(each, emulated)) is not None]
-    softly = [each.soft_irq for each in every if each.soft_irq is not None]
-    beyond = [each.beyond for each in every if each.beyond is not None]
-    figures = (
-        format_value(rate.together, rate.metric.unit),
-        _seconds(max(tails) if tails else None),
-        _cpus(math.fsum(stolen) if stolen else None),
-        _cpus(math.fsum(softly) if softly else None),
-        _room(math.fsum(beyond) if beyond else None),
-    )
-    return [value_cell(text) for text in figures]
 
 
 def _seconds(value: float | None) -> str:

@@ -13,12 +13,12 @@ from vmtax.report.document import Detail, Section, Sentences, Span, listed, term
 from vmtax.report.sections.first import First, Sentence
 from vmtax.report.sections.summary import sureness
 from vmtax.report.sections.warnings import warnings
-from vmtax.report.view import fact_in_words, flat_facts
+from vmtax.report.wording.facts import fact_in_words, flat_facts
 from vmtax.report.wording.figures import about
 from vmtax.workload.durability import KILLED
 
 if TYPE_CHECKING:
-    from vmtax.report.sections.outliers import Outliers
+    from vmtax.analysis.outliers import Outliers
 
 FACTS = {
     "cpu_model": "CPU",

@@ -25,8 +25,8 @@ from vmtax.report.document import (
     value_cell,
     with_heads,
 )
-from vmtax.report.view import special_cost
 from vmtax.report.wording import change as words
+from vmtax.report.wording.cost import special_cost
 
 MOST_FACTS, MOST_OTHERS = 12, 10  # facts of a machine and exploratory figures, unless all are requested
 PRIMARY, EXPLORATORY = "Primary figures", "Exploratory figures"

@@ -9,6 +9,7 @@ from vmtax.analysis.durability import Evidence, Survival
 from vmtax.analysis.losses import CONFIDENCE, End, percent
 from vmtax.core.records import Json
 from vmtax.core.units import at_most, count_of
+from vmtax.design.topology import varying
 from vmtax.report.document import (
     Block,
     Cell,
@@ -26,7 +27,8 @@ from vmtax.report.document import (
     listed,
     name_cell,
 )
-from vmtax.report.wording.treatment_labels import factor_words, varying
+from vmtax.report.wording.durability import IN_WORDS
+from vmtax.report.wording.treatment_labels import factor_words
 from vmtax.workload.durability import HOST_CUT, KILLED, NEEDED_STATES, POWER_CUT, REAL_CUT, REBUILT, STACK_CUT
 from vmtax.workload.durability.records import CONTROL
 
@@ -78,7 +80,6 @@ STATES: dict[str, tuple[str, Kind]] = {  # answer -> text in tables
     "no": ("no", "bad"),
     "not shown": ("not shown", "doubt"),
 }
-IN_WORDS = {"yes": "durable", "no": "not durable", "not shown": "not shown to be durable"}
 MOST_NAMES = 3
 
 
@@ -135,15 +136,6 @@ def lead(analysis: Analysis) -> Section | None:
 def is_all(analysis: Analysis) -> bool:
     """Whether the run tried durability and compares nothing."""
     return analysis.survival is not None and not analysis.comparisons
-
-
-def in_few_words(found: Survival) -> str:
-    """For a list of runs: "10 durable, 2 not", or "not durable" if there is one configuration."""
-    if len(found.evidence) == 1:
-        return IN_WORDS[found.evidence[0].state]
-    yes, no, unclear = (len(found.of(state)) for state in ("yes", "no", "not shown"))
-    counts = ((yes, "durable"), (no, "not" if yes else "not durable"), (unclear, "not shown"))
-    return ", ".join(f"{count} {word}" for count, word in counts if count)
 
 
 def evidence(analysis: Analysis) -> tuple[Section, ...]:

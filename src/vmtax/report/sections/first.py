@@ -15,7 +15,7 @@ from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
 from vmtax.core.units import Cost, format_cost, format_duration, format_row, format_value
 from vmtax.design.stopping import count
-from vmtax.design.topology import groups
+from vmtax.design.topology import groups, varying
 from vmtax.report.document import (
     Cell,
     Column,
@@ -37,7 +37,8 @@ from vmtax.report.figures.dots import Dot
 from vmtax.report.figures.tiles import bars
 from vmtax.report.sections import durability
 from vmtax.report.sections.summary import findings, headline, nothing_compared
-from vmtax.report.wording.treatment_labels import factor_words, varying
+from vmtax.report.wording.durability import in_few_words
+from vmtax.report.wording.treatment_labels import factor_words
 from vmtax.workload.boot import READY
 from vmtax.workload.words import is_cpu_time, spoken, title, within
 
@@ -186,7 +187,7 @@ def page_title(shown: First, choice: str = "") -> str:
         if found and math.isfinite(found.ratio)
     ]
     if durability.is_all(shown.analysis) and shown.analysis.survival is not None:
-        return f"{where}: durability, {durability.in_few_words(shown.analysis.survival)}"
+        return f"{where}: durability, {in_few_words(shown.analysis.survival)}"
     if sides and costs:
         return f"{sides.other} against {sides.own}: {', '.join(costs)}"
     if costs:

@@ -8,8 +8,8 @@ from itertools import groupby
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.gains import Gain, Pair
 from vmtax.core.records import Metric
-from vmtax.report.sections.rankings import Line, Ranked, sides, whose
-from vmtax.report.view import cost_of
+from vmtax.report.wording.cost import cost_of
+from vmtax.report.wording.rankings import Line, Ranked, sides, whose
 
 READING = (
     "The score: operations in a second of the one over those of the other, in the same boot, with its interval over"

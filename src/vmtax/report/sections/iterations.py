@@ -2,63 +2,29 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from vmtax import stats
 from vmtax.analysis.analysis import Analysis
-from vmtax.core.records import Metric
+from vmtax.analysis.spread import Spread, spreads
 from vmtax.core.units import count_of
 from vmtax.design import iterations
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.report.document import Detail, Item, List, Paragraph, Section, Span, term
 
-# Share of a boot's variance. If infinitely many iterations would remove less than this, more iterations do not help.
-LITTLE = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """How the variance of one primary metric of one treatment is divided, over all boots of the run."""
-
-    metric: Metric
-    treatment: str
-    emulated: bool
-    components: stats.VarianceComponents
-
-    @property
-    def sentence(self) -> str:
-        """What this means for the next run."""
-        found = self.components
-        each = found.iterations / found.boots
-        place = f"{self.metric.name}, {self.treatment}{' (emulated)' if self.emulated else ''}"
-        share = f"{place}: {found.share_between:.0%} of the variance is between boots".replace("%", " %")
-        inside = found.within / each
-        gain = inside / (found.between + inside) if found.within else 0.0
-        if gain <= LITTLE:
-            return f"{share}: more iterations would not help"
-        return f"{share}; of a boot’s mean over {each:.3g} iterations, they cause {100 * gain:.0f} %: more would help"
-
-
-def spreads(analysis: Analysis) -> tuple[Spread, ...]:
-    """For each primary metric and treatment with boots of at least two iterations; without warm-up and the A/A."""
-    primary = analysis.criteria.primary
-    boots: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in analysis.trials:
-        for measurement in trial.measurements if trial.status == "ok" else ():
-            if measurement.metric.name in primary and measurement.value > 0:
-                boots[measurement.metric, trial.treatment][trial.round].append(measurement.value)
-    return tuple(
-        Spread(metric, treatment, treatment in analysis.emulated, stats.variance_components(list(rounds.values())))
-        for (metric, treatment), rounds in boots.items()
-        if treatment not in analysis.repeats and len(rounds) > 1 and any(len(values) > 1 for values in rounds.values())
-    )
-
 
 def lines(analysis: Analysis) -> tuple[str, ...]:
     """All of it as lines; empty if every boot has one iteration."""
-    return (*_planned(analysis), *(spread.sentence for spread in spreads(analysis)))
+    return (*_planned(analysis), *map(sentence, spreads(analysis)))
+
+
+def sentence(spread: Spread) -> str:
+    """What it means for the next run."""
+    place = f"{spread.metric.name}, {spread.treatment}{' (emulated)' if spread.emulated else ''}"
+    share = f"{place}: {spread.components.share_between:.0%} of the variance is between boots".replace("%", " %")
+    if not spread.more_would_help:
+        return f"{share}: more iterations would not help"
+    inside = f"they cause {100 * spread.of_iterations:.0f} %"
+    return f"{share}; of a boot’s mean over {spread.each:.3g} iterations, {inside}: more would help"
 
 
 def section(analysis: Analysis) -> Section | None:

@@ -10,10 +10,11 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.ledger import REMAINDER, Ledger
 from vmtax.core.units import MINUS, at_most
 from vmtax.report.document import Column, Figure, Paragraph, Row, Section, Table, name_cell, value_cell
+from vmtax.report.wording.ledger import in_words
 from vmtax.workload import words
 
 if TYPE_CHECKING:
-    from vmtax.report.figures.svg import Picture
+    from vmtax.report.picture import Picture
 
 TITLE = "Who used the host's CPU"
 READING = (
@@ -28,28 +29,7 @@ BY_TICKS = (
     " guest works in step with them: docs/explanation/ledger.md says what is better."
 )
 PARTLY = f"{SAMPLED} In some trials the kernel's ticks did, which are less exact: {{}}."
-KERNEL = "kernel."
-NAMES = {
-    "guest": "guest code",
-    "emulator": "emulator",
-    "vcpu_kernel": "vCPUs in the kernel",
-    "vcpu_user": "vCPUs in QEMU",
-    "main_loop": "QEMU's main loop",
-    "iothreads": "iothreads",
-    "qemu_other": "other QEMU threads",
-    "vhost": "vhost",
-    "hard_irq": "hard irq",
-    "soft_irq": "soft irq",
-    "idle_irq": "irq on idle CPUs",
-    "user": "programs",
-    "kernel": "kernel",
-    "steal": "stolen by its hypervisor",
-    "workload": "workload",
-    "vmtax": "vmtax",
-    "other": "other processes",
-}
 MOST_NAMED = 4
-LEAST, LEAST_CORES = 0.01, 0.005  # share of the busy time, and CPUs, from which an entry is shown
 
 
 def section(analysis: Analysis, picture: Picture | None = None) -> Section | None:
@@ -97,16 +77,3 @@ def _row(one: Ledger) -> Row:
     share = one.entries.get(REMAINDER, 0.0) / one.busy if one.busy else 0.0
     remainder = f"{round(100 * share, 1) + 0.0:.1f} %".replace("-", MINUS)  # without a sign before 0
     return Row((name_cell(_label(one)), *map(value_cell, (f"{one.cores:.2f}", in_words(one), remainder))))
-
-
-def in_words(one: Ledger) -> str:
-    """The largest entries in cores: "guest code 0.92, vhost 0.71"."""
-    largest = sorted(one.entries.items(), key=lambda entry: -entry[1])
-    least = max(LEAST * one.busy, LEAST_CORES * one.seconds)
-    shown = [(name, value) for name, value in largest if name != REMAINDER and value >= least > 0]
-    return ", ".join(f"{entry_name(name)} {value / one.seconds:.2f}" for name, value in shown) or "–"
-
-
-def entry_name(name: str) -> str:
-    """The name of an entry for people; kernel threads by their kind."""
-    return f"kernel's {name.removeprefix(KERNEL)}" if name.startswith(KERNEL) else NAMES.get(name, name)

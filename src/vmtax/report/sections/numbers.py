@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from vmtax.analysis.by_workload import Case, View, Workload
+from vmtax.analysis.by_workload import Row as Line
+from vmtax.analysis.effects import Effect
 from vmtax.core.units import format_overhead
+from vmtax.report.cells import effect_cell, number_cell
 from vmtax.report.document import (
     Block,
     Cell,
@@ -22,7 +26,8 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import Case, Effect, View, Workload, effect_cell, number_cell, special_cost
+from vmtax.report.wording.cost import special_cost
+from vmtax.report.wording.disk_preparation import disk_preparation
 from vmtax.workload.words import case as case_of
 from vmtax.workload.words import label
 
@@ -50,8 +55,8 @@ def _blocks(workload: Workload, shown: View) -> Iterator[Block]:
     if not workload.told_between:
         yield Heading(workload.title, Detail.FILE)
         yield _layers(workload)
-        if workload.note:
-            yield Paragraph(workload.note, "note")
+        if workload.name == "disk" and (note := disk_preparation(shown.analysis.experiment)):
+            yield Paragraph(note, "note")
     if any(case.settings for case in workload.cases):
         yield _settings(workload)
 
@@ -98,10 +103,15 @@ def _layers(workload: Workload) -> Table:
             rows.append(Row((name_cell(case.name),)))
         for line in case.rows:
             name = name_cell(label(line.metric), special_cost(line.metric), title=line.metric.name)
-            cells = (*map(number_cell, line.medians), *map(effect_cell, line.effects), value_cell(line.rounds))
+            cells = (*map(number_cell, line.medians), *map(effect_cell, line.effects), value_cell(_rounds(line)))
             own = not workload.where or bool(workload.between)
             rows.append(Row((name, *cells), id=line.metric.name if own else ""))
     return Table(workload.title, columns, tuple(rows))
+
+
+def _rounds(line: Line) -> str:
+    """Such as "7", or "5 to 7"."""
+    return " to ".join(map(str, line.rounds))
 
 
 def _sides(workload: Workload, shown: View) -> Iterator[Block]:

@@ -18,6 +18,7 @@ from vmtax.design.features import Feature
 from vmtax.design.topology import guest_count
 from vmtax.recommend import DISK, KINDS, Advice, Kind, Option, advise, lines, members_of, named, ways
 from vmtax.recommend.conditions import conditions
+from vmtax.recommend.give_ups import Group, Reason, groups_of, reasons_of
 from vmtax.report.document import (
     Block,
     Code,
@@ -37,9 +38,8 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.report.sections import give_ups
-from vmtax.report.sections.give_ups import Group, Reason
 from vmtax.report.sections.scores import score_name
-from vmtax.report.view import cost_of
+from vmtax.report.wording.cost import cost_of
 from vmtax.workload.words import spoken
 
 NO_COST = ("–", "")  # not measured
@@ -117,8 +117,8 @@ def recommendation(analysis: Analysis, kind: Kind = DISK) -> Recommendation | No
     return Recommendation(
         kind,
         advice,
-        tuple(give_ups.groups_of(kind, looked_at, features, advice)),
-        tuple(give_ups.reasons_of(kind, looked_at, features)),
+        tuple(groups_of(kind, looked_at, features, advice)),
+        tuple(reasons_of(kind, looked_at, features)),
         tuple(_rated(kind, option, advice, analysis.emulated) for option in advice.options),
         analysis.emulated,
         metric,

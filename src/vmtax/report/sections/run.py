@@ -29,7 +29,7 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.report.sections.summary import banner
-from vmtax.report.view import fact_in_words, flat_facts
+from vmtax.report.wording.facts import fact_in_words, flat_facts
 
 FACTS = {  # shown side by side for each machine -> name for people; the page and the JSON have all facts
     "cpu_model": "CPU",

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.scores import ARTICLE, ENOUGH, Score, Yardstick
+from vmtax.analysis.scores import ENOUGH, Score, Yardstick
 from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.core.units import format_overhead, format_percent, format_value
 from vmtax.report.document import Detail, Folded, Section, listed
 from vmtax.report.sections import gains
-from vmtax.report.sections.rankings import Ranked, sides, standing, tables, what_is_claimed, whose
+from vmtax.report.sections.rankings import tables
+from vmtax.report.wording.rankings import Ranked, sides, standing, what_is_claimed, whose
 from vmtax.stats import Mean
 
 TITLE = "Storage ranking"
@@ -42,10 +43,10 @@ class Storage:
 def storage(analysis: Analysis) -> Storage:
     """The scores in words."""
     pairs = [(score, _table(score, analysis)) for score in analysis.scores.found]
-    first = [table for score, table in pairs if _leads(score)]
+    first = [table for score, table in pairs if score.leads]
     return Storage(
         tuple(first),
-        (*(table for score, table in pairs if not _leads(score)), *gains.tables(analysis)),
+        (*(table for score, table in pairs if not score.leads), *gains.tables(analysis)),
         (*_lines(analysis), *gains.lines(analysis)),
     )
 
@@ -59,19 +60,9 @@ def section(found: Storage) -> Section | None:
     return Section("storage", TITLE, blocks, TITLE)
 
 
-def _kind(score: Score) -> str:
-    """ "read", "both", "database"."""
-    return score.metric.name.split(".")[1]
-
-
-def _leads(score: Score) -> bool:
-    kind = _kind(score)
-    return kind not in ARTICLE or (kind == "both" and score.mean == "arithmetic")
-
-
 def score_name(score: Score) -> str:
     """What it is a score of: "reads and writes", "a database"."""
-    kind = _kind(score)
+    kind = score.kind
     what = ABOUT.get(kind) or ("the given weights" if kind not in PROFILES else f"a {kind}")
     return f"{what}, geometric mean" if kind in ABOUT and score.mean == "geometric" else what
 
@@ -85,7 +76,7 @@ def _table(score: Score, analysis: Analysis) -> Ranked:
         )
         for entry in ranking.standings
     )
-    article = _kind(score) in ARTICLE
+    article = score.is_article
     made_of = (ARTICLE_READING if score.mean == "arithmetic" else GEOMETRIC_READING) if article else MIX_READING
     heading = f"Storage for {score_name(score)}, {whose(score.ranking, sides(analysis))}"
     return Ranked(
@@ -112,7 +103,7 @@ def _lines(analysis: Analysis) -> Iterator[str]:
 
 def _of_field(found: Sequence[Score], emulated: frozenset[str]) -> Iterator[str]:
     """Who leads by which score, how robustly, and relative to what."""
-    by_mean = {mean: [s for s in found if _kind(s) in ARTICLE and s.mean == mean] for mean in MEANS}
+    by_mean = {mean: [s for s in found if s.is_article and s.mean == mean] for mean in MEANS}
     leaders = {mean: [score.ranking.standings[0].treatment for score in mine] for mean, mine in by_mean.items()}
     for mean, mine in by_mean.items():
         if mine and mean == "geometric" and leaders[mean] == leaders["arithmetic"]:
@@ -120,7 +111,7 @@ def _of_field(found: Sequence[Score], emulated: frozenset[str]) -> Iterator[str]
         elif mine:
             yield f"first by {MEANS[mean]}: {'; '.join(_leading(mine, emulated))}"
     for score in found:
-        if _kind(score) not in ARTICLE:
+        if not score.is_article:
             yield f"first for {score_name(score)}: {_leading([score], emulated)[0]}"
     firm: dict[str, list[str]] = {}
     for score in found:
@@ -151,21 +142,21 @@ def _outside(found: Sequence[Score], emulated: frozenset[str]) -> dict[str, str]
     """The scores of what is not ranked, the host: " (reads 3.00 GB/s, writes 1.72 GB/s)" by name."""
     figures: dict[str, list[str]] = {}
     for score in found:
-        for name in score.values.keys() - {entry.treatment for entry in score.ranking.standings}:
+        for name in score.outside:
             figures.setdefault(name, []).append(_value(score, name, emulated))
     return {name: f" ({', '.join(texts)})" for name, texts in figures.items()}
 
 
 def _value(score: Score, treatment: str, emulated: frozenset[str]) -> str:
     """A score of one treatment: "reads 1.61 GB/s emulated"."""
-    about = SHORT.get(_kind(score), "")
+    about = SHORT.get(score.kind, "")
     value = format_value(score.values[treatment], score.metric.unit)
     return f"{about} {value}{' emulated' if treatment in emulated else ''}".lstrip()
 
 
 def _made_of(score: Score) -> Iterator[str]:
     """The weights of a mix."""
-    if _kind(score) in ARTICLE:
+    if score.is_article:
         return
     yield f"{score_name(score)} weighs {', '.join(f'{part.weight:g} {part.metric}' for part in score.parts)}"
     reasons = {"for not measured": score.left_out, "for some boots had too few operations": score.untold}

@@ -8,22 +8,21 @@ from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
+from vmtax.analysis.effects import Effect, effect
 from vmtax.analysis.emulation import host_path, on_emulated_hosts
 from vmtax.core.records import Metric
-from vmtax.core.units import MINUS, TIMES, Cost, format_duration
+from vmtax.core.units import MINUS, TIMES, Cost, format_cost, format_duration
 from vmtax.design.topology import none_alike
 from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
-from vmtax.report.sections.rankings import decided
-from vmtax.report.view import SAME_WORK, Effect, cost, effect
+from vmtax.report.wording.cost import NOT_A_COST, SAME_WORK, cost
+from vmtax.report.wording.rankings import decided
 from vmtax.workload.boot import READY
 from vmtax.workload.words import phrase, title, within
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
-NOT_A_COST = "The figures show that everything works, not what hardware costs."
 NOTHING_COMPARED = "Nothing can be compared: no round has a result on two sides."
 NONE_ALIKE = "Nothing is compared: no two configurations have the same number of guests at once."
-SHORTLY_NOT_A_COST = "No cost here is a real one."
 NAMES = {"host": "the host", **LAYER_NAMES}
 
 
@@ -234,12 +233,13 @@ def _cost(effect: Effect, who: str, whom: str) -> Iterator[Span]:
         return
     spent = cost(effect.comparison.metric).removesuffix(f" {SAME_WORK}")
     if effect.comparison.verdict == "no difference shown":
+        amount = format_cost(*effect.times)
         yield Span(f"no difference of {who} from {whom} is shown", "strong")
-        text = f"{effect.text}, {effect.interval}" if effect.cost.low else effect.text
+        text = f"{amount.estimate}, {amount.interval}" if amount.low else amount.estimate
         yield Span(f" ({text}{', emulated' if effect.emulated else ''})")
         return
     yield Span(f"{'so far ' if effect.low is None else ''}{who} takes ")
-    yield from _amount(effect.cost, spent, whom)
+    yield from _amount(format_cost(*effect.times), spent, whom)
     yield Span(" (emulated)" if effect.emulated else "")
 
 
@@ -260,7 +260,7 @@ def _amount(cost: Cost, spent: str, whom: str) -> Iterator[Span]:
 def _of_resource(effect: Effect) -> str:
     """Such as "+3.1 % (memory)"."""
     resource = title(effect.comparison.metric.workload)
-    amount = "nothing that can be shown" if effect.unclear else effect.text
+    amount = "nothing that can be shown" if effect.unclear else format_cost(*effect.times).estimate
     doubt = ", emulated" if effect.emulated else ""
     return f"{amount} ({within(resource)}{doubt})"
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from vmtax.analysis.sessions import Change, Line
 from vmtax.core.units import count_of, format_percent
-from vmtax.report.sections.summary import NOT_A_COST
-from vmtax.report.view import cost_of
+from vmtax.report.wording.cost import NOT_A_COST, cost_of
 
 READING = (
     "Each figure is how much more time the same work takes after than before, with its 95 % interval over sessions."

@@ -8,7 +8,7 @@ from collections import Counter
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Comparison, Verdict
 from vmtax.core.units import format_cost, time_ratio
-from vmtax.report.sections import durability
+from vmtax.report.wording import durability
 
 LAYERS = {"vm": "VM", "nested": "nested VM"}
 VERDICTS: dict[Verdict, str] = {

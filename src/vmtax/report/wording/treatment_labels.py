@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax.core.records import Treatment
+from vmtax.design.topology import varying
 
 WIDEST = 64  # characters of all columns together; beyond that, the name's own words are shown on several lines
 WRAPPED = 46  # characters of such a line
@@ -29,12 +30,6 @@ class Short:
 
     head: Label | None  # names of the columns; None if labels are names
     labels: Mapping[str, Label]  # by treatment name
-
-
-def varying(members: Sequence[Treatment]) -> tuple[str, ...]:
-    """The factors in which the treatments differ, in order of appearance."""
-    names = dict.fromkeys(name for treatment in members for name in treatment.levels)
-    return tuple(name for name in names if len({treatment.levels.get(name) for treatment in members}) > 1)
 
 
 def factor_words(factors: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Data that every report shows, prepared once: medians and effects. Pure; wording and layout are elsewhere."""
+"""Medians and costs by workload, as every report shows them: layers side by side, settings, and the two sides. Pure."""
 
 from __future__ import annotations
 
@@ -7,67 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.comparisons import as_times, overhead, side_contrasts
-from vmtax.core.layers import CONTRASTS
-from vmtax.core.records import Better, Comparison, Metric, Treatment
-from vmtax.core.units import Cost, cpu_numbers, format_cost, format_room, format_value, time_ratio
+from vmtax.analysis.comparisons import side_contrasts
+from vmtax.analysis.effects import Effect, effect, layer_contrasts
+from vmtax.core.records import Metric, Treatment
 from vmtax.design.interleaved import Sides
 from vmtax.design.topology import groups
-from vmtax.report.document import Cell, value_cell
-from vmtax.report.sections.disk_preparation import disk_preparation
-from vmtax.workload.base import CPU_PER_OPERATION
-from vmtax.workload.words import label, may_be_zero, replaced, title
-
-SAME_WORK = "for the same work"
+from vmtax.workload.words import replaced, title
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
     """The median of one metric of one treatment, over rounds."""
 
-    text: str  # with its unit
-    emulated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One comparison as an overhead; above 0 is a cost."""
-
-    comparison: Comparison
-    fraction: float  # lost rate, or added time; NaN if no round has both sides
-    low: float | None
-    high: float | None
-    emulated: bool  # either side is
-
-    @property
-    def text(self) -> str:
-        """The estimate: "+1.9 %"."""
-        return self.cost.estimate
-
-    @property
-    def interval(self) -> str:
-        """The interval, "1.5–2.3", or why there is none."""
-        return self.cost.interval or self.comparison.verdict
-
-    @property
-    def times(self) -> tuple[float, float | None, float | None]:
-        """(estimate, low, high) of the ratio of times for the same work."""
-        return time_ratio(
-            self.comparison.metric.better, self.comparison.ratio, self.comparison.low, self.comparison.high
-        )
-
-    @property
-    def cost(self) -> Cost:
-        return format_cost(*self.times)
-
-    @property
-    def rounds(self) -> int:
-        return self.comparison.rounds
-
-    @property
-    def unclear(self) -> bool:
-        """Whether neither a cost nor a gain is shown."""
-        return self.comparison.verdict not in ("worse", "better")
+    value: float  # in `unit`
+    unit: str  # base unit of the metric
+    emulated: bool  # whether the treatment is
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +33,17 @@ class Row:
     effects: tuple[Effect | None, ...]  # in the order of Workload.contrasts
 
     @property
-    def rounds(self) -> str:
-        """The number of rounds of the effects: "7", or "5 to 7" if they differ."""
+    def rounds(self) -> tuple[int, ...]:
+        """The least and the most rounds of the effects, or one number if these are equal; () without effects."""
         counts = sorted({effect.comparison.rounds for effect in self.effects if effect is not None})
-        return " to ".join(str(count) for count in sorted({*counts[:1], *counts[-1:]}))
+        return tuple(sorted({*counts[:1], *counts[-1:]}))
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One treatment with other levels than the first of its layer, for each metric."""
 
-    treatment: str
+    treatment: str  # its name
     baseline: str  # the first treatment of its layer
     medians: tuple[Number | None, ...]  # in the order of Case.rows
     effects: tuple[Effect | None, ...]
@@ -102,8 +56,8 @@ class Between:
     case: str  # part of the workload; "" if there is only one
     metric: Metric
     treatment: str  # its name on the plan's own side
-    own: Number | None
-    other: Number | None
+    own: Number | None  # on the plan's own side
+    other: Number | None  # on the other side
     effect: Effect | None  # the other side against the plan's own
 
 
@@ -112,7 +66,7 @@ class Case:
     """One part of a workload."""
 
     name: str  # "randread-4k-qd1"; "" if the metrics' names have none
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...]  # one for each metric
     settings: tuple[Setting, ...]
 
 
@@ -126,7 +80,6 @@ class Workload:
     cases: tuple[Case, ...]
     where: str = ""  # "on ssh://b": the side of these layers and settings; "" if nothing is interleaved
     between: tuple[Between, ...] = ()  # the sides, as part of the plan's own
-    note: str = ""  # a fact without which none of its figures can be interpreted
 
     @property
     def title(self) -> str:
@@ -167,7 +120,7 @@ class _Table:
 
     def number(self, metric: Metric, treatment: str) -> Number | None:
         value = self.medians.get((metric, treatment))
-        return None if value is None else Number(format_value(value, metric.unit), treatment in self.analysis.emulated)
+        return None if value is None else Number(value, metric.unit, treatment in self.analysis.emulated)
 
 
 def view(analysis: Analysis) -> View:
@@ -176,75 +129,7 @@ def view(analysis: Analysis) -> View:
     grouped: dict[str, list[Metric]] = defaultdict(list)
     for metric in table.metrics:
         grouped[metric.workload].append(metric)
-    sections = _sections(analysis, grouped, table)
-    note = disk_preparation(analysis.experiment)
-    return View(
-        analysis,
-        tuple(replace(section, note=note) if section.name == "disk" else section for section in sections),
-    )
-
-
-def effect(analysis: Analysis, metric: Metric, baseline: str, treatment: str) -> Effect | None:
-    """A comparison as an overhead; None if these two were not compared."""
-    comparison = analysis.contrasts.get((metric, baseline, treatment))
-    if comparison is None:
-        return None
-    return Effect(comparison, *overhead(comparison), analysis.is_emulated(comparison))
-
-
-def effect_cell(effect: Effect | None) -> Cell:
-    """The estimate with its interval, or why there is none."""
-    if effect is None:
-        return Cell()
-    return value_cell(effect.text, effect.interval, emulated=effect.emulated, shown=not effect.unclear)
-
-
-def number_cell(number: Number | None) -> Cell:
-    return Cell() if number is None else value_cell(number.text, emulated=number.emulated)
-
-
-def cost(metric: Metric) -> str:
-    """What a cost of this metric consists of: "time for the same work", "CPU time for the same work"."""
-    if may_be_zero(metric) and metric.unit == "1":
-        return f"loss {SAME_WORK}"
-    if metric.measure == CPU_PER_OPERATION or (metric.unit in ("1", "s/B") and metric.better == "lower"):
-        return f"CPU time {SAME_WORK}"
-    return f"{'bytes' if metric.unit == 'B' else 'time'} {SAME_WORK}"
-
-
-def special_cost(metric: Metric) -> str:
-    """What a cost of this metric consists of if it is not time; "" if it is, or if the label says it."""
-    kind = cost(metric).removesuffix(f" {SAME_WORK}")
-    return "" if kind == "time" or kind in label(metric) else kind
-
-
-def cost_of(better: Better, overhead: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """An overhead and its interval as a cost: ("+1.9 %", "1.5–2.3"); ("24×", "") without an interval."""
-    found = format_cost(*as_times(better, overhead, low, high))
-    return found.estimate, found.interval
-
-
-def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
-    """Nested facts as lines of (dotted name, text)."""
-    if isinstance(facts, dict) and facts:
-        for key, value in facts.items():
-            yield from flat_facts(value, f"{name}.{key}" if name else str(key))
-    elif isinstance(facts, (list, tuple)) and not any(isinstance(entry, (dict, list)) for entry in facts):
-        yield name, ", ".join(str(entry) for entry in facts) or "none"
-    elif facts is None:
-        yield name, "not known"
-    elif isinstance(facts, bool):
-        yield name, "yes" if facts else "no"
-    else:
-        yield name, str(facts)
-
-
-def fact_in_words(name: str, facts: Mapping[str, str]) -> str:
-    """One of the flat facts of a machine; the number of CPUs also says if the run may use only some of them."""
-    value, allowed = facts.get(name, ""), facts.get("cpus_allowed", "")
-    if name == "cpus_online" and value.isdecimal() and 0 < len(cpu_numbers(allowed)) < int(value):
-        return f"{value}, of which {allowed} may be used"
-    return format_room(float(value)) if name == "memory_bytes" and value.isdecimal() else value
+    return View(analysis, tuple(_sections(analysis, grouped, table)))
 
 
 def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Workload]:
@@ -304,8 +189,11 @@ def _section(
     others: Sequence[tuple[str, str]],
 ) -> Workload:
     layers = tuple(t.name for t in first.values() if any((metric, t.name) in table.medians for metric in metrics))
-    pairs = ((first[low].name, first[high].name) for low, high in CONTRASTS if low in first and high in first)
-    contrasts = tuple(pair for pair in pairs if any((metric, *pair) in table.analysis.contrasts for metric in metrics))
+    contrasts = tuple(
+        pair
+        for pair in layer_contrasts(first)
+        if any((metric, *pair) in table.analysis.contrasts for metric in metrics)
+    )
     cases: dict[str, list[Metric]] = defaultdict(list)
     for metric in _plain_first(metrics):
         cases[metric.case].append(metric)

@@ -13,7 +13,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers, as_overhead
 from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Treatment
-from vmtax.report.wording.treatment_labels import varying
+from vmtax.design.topology import varying
 
 
 @dataclass(frozen=True, slots=True)

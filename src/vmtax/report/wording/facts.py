@@ -1,0 +1,30 @@
+"""Facts about machines in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from vmtax.core.units import cpu_numbers, format_room
+
+
+def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """Nested facts as lines of (dotted name, text)."""
+    if isinstance(facts, dict) and facts:
+        for key, value in facts.items():
+            yield from flat_facts(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(facts, (list, tuple)) and not any(isinstance(entry, (dict, list)) for entry in facts):
+        yield name, ", ".join(str(entry) for entry in facts) or "none"
+    elif facts is None:
+        yield name, "not known"
+    elif isinstance(facts, bool):
+        yield name, "yes" if facts else "no"
+    else:
+        yield name, str(facts)
+
+
+def fact_in_words(name: str, facts: Mapping[str, str]) -> str:
+    """One of the flat facts of a machine; the number of CPUs also says if the run may use only some of them."""
+    value, allowed = facts.get(name, ""), facts.get("cpus_allowed", "")
+    if name == "cpus_online" and value.isdecimal() and 0 < len(cpu_numbers(allowed)) < int(value):
+        return f"{value}, of which {allowed} may be used"
+    return format_room(float(value)) if name == "memory_bytes" and value.isdecimal() else value
