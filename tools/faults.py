@@ -160,6 +160,18 @@ FAULTS = (
         "what an older list's process still uses is undone",
     ),
     Fault(
+        "container/seccomp.py",
+        'if not capabilities.issuperset(wanted.get("caps") or []) or capabilities & set(unwanted.get("caps") or []):',
+        'if not capabilities.issuperset(wanted.get("caps") or []):',
+        "a call is refused that a container's capabilities allow",
+    ),
+    Fault(
+        "container/run.py",
+        "if difference is not None:",
+        'if difference == "":',
+        "a container that is not confined is measured",
+    ),
+    Fault(
         "network/wire.py",
         'if link is None or machine.succeeds("test", "-e", f"/sys/class/net/{card}/phy80211"):',
         "if link is None:",

@@ -27,19 +27,8 @@ LEVELS = (
     {"core"},
 )
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
-MEASURING = {
-    "experiment",
-    "doctor",
-    "testbed",
-    "storage",
-    "lab",
-    "hypervisor",
-    "container",
-    "image",
-    "network",
-    "meter",
-}
-MEASURING |= {"machine"}
+SETTING_UP = {"storage", "lab", "hypervisor", "container", "image", "network"}
+MEASURING = {"experiment", "doctor", "testbed", "meter", "machine", *SETTING_UP}
 READING = {"report", "recommend", "analysis", "plan", "design", "workload", "store", "stats"}
 
 
