@@ -47,3 +47,4 @@ def _contrasts() -> Iterator[tuple[str, str]]:
 
 # Names (of the baseline, of the treatment): each layer against those below it, and against those on the same one.
 CONTRASTS = tuple(_contrasts())
+ABOVE = tuple(layer for layer in _ALL if layer.on is not None)  # what is compared with the host

@@ -25,13 +25,13 @@ from vmtax.report.figures.svg import (
     upright,
 )
 from vmtax.report.picture import Key, Picture
+from vmtax.report.wording.layers import STYLES
 
 PANEL, TITLE = 110, 30  # pixels: height of a panel, and of its title
 MOST_POINTS = 250  # points of a panel
 MOST_BANDS = 60  # rounds that are marked individually
 MOST_TICKS = 10
 ROUND_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**6)
-LAYERS = {"host": ("square", "host"), "vm": ("circle", "vm"), "nested": ("diamond", "nesting")}
 # Deviations that are readable ticks, the most familiar first; the axis is logarithmic in value / median.
 TICKS = (0.0, 1.0, -0.5, 9.0, -0.9, 0.5, 0.2, -0.2, 0.1, -0.1, 0.05, -0.05, 0.02, -0.02, 0.01, -0.01, 0.005, -0.005)
 
@@ -67,11 +67,12 @@ def _caption(thinned: int) -> str:
 
 
 def _legend(points: Sequence[Point]) -> Iterator[Key]:
-    for layer, (kind, style) in LAYERS.items():
+    for layer, style in STYLES.items():
         mine = [point.emulated for point in points if point.layer == layer and point.relative is not None]
         if mine:
             marked = emulation(mine)
-            yield Key(f"{kind}-open", style, f"{layer}{f', {marked}' if marked else ''}: one trial, so no interval")
+            words = f"{layer}{f', {marked}' if marked else ''}: one trial, so no interval"
+            yield Key(f"{style.mark}-open", style.colour, words)
     yield Key("line", "text", "median of the round")
     if any(point.relative is None for point in points):
         yield Key("cross", "warn", "failed")
@@ -103,7 +104,8 @@ def _course(course: Course, rounds: Axis) -> Iterator[Markup]:
     yield curve(medians, "text", "")
     for point in course.points:
         share = 0.06 if point.relative is None else values.at(math.log10(point.relative))
-        kind, style = ("cross", "warn") if point.relative is None else LAYERS[point.layer]
+        own = STYLES[point.layer]
+        kind, style = ("cross", "warn") if point.relative is None else (own.mark, own.colour)
         drawn = mark(
             kind if point.relative is None else f"{kind}-open",
             style,

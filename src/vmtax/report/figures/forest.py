@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from vmtax.analysis.by_workload import View
 from vmtax.analysis.effects import Effect, effect
 from vmtax.analysis.summary import summary
+from vmtax.core.layers import LAYERS
 from vmtax.core.records import Metric
 from vmtax.core.units import format_cost, time_ratio
 from vmtax.design.stopping import count
@@ -17,16 +18,18 @@ from vmtax.report.figures.dots import Dot, Row, cost_axis, picture_of_rows
 from vmtax.report.figures.svg import emulation
 from vmtax.report.picture import Key, Picture
 from vmtax.report.wording.cost import special_cost
+from vmtax.report.wording.layers import STYLES
 from vmtax.workload.words import is_cpu_time, label, spoken, title
 
 LABEL_CHARACTERS = 34
 MOST_SETTINGS = 12  # of a case; with more, the rankings show them
 CONTRASTS = {  # (layer of the baseline, layer of the treatment): mark, colour, what the legend says
     ("host", "vm"): ("circle", "vm", "the VM against the host"),
+    ("host", "container"): ("triangle", "contained", "the container against the host"),
+    ("container", "vm"): ("square", "vm", "the VM against the container"),
     ("vm", "nested"): ("diamond", "nesting", "what nesting adds: the nested VM against the VM"),
     ("host", "nested"): ("square", "host", "the nested VM against the host"),
 }
-OTHERS = {"host": ("square", "host"), "vm": ("circle", "vm"), "nested": ("diamond", "nesting")}
 NO_INTERVAL = "hollow: no interval, so this may be chance"
 SCALE = "The scale is logarithmic; the grey line is no cost, and what lies left of it is a gain."
 Drawn = tuple[str, str, str]  # mark, colour, text in the legend
@@ -143,7 +146,11 @@ def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
             forest.heading(_named(workload.title, metric))
             for setting in shown:
                 layer = setting.treatment.partition(" ")[0]
-                kind = (*OTHERS.get(layer, OTHERS["host"]), f"against {setting.baseline}")
+                kind = (
+                    STYLES.get(layer, STYLES["host"]).mark,
+                    STYLES.get(layer, STYLES["host"]).colour,
+                    f"against {setting.baseline}",
+                )
                 forest.row(setting.treatment, [(kind, setting.effects[place])])
     return forest
 
@@ -164,14 +171,15 @@ def _between(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
             forest.heading(_named(workload.between_title, metric))
         for one in shown:
             layer = one.treatment.partition(" ")[0]
-            forest.row(one.treatment, [((*OTHERS.get(layer, OTHERS["host"]), layer), one.effect)])
+            style = STYLES.get(layer, STYLES["host"])
+            forest.row(one.treatment, [((style.mark, style.colour, layer), one.effect)])
     return forest
 
 
 def _kind(low: str, high: str) -> Drawn:
     """The mark of a contrast of two configurations, by their layers, which begin their names."""
     mark, style, words = CONTRASTS.get((low.partition(" ")[0], high.partition(" ")[0]), ("square", "host", ""))
-    plain = {low, high} <= {"host", "vm", "nested"}
+    plain = {low, high} <= LAYERS.keys()
     return mark, style, words if plain and words else f"{high} against {low}"
 
 

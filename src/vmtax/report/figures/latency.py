@@ -11,11 +11,11 @@ from vmtax.analysis.latency import Curve, Distribution
 from vmtax.core.units import format_percentile, format_value
 from vmtax.report.figures.svg import Axis, across, curve, drawing, emulation, spaced, upright
 from vmtax.report.picture import Key, Picture
+from vmtax.report.wording.layers import STYLES
 
 HEIGHT = 220
 # Shares with a tick. The axis is log10 of 1 / (1 - share), so each additional nine takes the same space.
 TICKS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
-LAYERS = {"host": ("host", "2 4"), "vm": ("vm", ""), "nested": ("nesting", "8 4")}  # colour and dash
 # Colour and dash of the best and the worst of many
 ROLES = {"best": ("level-3", "14 4"), "worst": ("level-4", "10 4 2 4")}
 SECOND_DASH = "10 3 2 3 2 3"  # for the other side
@@ -55,7 +55,8 @@ def _key(curve: Curve) -> Key:
 
 def _style(curve: Curve) -> tuple[str, str]:
     """Colour and dash, so that a curve can be distinguished by either."""
-    colour, dash = ROLES.get(curve.role) or LAYERS[curve.layer]
+    style = STYLES[curve.layer]
+    colour, dash = ROLES.get(curve.role) or (style.colour, style.dash)
     return colour, SECOND_DASH if curve.second else dash
 
 

@@ -10,10 +10,10 @@ from vmtax.analysis.at_once import AtOnce, Scaling, scaling
 from vmtax.core.records import Metric
 from vmtax.report.figures.svg import Axis, across, curve, drawing, element, emulation, mark, spaced, upright
 from vmtax.report.picture import Key, Picture
+from vmtax.report.wording.layers import STYLES
 from vmtax.workload.words import name
 
 HEIGHT = 220
-STYLES = {"host": ("host", "10 3 2 3", "square"), "vm": ("vm", "", "circle"), "nested": ("nesting", "8 4", "diamond")}
 IDEAL = Key("line", "muted", "ideal: none costs another anything", "1 4")
 MOST = 8  # steps of the vertical axis
 
@@ -45,8 +45,8 @@ def _in_words(line: Scaling) -> str:
 
 
 def _key(line: Scaling) -> Key:
-    style, dash, _ = STYLES[line.layer]
-    return Key("line", style, f"{line.layer}{', emulated' if line.emulated else ''}", dash)
+    style = STYLES[line.layer]
+    return Key("line", style.colour, f"{line.layer}{', emulated' if line.emulated else ''}", style.dash)
 
 
 def _drawn(lines: Sequence[Scaling]) -> Iterator[Markup]:
@@ -60,9 +60,9 @@ def _drawn(lines: Sequence[Scaling]) -> Iterator[Markup]:
     ideal = [(machines.at(count), 1 - times.at(count)) for count in (1, most)]
     yield curve(ideal, IDEAL.style, IDEAL.dash, "ideal")
     for line in lines:
-        style, dash, kind = STYLES[line.layer]
+        style = STYLES[line.layer]
         points = [(machines.at(count), 1 - times.at(value)) for count, value in line.times.items()]
-        yield curve(points, style, dash, _in_words(line))
+        yield curve(points, style.colour, style.dash, _in_words(line))
         for (count, value), (x, y) in zip(line.times.items(), points, strict=True):
             tip = element("title", f"{line.layer}, {count}: {value:.3g} times the rate of one")
-            yield element("g", tip, mark(kind, style, x, HEIGHT * y))
+            yield element("g", tip, mark(style.mark, style.colour, x, HEIGHT * y))

@@ -18,6 +18,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import hypervisor_below
 from vmtax.analysis.noise import floor_of
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, contrast, label, summary
+from vmtax.core.layers import LAYERS
 from vmtax.core.units import at_most, format_cost, format_row, printable, shortened
 from vmtax.design.interleaved import Sides
 from vmtax.design.topology import groups
@@ -26,8 +27,9 @@ from vmtax.report.sections.durability import news
 from vmtax.report.sections.next_steps import next_steps
 from vmtax.report.sections.run import head
 from vmtax.report.wording.cost import NOT_A_COST, SHORTLY_NOT_A_COST
+from vmtax.report.wording.layers import is_nesting
 
-LAYERS = {"host": "host", "vm": "VM", "nested": "nested"}
+SHORT = {name: "nested" if name == "nested" else layer.title for name, layer in LAYERS.items()}  # heads of columns
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters; longer text is cut
 MOST_METRICS, MOST_CONFIGURATIONS = 2, 8
 MOST_LINES = 30  # of a run without a recommendation, if shortening the warnings suffices
@@ -151,7 +153,7 @@ def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: in
     marks = [footnotes.of_costs(figure) for figure in found.figures]
     costs = [_cost_column(found, place, [row[place] for row in marks], sides) for place in range(len(found.contrasts))]
     medians = [
-        Column(_head(LAYERS[place.layer], place, sides), [_plain(texts[number] or "–") for _, texts in rows])
+        Column(_head(SHORT[place.layer], place, sides), [_plain(texts[number] or "–") for _, texts in rows])
         for number, place in enumerate(found.places)
     ]
     main = costs if sides else costs[:MAIN]
@@ -190,7 +192,7 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
     chosen = [figure for figure in found.figures if figure.primary] or found.figures
     metrics = [figure.metric for figure in chosen[:MOST_METRICS]]
     own = [members for (_, side, _), members in groups(analysis.experiment.treatments).items() if not side]
-    for first, *others in sorted(own, key=lambda members: list(LAYERS).index(members[0].layer)):
+    for first, *others in sorted(own, key=lambda members: list(SHORT).index(members[0].layer)):
         layer = first.layer
         costs = {
             other.name: [contrast(analysis, m, first.name, other.name, floor_of(m, analysis)) for m in metrics]
@@ -202,7 +204,7 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
         order = sorted(known, key=lambda name: _first_cost(known[name]))
         names = at_most(MOST_CONFIGURATIONS, order)
         rows = [known[name] for name in order[:MOST_CONFIGURATIONS]]
-        yield Text.assemble((f"{LAYERS[layer]} configurations, against {printable(first.name)}", "bold"))
+        yield Text.assemble((f"{SHORT[layer]} configurations, against {printable(first.name)}", "bold"))
         columns = [Column((), [_plain(name) for name in names], "left")]
         for place, metric in enumerate(metrics):
             found_here = [row[place] for row in rows]
@@ -232,8 +234,9 @@ def _cost_column(found: Summary, number: int, marks: Sequence[str], sides: Sides
     low, high = (by_name[name] for name in found.contrasts[number])
     contrasts = [figure.contrasts[number] for figure in found.figures]
     cells = _cost_cells(contrasts, marks)
-    nesting = (low.layer, high.layer) == ("vm", "nested")
-    name = "nesting" if nesting else "nested VM" if high.layer == "nested" else LAYERS[high.layer]
+    name = "nesting" if is_nesting(low.layer, high.layer) else LAYERS[high.layer].title
+    if low.layer not in ("host", high.layer) and not is_nesting(low.layer, high.layer):
+        name = f"{name} on top of {LAYERS[low.layer].title}"
     emulated = any(one.emulated for one in contrasts if one)
     return Column(_head(f"{name}{COSTS}", replace(high, emulated=emulated), sides), cells, "center")
 

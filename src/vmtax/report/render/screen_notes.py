@@ -11,11 +11,13 @@ from rich.text import Text
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import other_kernels
 from vmtax.analysis.summary import Contrast, Figure, Summary
+from vmtax.core.layers import LAYERS
 from vmtax.core.notices import MEANINGS, Code
 from vmtax.core.units import at_most, format_cost, printable
 from vmtax.design.interleaved import Sides
 from vmtax.report.sections.summary import nothing_compared
 from vmtax.report.wording.figures import briefly
+from vmtax.report.wording.layers import is_nesting
 from vmtax.report.wording.ledger import in_words
 from vmtax.report.wording.rankings import decided
 
@@ -24,7 +26,6 @@ LINE = 80  # most characters of a line
 MAIN = 2  # costs of a figure that every screen shows: of the VM, and of nesting
 MOST_FOOTNOTES = 3  # lines
 MOST_ALSO = 2  # lines
-NAMES = {"host": "host", "vm": "VM", "nested": "nested VM"}
 
 
 @dataclass
@@ -130,7 +131,7 @@ def _main(found: Summary) -> Iterator[tuple[str, list[tuple[Figure, Contrast]]]]
     """For each of the first two columns of costs: its name in sentences, and its costs."""
     layers = {one.treatment: one.layer for one in found.places}
     for number, (low, high) in enumerate(found.contrasts[:MAIN]):
-        name = "nesting" if layers[low] == "vm" else NAMES[layers[high]]
+        name = "nesting" if is_nesting(layers[low], layers[high]) else LAYERS[layers[high]].title
         yield name, [(figure, one) for figure in found.figures if (one := figure.contrasts[number]) is not None]
 
 
@@ -222,9 +223,11 @@ def _whom(found: Summary, sides: Sides | None, *, third: bool) -> str:
     if sides:
         return f"{sides.other} against {sides.own}"
     layers = {one.treatment: one.layer for one in found.places}
-    names = {"host": "host", "vm": "VM", "nested": "nested VM"}
-    pairs = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[: MAIN + third]]
-    return "; ".join(f"{'nesting: ' if low == 'VM' else ''}{high} against {low}" for low, high in pairs)
+    pairs = [(layers[low], layers[high]) for low, high in found.contrasts[: MAIN + third]]
+    return "; ".join(
+        f"{'nesting: ' if is_nesting(low, high) else ''}{LAYERS[high].title} against {LAYERS[low].title}"
+        for low, high in pairs
+    )
 
 
 def _plain(text: str, style: str = "") -> Text:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import host_name
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, summary
+from vmtax.core.layers import LAYERS
 from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
 from vmtax.core.units import Cost, format_cost, format_duration, format_row, format_value
@@ -38,6 +39,7 @@ from vmtax.report.figures.tiles import bars
 from vmtax.report.sections import durability
 from vmtax.report.sections.summary import findings, headline, nothing_compared
 from vmtax.report.wording.durability import in_few_words
+from vmtax.report.wording.layers import cost_name
 from vmtax.report.wording.treatment_labels import factor_words
 from vmtax.workload.boot import READY
 from vmtax.workload.words import is_cpu_time, spoken, title, within
@@ -54,7 +56,6 @@ WORDS = (  # (upper limit of the ratio of times, its word)
     (10.0, "much slower"),
     (math.inf, "very much slower"),
 )
-LAYERS = {"host": "host", "vm": "VM", "nested": "nested VM"}
 MAIN = 2  # contrasts of a figure: the cost of a VM, and of nesting
 Sentence = tuple[str, tuple[tuple[Span, ...], ...]]
 
@@ -152,7 +153,7 @@ def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
         more = "the host has no such figure"
     amount = format_duration(value) if boots else format_value(value, figure.metric.unit)
     word = "from launch to the first answer" if boots else spoken(figure.metric)
-    return Tile(subject, amount, f"{LAYERS[place.layer]}: {word}", "", bar, more, marked or place.emulated)
+    return Tile(subject, amount, f"{LAYERS[place.layer].title}: {word}", "", bar, more, marked or place.emulated)
 
 
 def _median(found: Summary, figure: Figure) -> tuple[Place | None, float | None]:
@@ -195,7 +196,7 @@ def page_title(shown: First, choice: str = "") -> str:
         guest = "VM" if any(treatment.layer == "vm" for treatment in run.treatments) else "nested VM"
         few = f"{too_few(shown.analysis)}, " if all(found.low is None for found in subjects.values() if found) else ""
         return f"{where}: {few}{'an emulated' if emulated else 'a'} {guest} costs {', '.join(costs)}"
-    layers = dict.fromkeys(LAYERS[treatment.layer] for treatment in run.treatments)
+    layers = dict.fromkeys(LAYERS[treatment.layer].title for treatment in run.treatments)
     return f"{where}: {run.name}, measured on {' and '.join(layers)}"
 
 
@@ -249,7 +250,7 @@ def main_figures(shown: First) -> Section | None:
     columns = (
         Column("figure"),
         *(_cost_head(shown, number, places) for number in range(len(found.contrasts[:count]))),
-        *(Column(_head(LAYERS[place.layer], shown, place, place.emulated)) for place in found.places),
+        *(Column(_head(LAYERS[place.layer].title, shown, place, place.emulated)) for place in found.places),
         *((Column("noise floor"),) if found.floors else ()),
     )
     rows: list[Row] = []
@@ -269,7 +270,7 @@ def main_figures(shown: First) -> Section | None:
 def _cost_head(shown: First, number: int, places: Mapping[str, Place]) -> Column:
     low, high = (places[name] for name in shown.summary.contrasts[number])
     marked = any(one.emulated for figure in shown.summary.figures if (one := figure.contrasts[number]))
-    name = "nesting adds" if (low.layer, high.layer) == ("vm", "nested") else f"{LAYERS[high.layer]} costs"
+    name = cost_name(low.layer, high.layer)
     return Column(_head(name, shown, high, marked))
 
 

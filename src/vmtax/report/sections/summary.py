@@ -10,20 +10,21 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
 from vmtax.analysis.effects import Effect, effect
 from vmtax.analysis.emulation import host_path, on_emulated_hosts
+from vmtax.core.layers import CONTRASTS
 from vmtax.core.records import Metric
 from vmtax.core.units import MINUS, TIMES, Cost, format_cost, format_duration
 from vmtax.design.topology import none_alike
 from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
 from vmtax.report.wording.cost import NOT_A_COST, SAME_WORK, cost
+from vmtax.report.wording.layers import THE
 from vmtax.report.wording.rankings import decided
 from vmtax.workload.boot import READY
 from vmtax.workload.words import phrase, title, within
 
-LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
+LAYER_NAMES = {name: the for name, the in THE.items() if name != "host"}
 CONFIDENCE = "95 %"
 NOTHING_COMPARED = "Nothing can be compared: no round has a result on two sides."
 NONE_ALIKE = "Nothing is compared: no two configurations have the same number of guests at once."
-NAMES = {"host": "the host", **LAYER_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +169,15 @@ class _Seen:
 
 
 def _sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
-    vm, nesting = seen.effect(metric, "host", "vm"), seen.effect(metric, "vm", "nested")
-    direct = None if vm or nesting else seen.effect(metric, "host", "nested")
+    found = {pair: one for pair in CONTRASTS if (one := seen.effect(metric, *pair))}
+    if len(found) > 1:
+        found.pop(("host", "nested"), None)  # that of the VM, and what nesting adds, say it
     clauses = [
         list(_boot_times(metric, seen)) if metric.name == READY.name else [],
-        list(_cost(vm, "the VM", "the host")) if vm else [],
-        list(_cost(nesting, "the nested VM", "the VM")) if nesting else [],
-        list(_cost(direct, "the nested VM", "the host")) if direct else [],
+        *(list(_cost(one, THE[high], THE[low])) for (low, high), one in found.items()),
     ]
     yield from _clauses(metric, [clause for clause in clauses if clause] or [[Span(seen.instead)]])
-    yield from _few([effect for effect in (vm, nesting, direct) if effect])
+    yield from _few([*found.values()])
     yield Span(".")
 
 
@@ -201,7 +201,7 @@ def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
         for layer, name in seen.first.items()
         if (one := effect(seen.analysis, metric, name, other.get(name, "")))
     }
-    clauses = [list(_cost(one, f"{NAMES[layer]} {there}", f"that {here}")) for layer, one in found.items()]
+    clauses = [list(_cost(one, f"{THE[layer]} {there}", f"that {here}")) for layer, one in found.items()]
     yield from _clauses(metric, clauses or [[Span("the sides were not compared")]])
     yield from _few([*found.values()])
     yield Span(".")

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.notices import Cause, Figure
 from vmtax.core.units import at_most
+from vmtax.report.wording.layers import THE
 from vmtax.workload.words import name, title, within
 
-NAMES = {"host": "the host", "vm": "the VM", "nested": "the nested VM"}  # of a layer's plain treatment
 MOST_NAMES, MOST_ROUNDS = 3, 6  # in a list; the rest is counted
 
 
@@ -98,7 +98,7 @@ def _by_workload(metrics: Collection[str]) -> dict[str, list[str]]:
 def _names(treatments: Sequence[str]) -> str:
     if len(treatments) > MOST_NAMES + 1:
         return f"{len(treatments)} configurations"
-    return _joined([NAMES.get(name, name) for name in treatments])
+    return _joined([THE.get(name, name) for name in treatments])
 
 
 def _rounds(numbers: Sequence[int]) -> str:

@@ -6,11 +6,11 @@ import math
 from collections import Counter
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.core.layers import ABOVE
 from vmtax.core.records import Comparison, Verdict
 from vmtax.core.units import format_cost, time_ratio
 from vmtax.report.wording import durability
 
-LAYERS = {"vm": "VM", "nested": "nested VM"}
 VERDICTS: dict[Verdict, str] = {
     "worse": "worse",
     "better": "better",
@@ -30,8 +30,8 @@ def in_few_words(analysis: Analysis) -> str:
         if one.metric.name in analysis.criteria.primary and one.treatment not in analysis.repeats
     ]
     layer = {treatment.name: treatment.layer for treatment in analysis.experiment.treatments}
-    for guest, name in LAYERS.items():
-        found = [one for one in primary if layer[one.baseline] == "host" and layer[one.treatment] == guest]
+    for above, name in ((each.name, each.title) for each in ABOVE):
+        found = [one for one in primary if layer[one.baseline] == "host" and layer[one.treatment] == above]
         if found:
             costs = sorted(filter(math.isfinite, map(_ratio, found)))
             if not costs:
