@@ -89,6 +89,16 @@ def test_data_without_a_place_for_them_are_a_mistake(inside: str | None, device:
         configuration(replace(CONTAINER, data="/dev/sdb", inside=inside), {}, device)
 
 
+LIBAIO = {"names": ["io_pgetevents"], "action": "SCMP_ACT_ALLOW"}
+
+
+def test_what_libaio_calls_is_allowed_also_where_the_filter_refuses_it() -> None:
+    text = profile().replace('"other"', '"other", "io_pgetevents"')
+    *rules, last = translate(text, CAPABILITIES, KERNEL)["syscalls"]
+    assert last == LIBAIO and "io_pgetevents" in text
+    assert [rule["names"] for rule in rules] == [["read", "write"], ["other"]]
+
+
 def test_a_filter_is_translated_for_runtimes() -> None:
     args = [{"index": 0, "value": 8, "valueTwo": 0, "op": "SCMP_CMP_EQ"}]
     text = profile(action="SCMP_ACT_ERRNO", errno="EPERM", args=args)
@@ -99,6 +109,7 @@ def test_a_filter_is_translated_for_runtimes() -> None:
         "syscalls": [
             {"names": ["read", "write"], "action": "SCMP_ACT_ALLOW"},
             {"names": ["other"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, "args": args},
+            LIBAIO,
         ],
     }
 

@@ -129,7 +129,7 @@ def test_bash_completes_what_follows_an_equals_sign(tmp_path: Path) -> None:
 
 
 def test_bash_completes_lists_and_hosts(tmp_path: Path) -> None:
-    assert completed("vmtax run --layers host,", tmp_path) == ["host,vm", "host,nested"]
+    assert completed("vmtax run --layers host,", tmp_path) == ["host,container", "host,vm", "host,nested"]
     assert completed("vmtax doctor --host l", tmp_path) == ["local", "lab"]
     assert completed("vmtax show --weights disk.", tmp_path) == []
     assert list(tmp_path.iterdir()) == [], "completing makes no store"

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.core.layers import LAYERS
+from vmtax.core.layers import LAYERS, USUAL
 from vmtax.design.factors import FACTORS, LEGALITY, why_illegal
 from vmtax.design.treatments import (
     Combination,
@@ -88,7 +88,7 @@ def test_a_factor_that_is_not_named_neither_removes_treatments_nor_differs_betwe
 def test_exclude_leaves_out_what_matches_all_of_an_entry() -> None:
     factors = {"disk.cache": ["none", "writeback"]}
     kept, left_out = treatments(
-        LAYERS, Space(factors), [{"layers": ["host"]}, {"disk.cache": ["writeback"], "layers": ["nested"]}]
+        USUAL, Space(factors), [{"layers": ["host"]}, {"disk.cache": ["writeback"], "layers": ["nested"]}]
     )
     assert [treatment.name for treatment in kept] == ["vm", "vm disk.cache=writeback", "nested"]
     assert left_out == [
@@ -106,10 +106,10 @@ def test_treatments_are_legal_distinct_and_alike_in_what_is_not_named(
     assert len({(treatment.layer, *treatment.levels.items()) for treatment in kept}) == len(kept)
     assert all(why_illegal(treatment.levels) is None for treatment in kept)
     for treatment in kept:
-        if treatment.layer != "host":
+        if treatment.boots:
             assert set(treatment.levels) == {f.name for f in FACTORS.values() if treatment.layer in f.layers}
     for name in FACTORS.keys() - factors.keys():
-        assert len({t.levels[name] for t in kept if t.layer != "host" and name in t.levels}) <= 1
+        assert len({t.levels[name] for t in kept if t.boots and name in t.levels}) <= 1
 
 
 @given(FACTOR_LEVELS)
@@ -277,7 +277,7 @@ def test_a_round_is_a_permutation_and_a_seed_gives_one_sequence(size: int, seed:
 
 
 def test_the_order_differs_from_round_to_round_and_from_seed_to_seed() -> None:
-    every, _ = treatments(LAYERS, Space({}))
+    every, _ = treatments(USUAL, Space({}))
     orders = {tuple(t.name for t in order) for order in islice(shuffled_rounds(every, 1), 100)}
     assert len(orders) == 6
     one, two = ([[t.name for t in order] for order in islice(shuffled_rounds(every, seed), 20)] for seed in (1, 2))

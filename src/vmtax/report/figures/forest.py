@@ -146,11 +146,8 @@ def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
             forest.heading(_named(workload.title, metric))
             for setting in shown:
                 layer = setting.treatment.partition(" ")[0]
-                kind = (
-                    STYLES.get(layer, STYLES["host"]).mark,
-                    STYLES.get(layer, STYLES["host"]).colour,
-                    f"against {setting.baseline}",
-                )
+                style = STYLES.get(layer, STYLES["host"])
+                kind = (style.mark, style.colour, f"against {setting.baseline}")
                 forest.row(setting.treatment, [(kind, setting.effects[place])])
     return forest
 
