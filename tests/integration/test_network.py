@@ -14,7 +14,7 @@ name: network-tiny
 layers: [host, vm]
 guest: {vcpus: 1, memory: 512MiB}
 workloads:
-  - net: {cases: [tcp-in, udp-in, udp-out], rate: 8, streams: 3, seconds: 1}
+  - net: {cases: [tcp-in, udp-in, udp-out], rate: 2, streams: 3, seconds: 1}
   - latency: {cases: [tcp-rr, udp-rr-16], seconds: 2}
   - smb: {size: 16MiB}
 primary: [net.tcp-in.local_seconds_per_byte]
@@ -30,7 +30,7 @@ def test_udp_streams_round_trips_and_copies_are_measured_on_host_and_vm(image: I
     for layer in ("host", "vm"):
         for way in ("in", "out"):
             assert 0 <= have[layer, f"net.udp-{way}.lost"] < 0.5
-            assert have[layer, f"net.udp-{way}.bits_per_second"] < 8.4e6
+            assert have[layer, f"net.udp-{way}.bits_per_second"] < 2.1e6
         assert have[layer, "net.tcp-in.local_seconds_per_byte"] > 0
         for case in ("tcp-rr", "udp-rr-16"):
             assert 0 < have[layer, f"latency.{case}.p50_seconds"] < 1

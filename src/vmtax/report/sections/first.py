@@ -56,6 +56,7 @@ WORDS = (  # (upper limit of the ratio of times, its word)
     (10.0, "much slower"),
     (math.inf, "very much slower"),
 )
+MAIN_LAYERS = ("vm", "nested", "container")  # in the order in which a reader asks for their cost
 MAIN = 2  # contrasts of a figure: the cost of a VM, and of nesting
 Sentence = tuple[str, tuple[tuple[Span, ...], ...]]
 
@@ -92,12 +93,14 @@ class First:
         return None
 
     def of(self, figure: Figure) -> Contrast | None:
-        """The main contrast: the cost of a VM; without a VM, of a nested VM."""
-        return self.contrast(figure, "host", "vm") or (
-            None
-            if any(place.layer == "vm" for place in self.summary.places)
-            else self.contrast(figure, "host", "nested")
-        )
+        """The main contrast: the cost of the main layer."""
+        return self.contrast(figure, "host", self.main_layer)
+
+    @property
+    def main_layer(self) -> str:
+        """The layer whose cost is the answer; "" if nothing but the host was measured."""
+        measured = {place.layer for place in self.summary.places}
+        return next((layer for layer in MAIN_LAYERS if layer in measured), "")
 
     def nesting(self, figure: Figure) -> Contrast | None:
         """The cost of nesting."""
@@ -193,7 +196,7 @@ def page_title(shown: First, choice: str = "") -> str:
         return f"{sides.other} against {sides.own}: {', '.join(costs)}"
     if costs:
         emulated = any(found.emulated for found in subjects.values() if found)
-        guest = "VM" if any(treatment.layer == "vm" for treatment in run.treatments) else "nested VM"
+        guest = LAYERS[shown.main_layer].title
         few = f"{too_few(shown.analysis)}, " if all(found.low is None for found in subjects.values() if found) else ""
         return f"{where}: {few}{'an emulated' if emulated else 'a'} {guest} costs {', '.join(costs)}"
     layers = dict.fromkeys(LAYERS[treatment.layer].title for treatment in run.treatments)
