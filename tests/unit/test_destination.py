@@ -24,7 +24,7 @@ from vmtax.testbed.examine import Platform
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.arrival import Arrival
 from vmtax.testbed.parts.migration import USERFAULTFD
-from vmtax.testbed.parts.network import Network
+from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.parts.processors import Processors
 from vmtax.testbed.session import CannotMeasure, Destination, TestbedOptions
 
@@ -114,7 +114,7 @@ def test_a_host_that_cannot_take_a_guest_is_refused_beforehand(there: FakeMachin
     ],
 )
 def test_what_the_destination_cannot_have_is_left_out(factors: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Network, "lacking", lambda *arguments: {})
+    monkeypatch.setattr(NetworkPart, "lacking", lambda *arguments: {})
     (found,) = look(
         machine("ssh://b", "eth3"), PLAN.replace("workloads", f"factors: {{{factors}}}, workloads")
     ).values()

@@ -12,7 +12,7 @@ from vmtax.plan.schema import load, parse
 from vmtax.testbed import needs
 from vmtax.testbed.examine import _check_memory
 from vmtax.testbed.parts import Request
-from vmtax.testbed.parts.migration import USERFAULTFD, Migration
+from vmtax.testbed.parts.migration import USERFAULTFD, MigrationPart
 from vmtax.testbed.parts.pages import Pages
 from vmtax.testbed.session import CannotMeasure, Wire
 
@@ -22,16 +22,16 @@ MODES = "{name: x, layers: [vm], factors: {migration.mode: [precopy, postcopy]},
 def why_not(plan: str, answers: Mapping[tuple[str, ...], Any] | None = None) -> dict[str, str]:
     found = parse(plan, "x")
     files = {("cat", USERFAULTFD): "1\n", **(answers or {})}
-    return Migration().lacking(Request(FakeMachine("host", files), found, found.treatments()[0]))
+    return MigrationPart().lacking(Request(FakeMachine("host", files), found, found.treatments()[0]))
 
 
 def test_a_guest_is_not_migrated_over_a_card_that_takes_its_packets_for_one_tap() -> None:
     plan = parse("{name: x, layers: [vm], workloads: [migration]}", "x")
     every, host = plan.treatments()[0], FakeMachine("host", {})
-    (why,) = Migration().lacking(Request(host, plan, every, wire=Wire("eth2", "ssh://b", "eth3"))).values()
+    (why,) = MigrationPart().lacking(Request(host, plan, every, wire=Wire("eth2", "ssh://b", "eth3"))).values()
     assert (
         why.startswith("a guest is migrated on a bridge of its host alone")
-        and Migration().lacking(Request(host, plan, every)) == {}
+        and MigrationPart().lacking(Request(host, plan, every)) == {}
     )
 
 
@@ -76,6 +76,6 @@ def test_huge_pages_are_taken_for_both_ends() -> None:
 def test_postcopy_takes_kvm() -> None:
     plan = parse(MODES, "x")
     why = "migration.mode=postcopy takes KVM, and the guests here are emulated"
-    assert Migration().lacking(Request(FakeMachine("host"), plan, plan.treatments()[0], accelerator="tcg")) == {
+    assert MigrationPart().lacking(Request(FakeMachine("host"), plan, plan.treatments()[0], accelerator="tcg")) == {
         "vm migration.mode=postcopy": why
     }

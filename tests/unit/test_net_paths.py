@@ -20,7 +20,7 @@ from vmtax.network.interrupts import SET_DELAY, delay_interrupts
 from vmtax.plan.schema import Plan, parse
 from vmtax.testbed import net_paths
 from vmtax.testbed.parts import Request
-from vmtax.testbed.parts.network import HAS_MACVTAP, HAS_VHOST, Network
+from vmtax.testbed.parts.network import HAS_MACVTAP, HAS_VHOST, NetworkPart
 
 PLAN = """\
 name: paths
@@ -33,7 +33,7 @@ MAC = "52:54:00:76:75:01"
 
 def lacking(machine: FakeMachine, plan: Plan, treatments: Sequence[Treatment] | None = None) -> Mapping[str, str]:
     """What that host lacks for these treatments, all of the plan's by default."""
-    return Network().lacking(Request(machine, plan, plan.treatments()[0] if treatments is None else treatments))
+    return NetworkPart().lacking(Request(machine, plan, plan.treatments()[0] if treatments is None else treatments))
 
 
 def test_what_qemu_is_given() -> None:
@@ -55,7 +55,7 @@ def test_what_qemu_is_given() -> None:
 
 def test_a_plan_without_the_factor_has_the_card_that_it_always_had() -> None:
     assert settings_of(Treatment("vm", "vm", {})).path is Path.TAP
-    assert Network().lacking(Request(FakeMachine("host", {}), parse("{name: x, workloads: [net]}", "x"), [])) == {}
+    assert NetworkPart().lacking(Request(FakeMachine("host", {}), parse("{name: x, workloads: [net]}", "x"), [])) == {}
 
 
 @pytest.mark.parametrize(
@@ -279,9 +279,9 @@ def test_a_card_is_announced_and_modules_are_loaded_only_for_what_is_measured() 
     plan = parse(PLAN, "x")
     every = plan.treatments()[0]
     without = [each for each in every if settings_of(each).path in (Path.TAP, Path.RTL8139, Path.USER)]
-    (taken,) = Network().announced(Request(host(), plan, every))
+    (taken,) = NetworkPart().announced(Request(host(), plan, every))
     assert taken.startswith("the network card eth2: a virtual function for each guest")
-    assert Network().announced(Request(FakeMachine("host", {}), plan, without)) == []
+    assert NetworkPart().announced(Request(FakeMachine("host", {}), plan, without)) == []
     machine = FakeMachine("host", {net_paths.LOAD_VHOST: ""})
     net_paths.load(machine, without)
     assert machine.unused() != []

@@ -27,8 +27,8 @@ from vmtax.plan.schema import parse
 from vmtax.testbed import cards, migration, net_paths, standby
 from vmtax.testbed.base import Handover, RunningSubject, RunningTreatment
 from vmtax.testbed.parts import Request
-from vmtax.testbed.parts.migration import Migration
-from vmtax.testbed.parts.network import Network
+from vmtax.testbed.parts.migration import MigrationPart
+from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.standby import LOWER, PING, Carriers, Counts, Lower, Pair, Tapped
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
@@ -204,19 +204,19 @@ def test_it_takes_what_a_function_takes_and_vhost() -> None:
     treatments = plan.treatments()[0]
 
     def why(**answers: Any) -> str:
-        return Network().lacking(Request(network_host(**answers), plan, treatments))["vm net.path=sriov-standby"]
+        return NetworkPart().lacking(Request(network_host(**answers), plan, treatments))["vm net.path=sriov-standby"]
 
     assert why(vhost=Reply(code=1)) == "net.path=sriov-standby takes the host's /dev/vhost-net: load vhost_net"
     assert why(cards="").startswith("net.path=sriov-standby takes a card: no network card here has virtual functions")
     assert "takes a peer behind the card" in why()
     unprivileged = FakeMachine("host", {("id", "-u"): "1000\n"})
-    refused = Network().lacking(Request(unprivileged, plan, treatments))
+    refused = NetworkPart().lacking(Request(unprivileged, plan, treatments))
     assert refused["vm net.path=sriov-standby"] == "net.path=sriov-standby takes root on the host under test"
 
 
 def test_it_is_migrated_where_a_function_alone_is_not() -> None:
     plan = parse(PLAN.replace("vhost, sriov", "sriov, sriov").replace("[net]", "[migration]"), "x")
-    assert set(Migration().lacking(Request(FakeMachine("host"), plan, plan.treatments()[0]))) == {"vm"}, (
+    assert set(MigrationPart().lacking(Request(FakeMachine("host"), plan, plan.treatments()[0]))) == {"vm"}, (
         "sriov, the first level"
     )
 

@@ -14,7 +14,7 @@ from vmtax.network.wire import LOGIN, CardInUse, refuse_card, refuse_cards
 from vmtax.plan.schema import parse
 from vmtax.testbed.examine import check_peer
 from vmtax.testbed.parts import Request
-from vmtax.testbed.parts.network import Network
+from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.session import CannotMeasure, TestbedOptions, Wire
 
 CARD = {"ifname": "eth2", "link_type": "ether", "mtu": 1500}
@@ -131,9 +131,9 @@ def test_what_is_taken_is_announced_and_other_sizes_of_packets_are_left_out() ->
     plan = parse("{name: x, layers: [vm], factors: {net.mtu: [1500, 9000]}, workloads: [net]}", "x")
     every = plan.treatments()[0]
     request = Request(machine([], []), plan, every, card=WIRE.card, wire=WIRE)
-    assert Network().announced(request) == [
+    assert NetworkPart().announced(request) == [
         "the network card eth2, for host and guests",
         "the network card eth3 of the peer, ssh://b",
     ]
-    (why,) = Network().lacking(request).values()
+    (why,) = NetworkPart().lacking(request).values()
     assert why == "net.mtu=9000 cannot be measured with --card: a real card keeps its MTU"

@@ -9,9 +9,9 @@ from vmtax.testbed.parts.arrival import Arrival
 from vmtax.testbed.parts.containers import Containers
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import Cutting, PowerCuts
-from vmtax.testbed.parts.disks import Disks, PageCache
-from vmtax.testbed.parts.migration import Migration
-from vmtax.testbed.parts.network import Network
+from vmtax.testbed.parts.disks import DiskPart, PageCache
+from vmtax.testbed.parts.migration import MigrationPart
+from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.parts.pages import Pages
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.parts.pinning import Pinning
@@ -29,10 +29,10 @@ PARTS: tuple[Part, ...] = (
     Containers(),
     Pages(),
     Pinning(),
-    Network(),
-    Disks(),
+    NetworkPart(),
+    DiskPart(),
     PageCache(),
-    Migration(),
+    MigrationPart(),
     Cutting(),
     PowerCuts(),
     *GUEST_PARTS,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from vmtax.core.records import Treatment
 from vmtax.design import guest as guest_settings
 from vmtax.design.guest import GuestSettings
-from vmtax.testbed.parts.migration import Migration
-from vmtax.testbed.parts.network import Network
+from vmtax.testbed.parts.migration import MigrationPart
+from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.parts.part import Part, Request
 
 
@@ -23,7 +23,7 @@ class Arrival(Part):
         there = replace(
             request, host=far, treatments=request.guests, accelerator=None, card=request.far_card, wire=None
         )
-        reasons = {**Network().lacking(there), **Migration().lacking(there)}
+        reasons = {**NetworkPart().lacking(there), **MigrationPart().lacking(there)}
         impossible = {name: f"{far.path}: {why}" for name, why in reasons.items()}
         return impossible | {each.name: why for each in request.guests if (why := _why_not(each))}
 

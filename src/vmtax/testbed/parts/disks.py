@@ -19,7 +19,7 @@ from vmtax.workload.fio import Disk
 _numbers = itertools.count(1)
 
 
-class Disks(Part):
+class DiskPart(Part):
     """The disks of which the speed is measured."""
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:

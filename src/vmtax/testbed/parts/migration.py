@@ -21,7 +21,7 @@ USERFAULTFD = "/proc/sys/vm/unprivileged_userfaultfd"
 WIRED = "a guest is migrated on a bridge of its host alone: the card of a wire takes its packets for one tap"
 
 
-class Migration(Part):
+class MigrationPart(Part):
     """The move of a running guest to another QEMU of its host, or to another host."""
 
     def lacking(self, request: Request) -> Mapping[str, str]:

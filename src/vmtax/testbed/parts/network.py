@@ -27,7 +27,7 @@ APART = {
 }
 
 
-class Network(Part):
+class NetworkPart(Part):
     """The network under test."""
 
     def lacking(self, request: Request) -> Mapping[str, str]:
