@@ -127,3 +127,15 @@ def test_the_logs_of_what_outlives_its_guard_stay_short(
     os.kill(process.pid, signal.SIGKILL)
     eventually(lambda: list(lists.iterdir()) == [])
     process.stop()
+
+
+def test_a_process_that_appears_after_a_look_that_saw_none_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    looks = iter([[], [process.pid], [], []])
+    monkeypatch.setattr(processes, "marked", lambda token: next(looks))
+    try:
+        processes.end_processes("0123", float("inf"))
+        assert list(looks) == []
+    finally:
+        process.kill()  # one that was ended has ended already
+    assert process.wait() == -signal.SIGTERM

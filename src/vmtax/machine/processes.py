@@ -80,7 +80,8 @@ def environment_of(pid: int) -> list[bytes]:
     path = f"/proc/{pid}/environ"
     environment = content(path)
     if not environment:
-        while is_in_exec(pid):
+        deadline = time.monotonic() + TERM_SECONDS  # in case a kernel never shows the code's address
+        while is_in_exec(pid) and time.monotonic() < deadline:
             time.sleep(0.001)
         environment = content(path)
     return environment.split(b"\0")
