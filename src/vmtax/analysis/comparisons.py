@@ -169,8 +169,8 @@ def as_times(
 
 
 def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:
-    """The treatment of a lower layer with the same levels. A host has only its disk's levels; otherwise the plain one
-    is used.
+    """The treatment of another layer with the same levels. A host and a container have only their disk's levels;
+    otherwise the plain one is used.
 
     None if the number of machines differs, because four guests at once do other work than one; or if the host is booted
     differently.
@@ -184,7 +184,7 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
             alike = all(candidate.levels.get(name, level) == level for name, level in treatment.levels.items())
         if alike:
             return candidate
-    return next((candidate for candidate in candidates if candidate.layer == "host"), None)
+    return next((candidate for candidate in candidates if not candidate.boots), None)
 
 
 def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
