@@ -95,8 +95,8 @@ class FirstScreen:
     ) -> Iterator[Text]:
         if not self.advice:
             heads = [column.head[0] for column in columns if column.head]
-            third = sum(head.endswith(COSTS) for head in heads) > MAIN
-            yield from reading(found, self.analysis, floors=NOISE[0] in heads, third=third)
+            shown = sum(head.endswith(COSTS) for head in heads)
+            yield from reading(found, self.analysis, floors=NOISE[0] in heads, shown=shown)
         yield from footnote_lines(footnotes, self.analysis, width, brief=brief)
         yield from decisions(self.analysis)
         yield from next_lines(self.analysis, width)
@@ -236,7 +236,7 @@ def _cost_column(found: Summary, number: int, marks: Sequence[str], sides: Sides
     cells = _cost_cells(contrasts, marks)
     name = "nesting" if is_nesting(low.layer, high.layer) else LAYERS[high.layer].title
     if low.layer not in ("host", high.layer) and not is_nesting(low.layer, high.layer):
-        name = f"{name} on top of {LAYERS[low.layer].title}"
+        name = f"{name} vs {LAYERS[low.layer].title}"
     emulated = any(one.emulated for one in contrasts if one)
     return Column(_head(f"{name}{COSTS}", replace(high, emulated=emulated), sides), cells, "center")
 

@@ -23,7 +23,7 @@ from vmtax.report.wording.rankings import decided
 
 MOST_LABELS, MOST_DECISIONS = 3, 3
 LINE = 80  # most characters of a line
-MAIN = 2  # costs of a figure that every screen shows: of the VM, and of nesting
+MAIN = 2  # costs of a figure that every screen shows: of a VM and of nesting, if there is no container
 MOST_FOOTNOTES = 3  # lines
 MOST_ALSO = 2  # lines
 
@@ -61,11 +61,11 @@ class Footnotes:
         return "".join(f"[{self.numbers.setdefault(code, len(self.numbers) + 1)}]" for code in noted)
 
 
-def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) -> Iterator[Text]:
+def reading(found: Summary, analysis: Analysis, *, floors: bool, shown: int) -> Iterator[Text]:
     """How to read the costs, and which of them may be no cost.
 
     floors: the noise floor is shown beside each figure
-    third: the cost of the nested VM against the host is shown, too
+    shown: number of columns of costs
     """
     if not found.contrasts:
         if not analysis.comparisons and analysis.survival is not None:
@@ -73,7 +73,7 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
         yield Text(_why_nothing_is_compared(found, analysis))
         return
     contrasts = [one for figure in found.figures for one in figure.contrasts if one is not None]
-    yield Text(f"Costs: time for the same work, {_whom(found, analysis.sides, third=third)}.", style="dim")
+    yield Text(f"Costs: time for the same work, {_whom(found, analysis.sides, shown)}.", style="dim")
     if all(one.verdict == "too few rounds" for one in contrasts):
         rounds = max(one.rounds for one in contrasts)
         yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
@@ -218,12 +218,12 @@ def common(found: Summary) -> Iterator[Code]:
             yield code
 
 
-def _whom(found: Summary, sides: Sides | None, *, third: bool) -> str:
+def _whom(found: Summary, sides: Sides | None, shown: int) -> str:
     """What the columns of costs are compared with."""
     if sides:
         return f"{sides.other} against {sides.own}"
     layers = {one.treatment: one.layer for one in found.places}
-    pairs = [(layers[low], layers[high]) for low, high in found.contrasts[: MAIN + third]]
+    pairs = [(layers[low], layers[high]) for low, high in found.contrasts[:shown]]
     return "; ".join(
         f"{'nesting: ' if is_nesting(low, high) else ''}{LAYERS[high].title} against {LAYERS[low].title}"
         for low, high in pairs

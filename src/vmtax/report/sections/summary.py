@@ -170,8 +170,8 @@ class _Seen:
 
 def _sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
     found = {pair: one for pair in CONTRASTS if (one := seen.effect(metric, *pair))}
-    if len(found) > 1:
-        found.pop(("host", "nested"), None)  # that of the VM, and what nesting adds, say it
+    if ("host", "vm") in found or ("vm", "nested") in found:
+        found.pop(("host", "nested"), None)  # these two say it
     clauses = [
         list(_boot_times(metric, seen)) if metric.name == READY.name else [],
         *(list(_cost(one, THE[high], THE[low])) for (low, high), one in found.items()),
