@@ -23,7 +23,7 @@ from vmtax.machine import CommandStuck, Machine, MachineError, MachineLost, Outc
 from vmtax.meter import GuestMeter, Meter, Readings, Work
 from vmtax.meter.exits import Exits
 from vmtax.meter.ledger import SERVING, Ledger, split_by_samples
-from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.base import Overdue, RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 from vmtax.workload.repeated import Repetitions
@@ -81,6 +81,7 @@ def run_trials(
 
     commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
     ended = run_at_once([command.job for command in commands], read_meters)
+    _end_overdue(running, ended)
     done = [_judged(*pair, running, signatures) for pair in zip(commands, ended, strict=True)]
     if len(done) > 1:
         done = [_with_counted(trial, workload) for trial in done]
@@ -97,6 +98,15 @@ def run_trials(
                 trials[place] = with_readings(trials[place], meter.name, machine, found)
     trials = _with_sampled_split(trials, running)
     return tuple(_with_cpu(_void(trials), workload, running.host.path))
+
+
+def _end_overdue(running: RunningTreatment, ended: Sequence[Done]) -> None:
+    """End what goes on after its limit, so that it does not disturb the next trial."""
+    for subject, done in zip(running.subjects, ended, strict=True):
+        overdue = subject.offer(Overdue)
+        if overdue is not None and any(outcome.timed_out for outcome in done.outcomes):
+            with contextlib.suppress(MachineError):  # the next command there will report the problem
+                overdue.end()
 
 
 def _sample(running: RunningTreatment, metrics: Sequence[Metric]) -> list[str]:

@@ -93,15 +93,21 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Overdue:
+    """Ends commands that go on although their time was up, where ending what started them is not enough."""
+
+    end: Callable[[], None]  # raises MachineError
+
+
+@dataclass(frozen=True, slots=True)
 class RunningSubject:
     """One machine whose work is measured, ready for workloads."""
 
     site: Site
-    guest: Guest | None = None  # None: the subject is the host, which was not booted for the treatment
-    # What parts offer for it, at most one of a kind: a Route if it is migrated, a Cut if it is ended while it writes.
+    guest: Guest | None = None  # None: its layer has no kernel of its own, and was not booted for the treatment
+    # At most one of a kind: a Route if it is migrated, a Cut if it is ended while it writes, Overdue for a container.
     offers: tuple[object, ...] = ()
-    number: int = 1  # of a set of processes among those that run on a host at once
-    inside: str = ""  # name of the container on the machine in which it works; "": in none
+    path: str = ""  # as records name it, where that is not the machine's own: "host-2", "host/container"
 
     def offer(self, kind: type[Kind]) -> Kind | None:
         """What is offered of that kind; None: nothing is."""
@@ -109,13 +115,8 @@ class RunningSubject:
 
     @property
     def machine(self) -> str:
-        """Path of the machine, as records name it: "host/vm-2"; a host's second set of processes is "host-2", a
-        container "host/container".
-        """
-        path = self.site.machine.path
-        if self.inside:
-            return f"{path}/{self.inside}"
-        return path if self.number == 1 else f"{path}-{self.number}"
+        """Its path, as records name it: "host/vm-2"; a host's second set of processes is "host-2"."""
+        return self.path or self.site.machine.path
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 
-from vmtax.container import Container, find_runtime, opened
+from vmtax.container import Container, Runtime, end_commands, find_runtime, opened
 from vmtax.core.records import Treatment
 from vmtax.design.topology import Subject, topology
 from vmtax.hypervisor import Guest
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.network import PEER_ADDRESS
 from vmtax.testbed import disks
-from vmtax.testbed.base import RunningSubject
+from vmtax.testbed.base import Overdue, RunningSubject
+from vmtax.testbed.examine import REAL_TIME
 from vmtax.testbed.provisioned import Provisioned, port
 from vmtax.workload import Link, Site
 from vmtax.workload.wakeup import Wakeup
-
-REAL_TIME = "CAP_SYS_NICE"
 
 
 def open_layer(
     on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
     """No guests, and one subject for each container. Raises ContainerError and MachineError."""
-    subjects = topology(treatment).subjects
-    return (), [_started(on, treatment, subject, len(subjects), stack) for subject in subjects]
+    subjects, runtime = topology(treatment).subjects, find_runtime(on.host)
+    return (), [_started(on, treatment, subject, len(subjects), runtime, stack) for subject in subjects]
 
 
 def _started(
-    on: Provisioned, treatment: Treatment, subject: Subject, count: int, stack: contextlib.ExitStack
+    on: Provisioned,
+    treatment: Treatment,
+    subject: Subject,
+    count: int,
+    runtime: Runtime,
+    stack: contextlib.ExitStack,
 ) -> RunningSubject:
     """One of `count` containers that work at the same time, with a guest's CPUs and memory."""
     assert isinstance(on.host, GuardedMachine)  # whose guard ends what a container leaves
@@ -45,7 +50,8 @@ def _started(
         inside=data,
         more_capabilities=(REAL_TIME,) if on.wants(Wakeup.name) else (),
     )
-    prefix = stack.enter_context(opened(on.host, container, find_runtime(on.host)))
+    prefix = stack.enter_context(opened(on.host, container, runtime))
     link = Link(on.host, prefix, PEER_ADDRESS, port(subject.number)) if on.network else None
     site = Site(on.host, "container", on.plan.guest.vcpus, prefix, data, link=link, lead=on.lead)
-    return RunningSubject(site, number=subject.number, inside=subject.name)
+    overdue = Overdue(functools.partial(end_commands, on.host, prefix))
+    return RunningSubject(site, offers=(overdue,), path=f"{on.host.path}/{subject.name}")

@@ -6,9 +6,7 @@ import contextlib
 
 from vmtax.core.records import Treatment
 from vmtax.design.topology import topology
-from vmtax.hypervisor import (
-    Guest,
-)
+from vmtax.hypervisor import Guest
 from vmtax.testbed import disks
 from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.provisioned import Provisioned
@@ -36,4 +34,4 @@ def _set_of(on: Provisioned, treatment: Treatment, number: int, sets: int) -> Ru
         link=on.host_link(number, sets),
         lead=on.lead,
     )
-    return RunningSubject(site, number=number)
+    return RunningSubject(site, path=on.host.path if number == 1 else f"{on.host.path}-{number}")

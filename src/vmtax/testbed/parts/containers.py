@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vmtax.container import find_runtime, why_not
+from vmtax.container import ContainerError, find_runtime, why_not
 from vmtax.testbed.parts.part import Part, Request
 
 
@@ -15,6 +15,16 @@ class Containers(Part):
         contained = _contained(request)
         why = why_not(request.host) if contained else None
         return dict.fromkeys(contained, why) if why else {}
+
+    def take(self, request: Request) -> Mapping[str, str]:
+        """Nothing that lasts: a container is started, and is gone again."""
+        contained = _contained(request)
+        try:
+            if contained:
+                find_runtime(request.host)
+        except ContainerError as error:
+            return dict.fromkeys(contained, str(error).removeprefix(f"{request.host.path}: "))
+        return {}
 
     def notes(self, request: Request) -> Sequence[str]:
         if not _contained(request):
