@@ -17,6 +17,7 @@ from tests.fake_testbed import SEVEN, FakeTestbed, Lab, bench
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import contrasts
 from vmtax.core.events import Event, Notice, TrialFinished
+from vmtax.core.layers import LAYERS
 from vmtax.core.records import Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.design.iterations import together
 from vmtax.design.topology import Subject, Topology, topology
@@ -24,7 +25,7 @@ from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.machine import MachineLost
 from vmtax.meter import METERS, clock
-from vmtax.plan.estimate import BOOT_SECONDS, seconds_per_round
+from vmtax.plan.estimate import seconds_per_round
 from vmtax.plan.schema import load, parse
 from vmtax.testbed import needs
 from vmtax.testbed.base import RunningSubject, RunningTreatment
@@ -179,7 +180,7 @@ def test_a_factor_asks_for_outer_vms_only_of_several_nested_guests() -> None:
 def test_each_guest_that_starts_counts_in_the_estimate() -> None:
     plan = load("quick")
     one, four = (seconds_per_round(plan, [Treatment("vm", "vm", {"guest.count": n})]) for n in ("1", "4"))
-    assert four - one == pytest.approx(3 * BOOT_SECONDS["vm"])
+    assert four - one == pytest.approx(3 * LAYERS["vm"].start_seconds)
 
 
 def test_what_several_guests_repeat_counts_in_the_estimate() -> None:

@@ -14,6 +14,7 @@ class Layer:
     on: str | None  # name of the layer that it stands on; None: on nothing
     title: str  # for people
     kernels: int  # how many kernels of guests are between the hardware and its processes
+    start_seconds: float  # a guess of how long it takes to start and to settle, where nothing is emulated
 
     @property
     def boots(self) -> bool:
@@ -29,10 +30,10 @@ class Layer:
 
 
 _ALL = (
-    Layer("host", None, "host", 0),
-    Layer("container", "host", "container", 0),
-    Layer("vm", "host", "VM", 1),
-    Layer("nested", "vm", "nested VM", 2),
+    Layer("host", None, "host", 0, 0.0),
+    Layer("container", "host", "container", 0, 1.0),
+    Layer("vm", "host", "VM", 1, 10.0),
+    Layer("nested", "vm", "nested VM", 2, 30.0),
 )
 LAYERS: Mapping[str, Layer] = {layer.name: layer for layer in _ALL}  # from the bottom up
 USUAL = ("host", "vm", "nested")  # of a plan that names none

@@ -149,7 +149,8 @@ class GuestSettings(Settings):
         int,
         "how many guests of one kind do the same work at the same time, each with a disk and an address of its own;"
         " their rates are added up. Nested guests share an outer VM that has the CPUs and the memory of all of them;"
-        " a host does the work in as many sets of processes, on the CPUs of all of them together",
+        " a host does the work in as many sets of processes, on the CPUs of all of them together, and in as many"
+        " containers, each on CPUs of its own",
         layers=tuple(LAYERS),
         scope="guest",
     )

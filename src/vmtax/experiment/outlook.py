@@ -15,17 +15,12 @@ from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
-from vmtax.plan.estimate import NOTHING, Foreseen, in_common, reboots, sum_per_round
+from vmtax.plan.estimate import NOTHING, Foreseen, in_common, not_measured, reboots, sum_per_round
 from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target, backing
-from vmtax.testbed import (
-    destination,
-    examine,
-    needs,
-    parts,
-)
+from vmtax.testbed import destination, examine, needs, parts
 from vmtax.testbed.parts import Request
 from vmtax.testbed.power import announced_cuts
 from vmtax.testbed.session import TestbedOptions
@@ -78,7 +73,7 @@ def outlook(
         lines += [Line("cuts", text) for text in announced_cuts(plan.host, options.power_cut, cuts)]
     if booting:
         lines.append(Line("reboots", booting))
-    lines += [Line("note", text) for text in [*in_common(plan), *([NOTHING] if lone else [])]]
+    lines += [Line("note", text) for text in [*in_common(plan), *not_measured(plan), *([NOTHING] if lone else [])]]
     lines += [Line("budget", text) for text in foreseen.losses]
     for place in places:
         if len(places) > 1:

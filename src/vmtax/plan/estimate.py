@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vmtax import stats
-from vmtax.core.layers import LAYERS
+from vmtax.core.layers import GUESTS, LAYERS
 from vmtax.core.records import Treatment
 from vmtax.core.units import at_most, count_of, format_duration, format_percent
 from vmtax.design.host import boots_asked, in_words, reboots_itself
@@ -24,11 +24,9 @@ from vmtax.workload.repeated import USUAL
 BUDGET_ROUNDS = 7  # a budget does not reduce the rounds below this
 PLANNED_ITERATIONS = 5  # iterations that a pilot may plan
 MOST_NAMES, MOST_LINES = 200, 20  # of treatments, and of one kind of advice; the rest is counted
-# Guesses for the estimate before anything has run: time to start and settle a guest, and a carrier with its nested
-# guest.
-BOOT_SECONDS = {"host": 0.0, "container": 1.0, "vm": 10.0, "nested": 30.0}
 BETWEEN_SECONDS = 1.0  # meter readings and round trips for each command
-# The same by the depth of emulation, from timed runs of `quick` on two CPUs; a depth of three occurs in a lab.
+# This, and the time to start and settle a guest, by the depth of emulation, from timed runs of `quick` on two CPUs; a
+# depth of three occurs in a lab.
 EMULATED_BOOT_SECONDS = (0.0, 9.0, 50.0, 100.0)
 EMULATED_BETWEEN_SECONDS = (0.3, 0.7, 3.7, 8.0)
 DEMONSTRATION_ROUNDS = 3
@@ -43,7 +41,7 @@ def check(plan: Plan) -> list[str]:
     found = plan.expansion()
     kept, idle = found.kept, found.idle_excludes
     lines = [f"{count_of(len(kept), 'configuration')}: {', '.join(at_most(MOST_NAMES, [t.name for t in kept]))}"]
-    lines += in_common(plan)
+    lines += [*in_common(plan), *not_measured(plan)]
     ended = [f"{name}: {why}" for name, why in not_ended(plan, kept).items()]
     lines += [f"left out: {reason}" for reason in at_most(MOST_LINES, [*found.left_out, *ended])]
     lines += at_most(
@@ -83,6 +81,22 @@ def in_common(plan: Plan) -> list[str]:
     return lines
 
 
+def not_measured(plan: Plan) -> list[str]:
+    """Which workloads are not measured on which of the plan's layers, in lines; those about guests alone need no line
+    for layers without guests.
+    """
+    lines = []
+    for layer in plan.layers:
+        names = [
+            workload.name
+            for workload in plan.build_workloads()
+            if layer not in workload.layers and (LAYERS[layer].boots or not workload.layers <= set(GUESTS))
+        ]
+        if names:
+            lines.append(f"not measured on {layer}: {', '.join(names)}")
+    return lines
+
+
 def _every(having: set[str], layers: set[str]) -> str:
     """The layers that have a factor in words, for a plan with these layers."""
     if having >= layers:
@@ -111,8 +125,8 @@ class Emulation:
 
     def boot_seconds(self, layer: str) -> float:
         """Seconds to start and settle a guest of that layer."""
-        depth = self._depth(layer)
-        return BOOT_SECONDS[layer] if not depth or not LAYERS[layer].boots else EMULATED_BOOT_SECONDS[depth]
+        depth, known = self._depth(layer), LAYERS[layer]
+        return EMULATED_BOOT_SECONDS[depth] if depth and known.boots else known.start_seconds
 
     def case_seconds(self, layer: str, *, several: bool = False) -> Callable[[Workload[Any], str], float]:
         """Seconds of one case of a workload on that layer, including the time between cases.

@@ -129,9 +129,11 @@ class Plan(_Model):
     host: Annotated[Name, AfterValidator(rules.host)] = Field(
         "local", description="where to measure: `local`, `ssh://[user@]host[:port]` or `lab[:NAME]`"
     )
-    guest: Guest = Field(Guest(), description="the size of a guest; the host layer gets as many CPUs")
+    guest: Guest = Field(
+        Guest(), description="the size of a guest; host and containers get as many CPUs, and containers as much memory"
+    )
     layers: tuple[Layer, ...] = Field(
-        USUAL, min_length=1, max_length=len(LAYERS), description="what is compared: `host`, `vm`, `nested`"
+        USUAL, min_length=1, max_length=len(LAYERS), description="what is compared: `host`, `container`, `vm`, `nested`"
     )
     factors: Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)] = Field(
         {}, validate_default=True, description="factor: list of levels, the first one the baseline; see below"
