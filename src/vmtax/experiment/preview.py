@@ -21,15 +21,7 @@ from vmtax.storage import DISK_DIRECTORY, NoSuchPlace, Target, backing, refuse_u
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import (
-    cutting,
-    destination,
-    disks,
-    examine,
-    host_disk,
-    needs,
-    parts,
-)
+from vmtax.testbed import cutting, destination, disks, examine, host_disk, needs, parts
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.parts import Request

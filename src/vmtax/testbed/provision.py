@@ -16,24 +16,10 @@ from vmtax.image.place import place_pack
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.plan.guests import guests_at_once
-from vmtax.storage import (
-    DISK_DIRECTORY,
-    Ground,
-    Provisioner,
-    RawFile,
-    Target,
-    page_cache,
-    refuse_unsafe,
-)
+from vmtax.storage import DISK_DIRECTORY, Ground, Provisioner, RawFile, Target, page_cache, refuse_unsafe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import (
-    destination,
-    disks,
-    host_disk,
-    needs,
-    parts,
-)
+from vmtax.testbed import destination, disks, host_disk, needs, parts
 from vmtax.testbed.carrier import CarrierDisk
 from vmtax.testbed.cutting import Checking
 from vmtax.testbed.databases import open_pack

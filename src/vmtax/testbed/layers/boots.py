@@ -12,14 +12,7 @@ from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.design.net import NetSettings
 from vmtax.design.topology import Subject
-from vmtax.hypervisor import (
-    Drive,
-    Guest,
-    GuestSpec,
-    Patience,
-    Qemu,
-    boot,
-)
+from vmtax.hypervisor import Drive, Guest, GuestSpec, Patience, Qemu, boot
 from vmtax.image.place import Placed
 from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.parts import Order

@@ -10,12 +10,7 @@ from pathlib import PurePosixPath
 from vmtax.core.records import Treatment
 from vmtax.design import guest as guest_settings
 from vmtax.design.topology import Subject, topology
-from vmtax.hypervisor import (
-    Drive,
-    Guest,
-    GuestSpec,
-    Qemu,
-)
+from vmtax.hypervisor import Drive, Guest, GuestSpec, Qemu
 from vmtax.hypervisor.confine import FIRST_USER
 from vmtax.image.place import IN_GUEST
 from vmtax.network import Segment

@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from vmtax.core.notices import recorded
 from vmtax.core.records import Treatment
 from vmtax.design.topology import topology
-from vmtax.hypervisor import (
-    BootFailed,
-    Guest,
-)
+from vmtax.hypervisor import BootFailed, Guest
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter import new_meters
 from vmtax.plan.guests import guests_at_once

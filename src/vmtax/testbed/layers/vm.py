@@ -9,10 +9,7 @@ from vmtax.core.records import Treatment
 from vmtax.design.migration import MigrationSettings
 from vmtax.design.net import settings_of
 from vmtax.design.topology import topology
-from vmtax.hypervisor import (
-    AWAITED,
-    Guest,
-)
+from vmtax.hypervisor import AWAITED, Guest
 from vmtax.network import guest_address
 from vmtax.testbed import cards, destination, needs, net_paths, parts
 from vmtax.testbed.base import Route, RunningSubject
