@@ -18,8 +18,9 @@ from tests import command
 from tests.sample import sample_experiment
 from vmtax import __version__
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase
+from vmtax.cli.asked import PlanChanges
 from vmtax.cli.measuring import program
-from vmtax.cli.run import _overridden, _resumed
+from vmtax.cli.running import _resumed, overridden
 from vmtax.experiment.resume import CannotResume
 from vmtax.plan.schema import load
 from vmtax.report.answers.schema import json_schema
@@ -263,12 +264,12 @@ def test_version_and_help(tmp_path: Path) -> None:
 
 
 def test_rounds_are_exactly_that_number_whatever_the_budget_of_the_plan() -> None:
-    plan = _overridden(load("quick"), host=None, layers=None, budget=None, rounds=40)
+    plan = overridden(load("quick"), PlanChanges(rounds=40))
     assert (plan.rounds.min, plan.rounds.max, plan.budget) == (40, 40, None)
 
 
 def test_fewer_layers_drop_what_those_layers_do_not_have() -> None:
-    plan = _overridden(load("quick"), host=None, layers="host", budget=None, rounds=None)
+    plan = overridden(load("quick"), PlanChanges(layers="host"))
     assert plan.layers == ("host",)
     assert "boot" not in {workload.name for workload in plan.workloads}
     assert not any(metric.startswith("boot.") for metric in plan.primary)

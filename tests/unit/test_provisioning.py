@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
+from vmtax.cli.asked import DiskOptions
 from vmtax.cli.measuring import disk_target
 from vmtax.design.disk import DiskSettings
 from vmtax.design.factors import BACKING, FACTORS, why_illegal
@@ -373,14 +375,14 @@ def test_a_bound_of_the_page_cache_is_what_its_processes_hold_and_so_much_more()
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({"devices": ("sdb",)}, "--disk-device sdb: must be a device"),
-        ({"devices": ("/dev/sdb", "/dev/sdb")}, "is given twice"),
-        ({"erase": ("/dev/sdc",), "devices": ("/dev/sdb",)}, "--erase /dev/sdc: is about a device of --disk-device"),
-        ({"group": "-rf"}, "--disk-group -rf: no volume group can be called that"),
-        ({"pool": "tank; rm"}, "--disk-pool tank; rm: no pool can be called that"),
-        ({"directory": "here"}, "must be absolute, for it is on ssh://b"),
+        ({"disk_device": ["sdb"]}, "--disk-device sdb: must be a device"),
+        ({"disk_device": ["/dev/sdb", "/dev/sdb"]}, "is given twice"),
+        ({"erase": ["/dev/sdc"], "disk_device": ["/dev/sdb"]}, "--erase /dev/sdc: is about a device of --disk-device"),
+        ({"disk_group": "-rf"}, "--disk-group -rf: no volume group can be called that"),
+        ({"disk_pool": "tank; rm"}, "--disk-pool tank; rm: no pool can be called that"),
+        ({"disk_dir": "here"}, "must be absolute, for it is on ssh://b"),
     ],
 )
-def test_a_target_that_cannot_be_is_refused(named: dict[str, object], words: str) -> None:
+def test_a_target_that_cannot_be_is_refused(named: dict[str, Any], words: str) -> None:
     with pytest.raises(BadUse, match=words):
-        disk_target("ssh://b", **{"directory": None, **named})
+        disk_target("ssh://b", DiskOptions(**named))

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.sample import sample_experiment
+from vmtax.cli.asked import PlanChanges
 from vmtax.cli.options import factor_levels
-from vmtax.cli.run import _overridden
+from vmtax.cli.running import overridden
 from vmtax.experiment.resume import resumable
 from vmtax.plan.schema import Plan, PlanError, load
 from vmtax.plan.vary import varied
@@ -69,7 +70,7 @@ def test_what_cannot_be_varied_is_one_line(plan: str, asked: list[str], line: st
 
 def test_a_factor_of_another_layer_is_refused_by_name() -> None:
     with pytest.raises(PlanError, match=r"^--vary: cpu.mitigations: is about vm and nested, but layers has host$"):
-        _overridden(load("quick"), host=None, layers="host", budget=None, rounds=None, vary=["cpu.mitigations=off"])
+        overridden(load("quick"), PlanChanges(layers="host", vary=["cpu.mitigations=off"]))
 
 
 def test_a_stored_run_is_resumed_with_the_levels_that_it_was_begun_with(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vmtax.cli.app import AsJson, BadUse, Emulate, Yes, answer, app, complete_plan, complete_run, printed
-from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 from vmtax.cli.options import PLAN_HELP, Budget, DiskDir, Host, Qemu
+
+if TYPE_CHECKING:
+    from vmtax.cli.measuring import Work
 
 DEFAULT_BUDGET = "20m"
 
@@ -35,6 +37,7 @@ def calibrate(
 ) -> None:
     """Compare a guest with itself, to see what precision this machine reaches, in what time, and how much it varies."""
     from vmtax.analysis.calibration import calibration
+    from vmtax.cli.measuring import measure
     from vmtax.store import Store
 
     with Store() as store:
@@ -56,6 +59,8 @@ def calibrate(
 
 def _work(plan: str, host: str | None, budget: str | None, qemu: str | None, disk_dir: str | None) -> Work:
     from vmtax.analysis.calibration import plan_of
+    from vmtax.cli.asked import DiskOptions
+    from vmtax.cli.measuring import Work, disk_target, options_of, program
     from vmtax.core.units import parse_duration
     from vmtax.plan.schema import from_data, load
     from vmtax.testbed.session import TestbedOptions
@@ -70,7 +75,5 @@ def _work(plan: str, host: str | None, budget: str | None, qemu: str | None, dis
     if host:
         wanted = from_data(wanted.model_dump(mode="json") | {"host": host}, options={"host": "--host"})
     derived = plan_of(wanted, seconds)
-    return Work(
-        derived,
-        options_of(TestbedOptions(program(derived.host, qemu, "--qemu"), disk_target(derived.host, disk_dir))),
-    )
+    target = disk_target(derived.host, DiskOptions(disk_dir))
+    return Work(derived, options_of(TestbedOptions(program(derived.host, qemu, "--qemu"), target)))

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from vmtax.cli.app import BadUse
-
-if TYPE_CHECKING:
-    from vmtax.cli.measuring import Work
-    from vmtax.testbed.session import Destination, Wire
-
-
-def with_cards(work: Work, given: Mapping[str, str | None], interleave_with: str | None) -> Work:
-    """Add the wire or the second host that the command line names. `given`: its values, by option without dashes."""
-    card, peer, peer_card = given["card"], given["peer"], given["peer-card"]
-    clash = {"peer": peer, "peer-card": peer_card, "interleave-with": interleave_with}
-    contrary = [f"--{name}" for name, value in clash.items() if value]
-    to = destination_of(work.plan.host, given["destination"], card, given["destination-card"], contrary)
-    return work.to(to) if to else work.over(wire(card, peer, peer_card, interleave_with))
+from vmtax.cli.asked import CardOptions, Versions
+from vmtax.cli.measuring import Work
+from vmtax.cli.option_groups import given
+from vmtax.design.interleaved import is_host
+from vmtax.plan import rules
+from vmtax.testbed.session import Destination, Wire
 
 
-def wire(card: str | None, peer: str | None, peer_card: str | None, interleave_with: str | None) -> Wire | None:
+def with_cards(work: Work, asked: CardOptions, versions: Versions) -> Work:
+    """Add the wire or the second host that the command line names."""
+    other = versions.interleave_with
+    contrary = given(CardOptions(peer=asked.peer, peer_card=asked.peer_card), Versions(interleave_with=other))
+    to = destination_of(work.plan.host, asked, contrary)
+    return work.to(to) if to else work.over(wire(asked, other))
+
+
+def wire(asked: CardOptions, interleave_with: str | None) -> Wire | None:
     """The wire that the command line names, or none."""
-    from vmtax.design.interleaved import is_host
-    from vmtax.testbed.session import Wire
-
-    given = {"--card": card, "--peer": peer, "--peer-card": peer_card}
-    named = [option for option, value in given.items() if value is not None]
+    card, peer, peer_card = asked.card, asked.peer, asked.peer_card
+    ends = {"--card": card, "--peer": peer, "--peer-card": peer_card}
+    named = [option for option, value in ends.items() if value is not None]
     if not named:
         return None
     if card is None or peer is None or peer_card is None:
@@ -42,15 +40,12 @@ def wire(card: str | None, peer: str | None, peer_card: str | None, interleave_w
     return Wire(card, peer, peer_card)
 
 
-def destination_of(
-    plan_host: str, to: str | None, card: str | None, far_card: str | None, others: Sequence[str]
-) -> Destination | None:
+def destination_of(plan_host: str, asked: CardOptions, others: Sequence[str]) -> Destination | None:
     """Where guests are migrated to, according to the command line; None: to another QEMU of their host.
 
     others: other options that were given and contradict it
     """
-    from vmtax.testbed.session import Destination
-
+    to, card, far_card = asked.destination, asked.card, asked.destination_card
     if to is None and far_card is None:
         return None
     if to is None or card is None or far_card is None:
@@ -70,8 +65,6 @@ def destination_of(
 
 def _check_ends(option: str, host: str, cards: Mapping[str, str]) -> None:
     """Raises BadUse if the host, or a card named by its option, has an invalid name."""
-    from vmtax.plan import rules
-
     try:
         rules.host(host)
     except ValueError as error:

@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from vmtax.cli import help
 from vmtax.cli.completion import take_as_typed
+from vmtax.cli.option_groups import spread
 from vmtax.core.errors import BAD_INPUT, BadInput
 
 
@@ -82,7 +83,13 @@ class App(typer.Typer):
         super().__init__(cls=cls, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        return super().command(name, cls=Command, **settings)
+        register = super().command(name, cls=Command, **settings)
+
+        def registered(command: Callable[..., Any]) -> Callable[..., Any]:
+            register(spread(command))
+            return command
+
+        return registered
 
     def add_typer(self, typer_instance: typer.Typer, **settings: Any) -> None:
         if not isinstance(typer_instance, App):

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,7 @@ NEW = {"memory": "4GiB", "vcpus": "2", "spares": "4", "spare size": "4GiB"}  # a
 
 if TYPE_CHECKING:
     from vmtax.lab.home import Lab, Up
+    from vmtax.lab.start import Wish
     from vmtax.report.answers.lab import LabState
 
 HELP = "Start and use a lab: a guest that is a whole hypervisor host, with KVM, disks and networks to try things on."
@@ -41,34 +43,35 @@ Name = Annotated[
 ]
 
 
-@lab_app.command("start")
-def lab_start(
-    name: Name = "",
+@dataclass(frozen=True, slots=True)
+class LabOptions:
+    """What a lab is started with."""
+
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help=f"Memory, such as 6GiB. Default: {NEW['memory']}.")
-    ] = None,
+    ] = None
     vcpus: Annotated[
         int | None, typer.Option(min=1, max=64, metavar="NUMBER", help=f"CPUs. Default: {NEW['vcpus']}.")
-    ] = None,
+    ] = None
     spares: Annotated[
         int | None,
         typer.Option(
             min=0, max=16, metavar="NUMBER", help=f"Empty disks for storage under test. Default: {NEW['spares']}."
         ),
-    ] = None,
+    ] = None
     spare_size: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help=f"Size of each empty disk. Default: {NEW['spare size']}."),
-    ] = None,
+    ] = None
     nvme: Annotated[
         bool | None, typer.Option("--nvme", help="One more empty disk, as NVMe. Such a lab cannot be saved.")
-    ] = None,
+    ] = None
     kernel_arguments: Annotated[
         str,
         typer.Option(
             metavar="ARGUMENTS", help="Arguments for its kernel, in this start alone, such as mitigations=off."
         ),
-    ] = "",
+    ] = ""
     log_writes: Annotated[
         bool,
         typer.Option(
@@ -76,7 +79,7 @@ def lab_start(
             help="Log all writes to the empty disks in this start; plan durability then tries power cuts of the whole"
             " lab.",
         ),
-    ] = False,
+    ] = False
     link: Annotated[
         str,
         typer.Option(
@@ -85,8 +88,15 @@ def lab_start(
             help="Share the network of this lab, which is up, in this start: two hosts on one switch.",
             autocompletion=_complete,
         ),
-    ] = "",
-    source: Annotated[str, typer.Option("--from", metavar="NAME", help="Start from the saved state of this lab.")] = "",
+    ] = ""
+    source: Annotated[str, typer.Option("--from", metavar="NAME", help="Start from the saved state of this lab.")] = ""
+
+
+@lab_app.command("start")
+def lab_start(
+    name: Name = "",
+    *,
+    options: LabOptions,
     json: AsJson = False,
 ) -> None:
     """Start a lab, and make it the first time. It stays up until it is stopped, also when this terminal is closed.
@@ -95,15 +105,14 @@ def lab_start(
     """
     from vmtax.experiment import progress
     from vmtax.lab.home import lab
-    from vmtax.lab.start import Wish, start
+    from vmtax.lab.start import start
 
-    sizes = _size("--memory", memory), spares, _size("--spare-size", spare_size), nvme
-    wish = Wish(vcpus, *sizes, _arguments(kernel_arguments), log_writes, link)
+    wish = _wish(options)
     one = lab(name)
     began = time.time()
     try:
         with progress.open_screen() as emit:
-            up = start(one, wish, emit, lab(source) if source else None)
+            up = start(one, wish, emit, lab(options.source) if options.source else None)
     except KeyboardInterrupt:  # as in run
         kept = (
             f"lab {one.name} is up: vmtax lab stop {one.name}" if one.up() else "everything that was set up is removed"
@@ -117,6 +126,15 @@ def lab_start(
         say(f"lab {one.name} was paused, as happens when the disk here is full; it continues now")
     else:
         _say_up(one, up)
+
+
+def _wish(asked: LabOptions) -> Wish:
+    """The options, checked. Raises BadUse."""
+    from vmtax.lab.start import Wish
+
+    memory, spare = _size("--memory", asked.memory), _size("--spare-size", asked.spare_size)
+    words = _arguments(asked.kernel_arguments)
+    return Wish(asked.vcpus, memory, asked.spares, spare, asked.nvme, words, asked.log_writes, asked.link)
 
 
 def _say_up(one: Lab, up: Up) -> None:

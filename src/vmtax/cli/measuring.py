@@ -11,26 +11,38 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_cut, agree_to_erase, fail, warn
+from vmtax.cli.asked import DiskOptions
 from vmtax.cli.files import check_room
 from vmtax.cli.results import keep_results
 from vmtax.core.errors import INTERRUPTED, CannotDo
-
-if TYPE_CHECKING:
-    from vmtax.core.records import Experiment
-    from vmtax.experiment.live import Journal
-    from vmtax.experiment.preview import Place
-    from vmtax.experiment.reboots import RebootNeeded
-    from vmtax.experiment.runner import Options
-    from vmtax.lab.home import Lab
-    from vmtax.plan.estimate import Foreseen
-    from vmtax.plan.schema import Plan
-    from vmtax.storage import Target
-    from vmtax.store import Store
-    from vmtax.testbed.examine import Examined
-    from vmtax.testbed.session import Destination, Hosts, TestbedOptions, Wire
+from vmtax.core.events import RunStarted
+from vmtax.core.records import Experiment
+from vmtax.design.host import arguments, reboots_itself
+from vmtax.experiment import live, progress, runner
+from vmtax.experiment.live import Journal
+from vmtax.experiment.outlook import Line, outlook
+from vmtax.experiment.preview import Place, look, refuse_emulation, with_disks_tried
+from vmtax.experiment.real_cut import PowerWasCut
+from vmtax.experiment.reboots import RebootNeeded, refuse_boot, refuse_changed, refuse_off
+from vmtax.experiment.resume import image_of, refuse_impossible, resumable
+from vmtax.experiment.runner import Options
+from vmtax.image import build
+from vmtax.lab.home import Lab
+from vmtax.lab.reboot import reboot
+from vmtax.meter.facts import read_boot
+from vmtax.plan.estimate import Emulation, Foreseen, demonstration, foresee, settled
+from vmtax.plan.schema import Plan
+from vmtax.storage import DISK_DIRECTORY, Target
+from vmtax.store import Store, StoreError
+from vmtax.testbed.examine import Examined
+from vmtax.testbed.host_disk import more_seconds
+from vmtax.testbed.host_facts import host_facts
+from vmtax.testbed.hosts import lab_of
+from vmtax.testbed.interleave import other_host
+from vmtax.testbed.machines import examined, set_up
+from vmtax.testbed.session import Destination, Hosts, TestbedOptions, Wire, connected
 
 ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
@@ -66,19 +78,15 @@ class Work:
 
 def going_on(experiment: Experiment, erase: Sequence[str] = (), *, rebooted: bool) -> Work:
     """The rest of a run that was stopped. Raises CannotResume."""
-    from vmtax.experiment.resume import resumable
-    from vmtax.experiment.runner import Options
-
     plan, options = resumable(experiment)
     place = options.target
-    target = disk_target(plan.host, str(place.directory), place.devices, place.group, place.pool, erase)
+    asked = DiskOptions(str(place.directory), [*place.devices], place.group, place.pool, [*erase])
+    target = disk_target(plan.host, asked)
     return Work(plan, Options(experiment.command, replace(options, target=target)), experiment, rebooted)
 
 
 def options_of(environment: TestbedOptions) -> Options:
     """What the command line adds to the plan, including the command line itself."""
-    from vmtax.experiment.runner import Options
-
     return Options(shlex.join(["vmtax", *sys.argv[1:]]), environment)
 
 
@@ -91,21 +99,13 @@ def program(host: str, name: str | None, option: str) -> str | None:
     return str(Path(name).absolute())
 
 
-def disk_target(
-    host: str,
-    directory: str | None,
-    devices: Sequence[str] = (),
-    group: str | None = None,
-    pool: str | None = None,
-    erase: Sequence[str] = (),
-) -> Target:
+def disk_target(host: str, asked: DiskOptions) -> Target:
     """Where the disks under test will be on `host`, according to the command line."""
-    from vmtax.storage import DISK_DIRECTORY, Target
-
-    where = PurePosixPath(directory) if directory else DISK_DIRECTORY
+    where = PurePosixPath(asked.disk_dir) if asked.disk_dir else DISK_DIRECTORY
+    devices, erase = asked.disk_device or (), asked.erase or ()
     if not where.is_absolute():
         if host != "local":
-            raise BadUse(f"--disk-dir {directory}: must be absolute, for it is on {host}")
+            raise BadUse(f"--disk-dir {asked.disk_dir}: must be absolute, for it is on {host}")
         where = PurePosixPath(Path(where).absolute())
     for option, names in (("--disk-device", devices), ("--erase", erase)):
         for name in names:
@@ -116,6 +116,7 @@ def disk_target(
     for name in erase:
         if name not in devices:
             raise BadUse(f"--erase {name}: is about a device of --disk-device, and it is none of them")
+    group, pool = asked.disk_group, asked.disk_pool
     if group is not None and not re.fullmatch(r"[\w+.][\w+.-]{0,126}", group, re.ASCII):
         raise BadUse(f"--disk-group {group}: no volume group can be called that; `vgs` lists those that are there")
     if pool is not None and not re.fullmatch(r"[A-Za-z][\w.:/-]{0,199}", pool, re.ASCII):
@@ -125,8 +126,6 @@ def disk_target(
 
 def measure(store: Store, work: Work, *, yes: bool) -> str:
     """The experiment's id. If it cannot be finished, the program ends, and every result is kept."""
-    from vmtax.experiment.reboots import RebootNeeded
-
     _alone(store, work)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
     try:
@@ -145,8 +144,6 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
 
 def _alone(store: Store, work: Work) -> None:
     """Refuse to measure while another run is in progress: the two would disturb each other."""
-    from vmtax.testbed.session import TestbedOptions
-
     ours = _hosts(work.plan.host, work.options.testbed)
     for entry in store.experiments():
         if entry.state == "running":
@@ -158,8 +155,6 @@ def _alone(store: Store, work: Work) -> None:
 
 def _hosts(host: str, testbed: TestbedOptions) -> list[str]:
     """The hosts on which a run has guests."""
-    from vmtax.testbed.interleave import other_host
-
     to = testbed.destination.host if testbed.destination else None
     return [each for each in (host, other_host(testbed), to) if each is not None]
 
@@ -179,11 +174,6 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
     """Like `_carry_out`, in several sessions if the host is rebooted in between: a lab that the run asks to reboot, or
     a host whose power was cut.
     """
-    from vmtax.experiment.real_cut import PowerWasCut
-    from vmtax.experiment.reboots import RebootNeeded
-    from vmtax.store import StoreError
-    from vmtax.testbed.hosts import lab_of
-
     one, said, run = lab_of(work.plan.host), list[str](), ""
     try:
         while True:
@@ -210,12 +200,6 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
 
 def _reboot(store: Store, one: Lab, needed: RebootNeeded, said: list[str]) -> None:
     """Boot the lab as its run asks; other terminals can watch."""
-    from vmtax.core.events import RunStarted
-    from vmtax.design.host import arguments
-    from vmtax.experiment import live, progress
-    from vmtax.lab.reboot import reboot
-    from vmtax.testbed.session import connected
-
     if store.load(needed.run).state != "running":  # the lab is off because an earlier process was killed
         store.resume(needed.run)
     run = store.load(needed.run)
@@ -230,10 +214,6 @@ def _reboot(store: Store, one: Lab, needed: RebootNeeded, said: list[str]) -> No
 
 def _refuse_boot(hosts: Hosts, work: Work) -> None:
     """Raises if the host is not booted as the resumed run needs."""
-    from vmtax.design.host import reboots_itself
-    from vmtax.experiment.reboots import refuse_boot
-    from vmtax.meter.facts import read_boot
-
     if work.resumed is not None:
         by_itself = reboots_itself(work.plan.host) and not work.agreed
         refuse_boot(work.resumed, read_boot(hosts.host), rebooted=None if by_itself else work.rebooted)
@@ -244,16 +224,6 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
 
     said: notices that need not be repeated
     """
-    from vmtax.experiment import live, progress, runner
-    from vmtax.experiment.outlook import Line, outlook
-    from vmtax.experiment.preview import look, with_disks_tried
-    from vmtax.experiment.reboots import refuse_off
-    from vmtax.experiment.resume import refuse_impossible
-    from vmtax.plan.estimate import settled
-    from vmtax.testbed.interleave import other_host
-    from vmtax.testbed.machines import set_up
-    from vmtax.testbed.session import connected
-
     if not (yes or work.agreed) and not sys.stdin.isatty():
         raise BadUse(NOBODY)
     if work.resumed is not None and not work.agreed:
@@ -302,13 +272,6 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
 
 def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[Examined]:
     """The hosts, examined, and KVM tried on each; if there is no root image, it is built for that."""
-    from vmtax.experiment import progress
-    from vmtax.experiment.reboots import refuse_changed
-    from vmtax.experiment.resume import image_of
-    from vmtax.image import build
-    from vmtax.testbed.host_facts import host_facts
-    from vmtax.testbed.machines import examined
-
     identity = image_of(work.resumed) if work.resumed else None
     if build.here(identity) is None:
         build.refuse()
@@ -328,9 +291,6 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
 
     `why`: why no guest boots with KVM
     """
-    from vmtax.experiment.preview import refuse_emulation
-    from vmtax.plan.estimate import demonstration
-
     asked = work.options.testbed
     # A resumed run follows its stored facts, and nothing else.
     if asked.emulate or (work.resumed and "host" in work.resumed.facts):
@@ -343,10 +303,6 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
 
 def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Foreseen:
     """How long it takes; `why`: why guests are emulated, "" if they are not."""
-    from vmtax.plan.estimate import Emulation, foresee
-    from vmtax.testbed.host_disk import more_seconds
-    from vmtax.testbed.hosts import lab_of
-
     plan, before, target = work.plan, work.resumed, work.options.testbed.target
     host = any(place.below["emulated_cpu"] is True for place in places)
     more = (

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vmtax.cli.app import BadUse
+from vmtax.cli.asked import PowerOptions
 from vmtax.cli.measuring import Work
+from vmtax.core.units import parse_duration
+from vmtax.testbed.power import BACK_WITHIN, PowerCut, one_state, why_not
 
-if TYPE_CHECKING:
-    from vmtax.testbed.power import PowerCut
 
-
-def power_order(command: str | None, back_within: str | None) -> PowerCut | None:
+def power_order(asked: PowerOptions) -> PowerCut | None:
     """The power cut that the command line describes; None: the host keeps its power."""
-    from vmtax.core.units import parse_duration
-    from vmtax.testbed.power import BACK_WITHIN, PowerCut
-
+    command, back_within = asked.power_cut, asked.back_within
     if command is None:
         if back_within is not None:
             raise BadUse("--back-within is about a host whose power is cut: add --power-cut, or leave it out")
@@ -33,8 +30,6 @@ def power_order(command: str | None, back_within: str | None) -> PowerCut | None
 
 def with_cuts(work: Work, order: PowerCut | None) -> Work:
     """The work with power cuts of the host, one state of a disk for each cut. Raises BadUse if that is impossible."""
-    from vmtax.testbed.power import one_state, why_not
-
     if order is None:
         return work
     testbed = work.options.testbed

@@ -41,14 +41,70 @@ if TYPE_CHECKING:
     from vmtax.store import Store
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for besides the run."""
+
+    for_: ForProfile = ""
+    weights: Weights = ""
+    needs: Needs = ""
+    accept_loss: AcceptLoss = False
+
+    def analysis(self, run: str, format: Format | None = None) -> Analysis:
+        """The analysis of a stored run. Refuses options that the format cannot show, or the run cannot answer."""
+        from vmtax.analysis import results
+        from vmtax.analysis.analysis import Analysis
+        from vmtax.store import Store
+
+        with Store() as store:
+            experiment = store.load(run)
+            kept = store.results(experiment)
+        known = results.read(kept, experiment) if kept is not None else None
+        analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format), known)
+        if self._needs_option:
+            self._check(analysis)
+        return analysis
+
+    def _check(self, analysis: Analysis) -> None:
+        """Refuses --needs if the run has no recommendation that could meet them."""
+        from vmtax.recommend import DISK, KINDS
+        from vmtax.report.sections.recommendation import why_not
+
+        asked = analysis.requirements
+        kinds = [kind for kind in KINDS if set(asked.needs) & {*kind.features}]
+        for kind in dict.fromkeys((*kinds, *((DISK,) if asked.accept_loss else ()))) or (DISK,):
+            if why := why_not(analysis, kind):
+                raise BadUse(f"{self._needs_option}: {why}")
+
+    @property
+    def _needs_option(self) -> str:
+        """The option that asks something of a choice; "" if there is none."""
+        return "--needs" if self.needs else "--accept-loss" if self.accept_loss else ""
+
+    def _profile(self, experiment: Experiment, format: Format | None) -> WeightProfile | None:
+        if not (self.for_ or self.weights):
+            return None
+        if format and not format.ranks:
+            raise BadInput(f"{format.name} has measurements and no rankings: leave out --for and --weights")
+        from vmtax.analysis import weight_profiles
+
+        return weight_profiles.asked(experiment, self.for_, self.weights)
+
+    def _requirements(self, format: Format | None) -> Requirements | None:
+        if not self._needs_option:
+            return None
+        if format and not format.ranks:
+            raise BadInput(f"{format.name} has measurements and no recommendation: leave out {self._needs_option}")
+        from vmtax.analysis.requirements import Requirements
+        from vmtax.recommend import parse_needs
+
+        return Requirements(parse_needs(self.needs), self.accept_loss)
+
+
 @app.command()
 def show(
     run: RunId = "last",
     full: Annotated[bool, typer.Option("--full", help="Show every metric, setting and warning.")] = False,
-    for_: ForProfile = "",
-    weights: Weights = "",
-    needs: Needs = "",
-    accept_loss: AcceptLoss = False,
     apply: Annotated[
         bool,
         typer.Option(
@@ -72,9 +128,10 @@ def show(
     no_pager: Annotated[
         bool, typer.Option("--no-pager", help="Print without a pager, even if the answer is longer than the screen.")
     ] = False,
+    *,
+    asked: Asked,
 ) -> None:
     """Show the results of a run: one screen, or everything with --full."""
-    asked = Asked(for_, weights, needs, accept_loss)
     if why:
         if apply or json or part or format or full:
             raise BadUse("--why prints the evidence as text: leave out --apply, --json, --format and --full")
@@ -114,13 +171,10 @@ def report(
         ),
     ] = None,
     format: FormatName = "html",
-    for_: ForProfile = "",
-    weights: Weights = "",
-    needs: Needs = "",
-    accept_loss: AcceptLoss = False,
+    *,
+    asked: Asked,
 ) -> None:
     """Write the report of a run: one HTML file that needs nothing else, or the measurements for other programs."""
-    asked = Asked(for_, weights, needs, accept_loss)
     if output == STDOUT:
         shown(run, format, asked=asked)
     else:
@@ -177,66 +231,6 @@ def keep_results(store: Store, id: str) -> None:
         analysis = Analysis(experiment)
         store.keep_headline(id, in_few_words(analysis))
         store.keep_results(experiment, results.written(analysis.results))
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asks for besides the run."""
-
-    for_: str = ""
-    weights: str = ""
-    needs: str = ""
-    accept_loss: bool = False
-
-    def analysis(self, run: str, format: Format | None = None) -> Analysis:
-        """The analysis of a stored run. Refuses options that the format cannot show, or the run cannot answer."""
-        from vmtax.analysis import results
-        from vmtax.analysis.analysis import Analysis
-        from vmtax.store import Store
-
-        with Store() as store:
-            experiment = store.load(run)
-            kept = store.results(experiment)
-        known = results.read(kept, experiment) if kept is not None else None
-        analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format), known)
-        if self._needs_option:
-            self._check(analysis)
-        return analysis
-
-    def _check(self, analysis: Analysis) -> None:
-        """Refuses --needs if the run has no recommendation that could meet them."""
-        from vmtax.recommend import DISK, KINDS
-        from vmtax.report.sections.recommendation import why_not
-
-        asked = analysis.requirements
-        kinds = [kind for kind in KINDS if set(asked.needs) & {*kind.features}]
-        for kind in dict.fromkeys((*kinds, *((DISK,) if asked.accept_loss else ()))) or (DISK,):
-            if why := why_not(analysis, kind):
-                raise BadUse(f"{self._needs_option}: {why}")
-
-    @property
-    def _needs_option(self) -> str:
-        """The option that asks something of a choice; "" if there is none."""
-        return "--needs" if self.needs else "--accept-loss" if self.accept_loss else ""
-
-    def _profile(self, experiment: Experiment, format: Format | None) -> WeightProfile | None:
-        if not (self.for_ or self.weights):
-            return None
-        if format and not format.ranks:
-            raise BadInput(f"{format.name} has measurements and no rankings: leave out --for and --weights")
-        from vmtax.analysis import weight_profiles
-
-        return weight_profiles.asked(experiment, self.for_, self.weights)
-
-    def _requirements(self, format: Format | None) -> Requirements | None:
-        if not self._needs_option:
-            return None
-        if format and not format.ranks:
-            raise BadInput(f"{format.name} has measurements and no recommendation: leave out {self._needs_option}")
-        from vmtax.analysis.requirements import Requirements
-        from vmtax.recommend import parse_needs
-
-        return Requirements(parse_needs(self.needs), self.accept_loss)
 
 
 def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), paged: bool = False) -> None:

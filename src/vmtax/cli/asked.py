@@ -1,0 +1,121 @@
+"""What the command line asks of a run: its options, in groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vmtax.cli.app import AsJson, Emulate, Vary, Yes
+from vmtax.cli.options import (
+    AfterReboot,
+    BackWithin,
+    Budget,
+    Card,
+    DestinationCard,
+    DestinationHost,
+    DiskDevice,
+    DiskDir,
+    DiskGroup,
+    DiskPool,
+    Erase,
+    Host,
+    InterleaveWith,
+    Label,
+    Layers,
+    OrDemo,
+    Peer,
+    PeerCard,
+    PowerCut,
+    Qemu,
+    Report,
+    Resume,
+    Rounds,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChanges:
+    """Values that replace those of the plan."""
+
+    host: Host = None
+    layers: Layers = None
+    budget: Budget = None
+    rounds: Rounds = None
+    vary: Vary = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskOptions:
+    """Where the disks under test will be."""
+
+    disk_dir: DiskDir = None
+    disk_device: DiskDevice = None
+    disk_group: DiskGroup = None
+    disk_pool: DiskPool = None
+    erase: Erase = None
+
+
+@dataclass(frozen=True, slots=True)
+class CardOptions:
+    """Network cards: of a wire to a peer, or on the way to a second host."""
+
+    card: Card = None
+    peer: Peer = None
+    peer_card: PeerCard = None
+    destination: DestinationHost = None
+    destination_card: DestinationCard = None
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The QEMU under test, and what is measured in the same rounds."""
+
+    qemu: Qemu = None
+    interleave_with: InterleaveWith = None
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """Which stopped run goes on, if any."""
+
+    resume: Resume = False
+    after_reboot: AfterReboot = False
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOptions:
+    """How the power of the host under test is cut."""
+
+    power_cut: PowerCut = None
+    back_within: BackWithin = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What the user agrees to beforehand."""
+
+    emulate: Emulate = False
+    or_demo: OrDemo = False
+    yes: Yes = False
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """What the results are called, and where they are written."""
+
+    label: Label = None
+    output: Report = None
+    json: AsJson = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """All of them."""
+
+    changes: PlanChanges = PlanChanges()
+    disks: DiskOptions = DiskOptions()
+    cards: CardOptions = CardOptions()
+    versions: Versions = Versions()
+    power: PowerOptions = PowerOptions()
+    continued: Continued = Continued()
+    results: AnswerOptions = AnswerOptions()
+    consent: Consent = Consent()

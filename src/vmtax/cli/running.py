@@ -1,0 +1,145 @@
+"""What `vmtax run` does: a plan, changed as the command line says, becomes work, is carried out and reported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from vmtax.cli.app import BadUse, say, warn
+from vmtax.cli.asked import Consent, Continued, PlanChanges, RunOptions
+from vmtax.cli.cards import with_cards
+from vmtax.cli.files import check_output, check_room
+from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program
+from vmtax.cli.option_groups import given
+from vmtax.cli.power import power_order, with_cuts, with_cuts_again
+from vmtax.cli.results import shown, written
+from vmtax.core.errors import FAILED
+from vmtax.core.records import label_problem
+from vmtax.design.host import boots_asked
+from vmtax.design.interleaved import is_host
+from vmtax.experiment.archive import IMPORTED
+from vmtax.experiment.resume import CannotResume
+from vmtax.plan.schema import Plan, from_data, load
+from vmtax.plan.vary import varied
+from vmtax.store import Store
+from vmtax.testbed.interleave import why_not
+from vmtax.testbed.session import TestbedOptions
+from vmtax.workload import WORKLOADS
+
+REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
+
+
+def carry_out(plan: str, asked: RunOptions) -> None:
+    """Measure, print the answer and write the report. `plan`: the plan's name, or that of a run that goes on."""
+    results, yes = asked.results, asked.consent.yes
+    _refuse_both(asked.consent, asked.changes)
+    if results.label is not None and (problem := label_problem(results.label)):
+        raise BadUse(f"--label {results.label!r}: {problem}")
+    _check_report(results.output or Path("vmtax-RUN.html"))
+    continues = _continues(asked)
+    order = power_order(asked.power)
+    with Store() as store:
+        if continues:
+            work = _resumed(store, plan, asked.disks.erase or (), rebooted=asked.continued.after_reboot)
+            work = with_cuts_again(work, order, yes=yes)
+        else:
+            work = with_cards(with_cuts(_new(plan or "quick", asked), order), asked.cards, asked.versions)
+            options = replace(work.options, label=results.label or "")
+            work = replace(work, options=options, or_demo=asked.consent.or_demo)
+        if asked.consent.emulate:
+            work = work.emulating()
+        id = measure(store, work, yes=yes)
+        worked = any(trial.status == "ok" for trial in store.load(id).trials)
+    report = written(id, results.output)  # first, because the reader of stdout may be gone
+    shown(id, "json" if results.json else "")
+    say(f"report: {report}", file=sys.stderr)
+    if not worked:
+        warn("nothing could be measured: every trial failed, see the warnings")
+        raise typer.Exit(FAILED)
+
+
+def _refuse_both(consent: Consent, changes: PlanChanges) -> None:
+    """Raises BadUse for two options that contradict each other."""
+    if consent.emulate and consent.or_demo:
+        raise BadUse("--emulate measures as the plan says, --or-demo only demonstrates: leave out one of them")
+    if changes.rounds is not None and changes.budget is not None:
+        raise BadUse("--rounds says how many rounds there are, --budget how long they take: leave out one of them")
+
+
+def _continues(asked: RunOptions) -> bool:
+    """Whether an earlier run is resumed. Raises BadUse for other options with it: it continues as it was begun."""
+    resume, after_reboot = asked.continued.resume, asked.continued.after_reboot
+    if resume and after_reboot:
+        raise BadUse("--after-reboot goes on where the host was rebooted, --resume where not: leave out one of them")
+    if not (resume or after_reboot):
+        return False
+    begun = [asked.changes, replace(asked.disks, erase=None), asked.cards, asked.versions]
+    begun += [Consent(or_demo=asked.consent.or_demo), replace(asked.results, output=None, json=False)]
+    others = given(*begun, *([asked.power] if after_reboot else []))
+    if others:
+        option = given(Continued(resume, after_reboot))[0]
+        raise BadUse(f"{option} goes on as the run was begun: leave out {' '.join(others)}")
+    return True
+
+
+def _check_report(file: Path) -> None:
+    """Raises BadUse if the report could not be written: it comes last, after hours of work."""
+    check_output(file)
+    if not file.exists() or file.is_file():
+        check_room(file.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
+
+
+def _new(plan: str, asked: RunOptions) -> Work:
+    wanted = overridden(load(plan), asked.changes)
+    qemu = program(wanted.host, asked.versions.qemu, "--qemu")
+    other = asked.versions.interleave_with
+    if other is not None and not is_host(other):
+        other = program(wanted.host, other, "--interleave-with")
+    options = TestbedOptions(qemu, disk_target(wanted.host, asked.disks), other)
+    problem = why_not(wanted, options)
+    if problem:
+        raise BadUse(f"--interleave-with: {problem}")
+    return Work(wanted, options_of(options))
+
+
+def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool = False) -> Work:
+    """The named run, or the newest stopped one; `erase`: permission is asked for again, because it is not stored."""
+    ours = [entry for entry in store.experiments() if not entry.host.endswith(IMPORTED)]
+    stopped = [entry.id for entry in ours if entry.state in ("interrupted", "failed")]
+    if not run and not stopped:
+        raise CannotResume("no run was stopped: `vmtax runs` lists them all")
+    experiment = store.load(run or stopped[0])
+    work = going_on(experiment, erase, rebooted=rebooted)
+    if rebooted and not boots_asked(experiment.treatments):
+        raise CannotResume(f"{experiment.id} asks for no reboot of the host: vmtax run --resume {experiment.id}")
+    return work
+
+
+def overridden(plan: Plan, changes: PlanChanges) -> Plan:
+    """The plan with the values from the command line."""
+    data: dict[str, Any] = plan.model_dump(mode="json")
+    if changes.host:
+        data["host"] = changes.host
+    if changes.layers is not None:
+        data["layers"] = [layer.strip() for layer in changes.layers.split(",")]
+        _drop_workloads_without_layer(data)
+    if changes.budget:
+        data["budget"] = changes.budget
+    if changes.rounds is not None:  # exactly, whatever the plan's own budget
+        data |= {"rounds": {"min": changes.rounds, "max": changes.rounds}, "budget": None}
+    options = {option.removeprefix("--"): option for option in given(changes)}
+    return varied(from_data(data, source="command line", options=options), changes.vary or ())
+
+
+def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
+    """Workloads that need another layer are dropped: a host has no boot, for example."""
+    fits = {name for name, kind in WORKLOADS.items() if kind.layers & set(data["layers"])}
+    if not fits:
+        return  # no valid layer: the plan's own check reports that better
+    data["workloads"] = [entry for entry in data["workloads"] if entry["name"] in fits]
+    data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] in fits]
