@@ -84,8 +84,8 @@ def test_a_host_without_kvm_is_refused_before_an_image_is_built_and_before_the_q
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("nothing is asked, built or examined")
 
-    monkeypatch.setattr("vmtax.testbed.session.connected", connected)
-    monkeypatch.setattr("vmtax.experiment.preview.look", lambda *_: [place(Accelerator("tcg", WHY, tried=False))])
+    monkeypatch.setattr("vmtax.cli.measuring.connected", connected)
+    monkeypatch.setattr("vmtax.cli.measuring.look", lambda *_: [place(Accelerator("tcg", WHY, tried=False))])
     for name in ("_examined", "agree"):
         monkeypatch.setattr(measuring, name, never)
     with pytest.raises(BadInput, match="--emulate runs it all the same"):
@@ -160,7 +160,7 @@ def test_a_run_goes_on_while_its_lab_reboots_and_others_see_that(
             raise error
 
     monkeypatch.setattr(measuring, "_carry_out", carry_out)
-    monkeypatch.setattr("vmtax.lab.reboot.reboot", reboot)
+    monkeypatch.setattr("vmtax.cli.measuring.reboot", reboot)
     begun = work()
     begun = dataclasses.replace(begun, plan=begun.plan.model_copy(update={"host": "lab:x"}))
     with pytest.raises(CannotDo) if error else contextlib.nullcontext():

@@ -26,7 +26,7 @@ class Everything:
 def test_a_command_gets_records_of_the_values_that_its_options_have() -> None:
     seen = []
 
-    def measure(plan: str = "quick", *, options: Everything) -> None:
+    def measure(plan: Annotated[str, typer.Argument()] = "quick", *, options: Everything) -> None:
         """Measure."""
         seen.append((plan, options))
 
