@@ -53,7 +53,7 @@ def _machine_facts(model: str, hypervisor: str | None, cpus: int, memory: int) -
         "turbo": None if hypervisor else True,
         "numa_nodes": 1,
         "kernel_release": "6.12.48+deb13-amd64",
-        "hostname": "vm" if hypervisor else "kestrel",
+        "hostname": "vm" if hypervisor else "example",
         "kernel_command_line": "console=ttyS0 no_timer_check" if hypervisor else "root=/dev/nvme0n1p2 ro",
         "os": "Debian GNU/Linux 13 (trixie)",
         "memory_bytes": memory,

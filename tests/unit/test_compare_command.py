@@ -105,7 +105,7 @@ def a_line(**changes: Any) -> Line:
 
 
 def a_change(*lines: Line, limit: float | None = None, **changes: Any) -> Change:
-    change = Change(("a",), ("b",), ("local", "local"), ("kestrel", "merlin"), (), lines, (), 0.03, limit, ())
+    change = Change(("a",), ("b",), ("local", "local"), ("example", "merlin"), (), lines, (), 0.03, limit, ())
     return dataclasses.replace(change, **changes)
 
 
@@ -166,7 +166,7 @@ def test_junit_shows_worse_as_failure_and_undecided_as_skipped() -> None:
     assert "emulated" in (skipped.get("message") or "") and skipped.text == why
     properties = {entry.get("name"): entry.get("value") for entry in suite.iter("property")}
     assert properties["host kernel_release"] == "6.1 → 6.12"
-    assert (properties["before"], properties["after"]) == ("a on kestrel", "b on merlin")
+    assert (properties["before"], properties["after"]) == ("a on example", "b on merlin")
     without = ET.fromstring(find_change("junit")(a_change(a_line(), a_line(verdict="undecided")), False))
     assert (without.get("failures"), without.get("skipped")) == ("1", "1")
 

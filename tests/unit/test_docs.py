@@ -33,6 +33,18 @@ def blocks(text: str, language: str) -> list[str]:
     return [textwrap.dedent(found[4]) for found in FENCE.finditer(text) if found[3].split()[:1] == [language]]
 
 
+RUN_LIKE = re.compile(r"\b on (\S+) \([^)\n]*(?:bare metal|VM under)|^\S+ +\d+ rounds · took ", re.MULTILINE)
+INVENTED = "An invented example"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_an_invented_run_says_so_in_its_first_line_and_its_host_is_called_example(page: Path) -> None:
+    for found in FENCE.finditer(page.read_text(encoding="utf-8")):
+        text = textwrap.dedent(found[4])
+        for run in RUN_LIKE.finditer(text):
+            assert text.startswith(INVENTED) and run[1] in (None, "example"), f"{page.name}: {text[:200]}"
+
+
 def prose(text: str) -> str:
     """Without what is code: a comment of a shell is no heading, an index of a list no link."""
     return re.sub(r"`[^`\n]+`", "`code`", FENCE.sub("", text))

@@ -18,7 +18,7 @@ READ = (*GREP, "", *facts.FILES)
 
 # What an Intel host adds: frequency scaling, quotas, nesting.
 HOST_FILES = """\
-/proc/sys/kernel/hostname:kestrel
+/proc/sys/kernel/hostname:example
 /sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq:3900000
 /sys/devices/system/cpu/cpufreq/policy0/scaling_driver:intel_pstate
 /sys/devices/system/cpu/cpufreq/policy0/scaling_governor:powersave
@@ -80,7 +80,7 @@ def test_a_host_with_frequency_scaling_quotas_and_nesting() -> None:
     assert (found["kvm_nested"], found["kvm_device"], found["kvm_device_writable"]) == (True, True, False)
     assert found["huge_pages"] == [{"size_bytes": 2 << 20, "total": 512, "free": 500}]
     assert found["cgroup_cpu_limit"] == 1.5
-    assert found["hostname"] == "kestrel"
+    assert found["hostname"] == "example"
 
 
 def test_quotas_are_looked_for_in_every_group_above() -> None:

@@ -46,7 +46,7 @@ def test_a_tile_for_each_subject_says_what_the_summary_does() -> None:
         assert contrast is not None
         cost = format_cost(contrast.ratio, contrast.low, contrast.high)
         assert (tile.figure, tile.interval) == (cost.estimate, cost.interval)
-        assert tile.bar is not None and "#mark-circle" in tile.bar and tile.more.startswith("nesting adds ")
+        assert tile.bar is not None and "#mark-circle" in tile.bar and tile.more.startswith("nested vs VM ")
     assert [tile.word for tile in found[:4]] == [
         "a little slower: chess, all CPUs",
         "about the same: stream bandwidth",
@@ -117,7 +117,7 @@ def test_a_tile_without_an_interval_is_hollow_and_the_verdict_says_why() -> None
         assert tile.interval == "" and "chance" not in tile.word
         assert tile.bar is not None and "#mark-circle-open" in tile.bar
     (verdict,) = sections(few)["verdict"].blocks
-    assert isinstance(verdict, Paragraph) and plain(verdict.text).startswith("3 rounds: too few for an interval")
+    assert isinstance(verdict, Paragraph) and plain(verdict.text).startswith("3 rounds: too few for intervals")
 
 
 def test_a_tile_says_itself_that_it_may_be_chance_where_others_have_intervals() -> None:
@@ -144,14 +144,14 @@ def test_one_layer_is_shown_by_its_medians() -> None:
     assert found["Disk"].figure.endswith("k/s") and found["Disk"].word.startswith("host: 4 KiB random reads")
     assert all(tile.bar is None for tile in found.values())
     assert "main" in sections(alone)
-    assert document(Analysis(alone), Detail.PAGE).head.answer == "kestrel: quick, measured on host"
+    assert document(Analysis(alone), Detail.PAGE).head.answer == "example: quick, measured on host"
 
 
 def test_the_title_is_the_host_and_the_answer() -> None:
     def title(experiment: Experiment) -> str:
         return document(Analysis(experiment), Detail.PAGE).head.answer
 
-    assert title(QUICK) == "kestrel: a VM costs +2.5 % CPU, +1.4 % memory, +23 % disk, +60 % network"
+    assert title(QUICK) == "example: a VM costs +2.5 % CPU, +1.4 % memory, +23 % disk, +60 % network"
     assert title(dataclasses.replace(QUICK, host="ssh://root@b")).startswith("root@b: a VM costs +2.5 % CPU")
     assert "an emulated VM costs 21" in title(sample_experiment())
     page = Page(html(QUICK))
@@ -163,7 +163,7 @@ def test_a_cost_within_the_noise_floor_is_the_same() -> None:
     table = section.blocks[0]
     assert isinstance(table, Table)
     heads = [plain(column.head) for column in table.columns]
-    assert heads == ["figure", "VM costs", "nesting adds", "host", "VM", "nested VM", "noise floor"]
+    assert heads == ["figure", "VM costs", "nested vs VM", "host", "VM", "nested VM", "noise floor"]
     found = shown(QUICK).summary.figures
     rows = [row for row in table.rows if not row.is_heading]
     assert len(rows) == len(found)

@@ -99,7 +99,7 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
 
     If sides are interleaved, each treatment of the other side comes first, against the same one on the plan's own. Then
     within each side, across layers with equal levels: each against those that it stands on, such as nested against vm
-    ("nesting adds"). Within a layer: each treatment against the first one with the same number of machines at once,
+    ("nested vs VM"). Within a layer: each treatment against the first one with the same number of machines at once,
     which has the baseline levels. For a repeat only the A/A.
     """
     by_layer: dict[tuple[str, str], list[Treatment]] = defaultdict(list)

@@ -9,14 +9,15 @@ LOCAL = "local"  # the plan's name for the machine that runs vmtax
 
 
 def host_name(experiment: Experiment) -> str:
-    """The name of the host under test for a reader: the plan's or, if that is "local", its own name.
+    """The name of the host under test for a reader: the plan's or, if that is "local", its own name. Of an imported run
+    it is the name of the host that was measured, too.
 
     Runs of versions before 2026-11-23 did not record it: then the model of its CPU is used.
     """
-    named, comma, imported = experiment.host.partition(",")
+    named = experiment.host.partition(",")[0]
     if named == LOCAL:
         named = _fact(experiment, "hostname") or cpu_model(experiment) or LOCAL
-    return f"{named}{comma}{imported}"
+    return named
 
 
 def cpu_model(experiment: Experiment) -> str:

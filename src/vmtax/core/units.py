@@ -34,6 +34,7 @@ _DURATION = re.compile(
 )
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
+MOST_OF_A_ROW = 100_000  # times its unit, of a value in a row of a table
 _TWICE = 1.995  # a ratio that rounds to twice, from which on a cost is written as a factor
 _LONGEST = 40  # characters of a quantity; longer text is not accepted
 _LONGEST_VALUE = 40  # characters of a wrong value that a message repeats
@@ -61,18 +62,21 @@ def format_value(value: float, unit: str) -> str:
 def format_row(values: Sequence[float | None], unit: str) -> tuple[str, list[str]]:
     """Values of one row of a table with their common unit: ("GB/s", ["15.9", "0.650", ""]).
 
-    Three significant digits each; "" for None. The prefix suits the largest value, or is smaller if the smallest value
-    would have no digit within four places.
+    Three significant digits each; "" for None. The prefix suits the smallest value, so that none is below 1, or is
+    larger if the largest value would have more than five digits before its point.
     """
     name, prefixes = UNITS[unit]
-    sizes = [abs(value) for value in values if value and math.isfinite(value)]
-    most, least = (float(f"{size:.3g}") for size in (max(sizes, default=0.0), min(sizes, default=0.0)))
-    fits = [place for place, (_, factor) in enumerate(prefixes) if most >= factor]
-    place = fits[0] if fits else len(prefixes) - 1
-    if least < prefixes[place][1] / 1000 and place + 1 < len(prefixes):
-        place += 1
+    sizes = [float(f"{abs(value):.3g}") for value in values if value and math.isfinite(value)]
+    most, least = max(sizes, default=0.0), min(sizes, default=0.0)
+    fits = (place for place, (_, factor) in enumerate(prefixes) if least >= factor)
+    place = next(fits, len(prefixes) - 1)
+    while place and most >= MOST_OF_A_ROW * prefixes[place][1]:
+        place -= 1
     prefix, factor = prefixes[place]
-    texts = ["" if value is None else _three_digits(abs(value) / factor) if value else "0" for value in values]
+    texts = [
+        "" if value is None else _three_digits(float(f"{abs(value):.3g}") / factor) if value else "0"
+        for value in values
+    ]
     return f"{prefix}{name}", [
         MINUS * bool(value and value < 0) + text for value, text in zip(values, texts, strict=True)
     ]

@@ -27,7 +27,7 @@ CONTRASTS = {  # (layer of the baseline, layer of the treatment): mark, colour, 
     ("host", "vm"): ("circle", "vm", "the VM against the host"),
     ("host", "container"): ("triangle", "contained", "the container against the host"),
     ("container", "vm"): ("square", "vm", "the VM against the container"),
-    ("vm", "nested"): ("diamond", "nesting", "what nesting adds: the nested VM against the VM"),
+    ("vm", "nested"): ("diamond", "nesting", "the nested VM against the VM"),
     ("host", "nested"): ("square", "host", "the nested VM against the host"),
 }
 NO_INTERVAL = "hollow: no interval, so this may be chance"

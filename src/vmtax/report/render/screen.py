@@ -18,25 +18,24 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import hypervisor_below
 from vmtax.analysis.noise import floor_of
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, contrast, label, summary
-from vmtax.core.layers import LAYERS
-from vmtax.core.units import at_most, format_cost, format_row, printable, shortened
+from vmtax.core.units import at_most, format_cost, printable, shortened
 from vmtax.design.interleaved import Sides
 from vmtax.design.topology import groups
 from vmtax.report.render.screen_notes import MAIN, Footnotes, common, decisions, footnote_lines, reading
 from vmtax.report.sections.durability import news
-from vmtax.report.sections.next_steps import next_steps
+from vmtax.report.sections.next_steps import MOST, next_steps
 from vmtax.report.sections.run import head
 from vmtax.report.wording.cost import NOT_A_COST, SHORTLY_NOT_A_COST
-from vmtax.report.wording.layers import is_nesting
+from vmtax.report.wording.figures import amounts
+from vmtax.report.wording.guest_settings import guest_settings
+from vmtax.report.wording.layers import SHORT, cost_name
 
-SHORT = {name: "nested" if name == "nested" else layer.title for name, layer in LAYERS.items()}  # heads of columns
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters; longer text is cut
 MOST_METRICS, MOST_CONFIGURATIONS = 2, 8
 MOST_LINES = 30  # of a run without a recommendation, if shortening the warnings suffices
+FEWER_STEPS = 2  # if there is no room for more
 EMULATED = "emulated"
 NOISE = ("noise",)  # head of the column
-COSTS = " costs"  # ends the heads of cost columns
-CPU_TIME = "CPU\N{MIDDLE DOT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +92,14 @@ class FirstScreen:
     def _below(
         self, found: Summary, footnotes: Footnotes, columns: Sequence[Column], width: int, *, brief: bool
     ) -> Iterator[Text]:
+        if settings := guest_settings(self.analysis):
+            yield _plain(settings, "dim")
         if not self.advice:
-            heads = [column.head[0] for column in columns if column.head]
-            shown = sum(head.endswith(COSTS) for head in heads)
-            yield from reading(found, self.analysis, floors=NOISE[0] in heads, shown=shown)
+            floors = any(column.head == NOISE for column in columns)
+            yield from reading(found, self.analysis, floors=floors)
         yield from footnote_lines(footnotes, self.analysis, width, brief=brief)
         yield from decisions(self.analysis)
-        yield from next_lines(self.analysis, width)
+        yield from next_lines(self.analysis, width, FEWER_STEPS if brief else MOST)
 
 
 def wrapped(lines: Iterable[Text], console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -126,9 +126,9 @@ def heading(analysis: Analysis) -> Iterator[Text]:
         yield _plain(f"The host is itself a VM (under {below}): its VM is a nested one already.", "yellow")
 
 
-def next_lines(analysis: Analysis, width: int) -> Iterator[Text]:
-    """What to do next: the command and its purpose, below it if they do not fit on one line."""
-    steps, head = next_steps(analysis), "Next: "
+def next_lines(analysis: Analysis, width: int, most: int = MOST) -> Iterator[Text]:
+    """At most so many things to do next: the command and its purpose, below it if they do not fit on one line."""
+    steps, head = next_steps(analysis)[:most], "Next: "
     longest = max(len(command) for command, _ in steps)
     fits = all(len(head) + longest + 2 + len(what) <= width for _, what in steps)
     for number, (command, what) in enumerate(steps):
@@ -143,12 +143,10 @@ def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: in
     """As many columns as fit; none without figures."""
     if not found.figures:
         return []
-    rows = [format_row(figure.medians, figure.metric.unit) for figure in found.figures]
+    rows = [amounts(figure.metric, figure.medians) for figure in found.figures]
     names = [_plain(f"{_cut(figure.label)}{footnotes.of_row(figure)}") for figure in found.figures]
-    units = [unit.removeprefix(CPU_TIME) for unit, _ in rows]  # the name already says that it is CPU time
-    labels = Column(
-        (), [Text.assemble(name, " ", (unit, "dim")) for name, unit in zip(names, units, strict=True)], "left"
-    )
+    labels = Column((), names, "left")
+    units = Column((), [Text(unit, style="dim") for unit, _ in rows], "left")
     sides = analysis.sides
     marks = [footnotes.of_costs(figure) for figure in found.figures]
     costs = [_cost_column(found, place, [row[place] for row in marks], sides) for place in range(len(found.contrasts))]
@@ -159,11 +157,11 @@ def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: in
     main = costs if sides else costs[:MAIN]
     noise = [Column(NOISE, [_floor(figure) for figure in found.figures])] if found.floors else []
     layouts = (
-        [labels, *medians, *costs, *noise],
-        [labels, *medians, *costs],
-        [labels, *medians, *main, *noise],
-        [labels, *medians, *main],
-        [labels, *medians[:2], *main],
+        [labels, *medians, units, *costs, *noise],
+        [labels, *medians, units, *costs],
+        [labels, *medians, units, *main, *noise],
+        [labels, *medians, units, *main],
+        [labels, *medians[:2], units, *main],
         [labels, *main],
     )
     return next((layout for layout in layouts if _width(layout) <= width), layouts[-1])
@@ -234,11 +232,9 @@ def _cost_column(found: Summary, number: int, marks: Sequence[str], sides: Sides
     low, high = (by_name[name] for name in found.contrasts[number])
     contrasts = [figure.contrasts[number] for figure in found.figures]
     cells = _cost_cells(contrasts, marks)
-    name = "nesting" if is_nesting(low.layer, high.layer) else LAYERS[high.layer].title
-    if low.layer not in ("host", high.layer) and not is_nesting(low.layer, high.layer):
-        name = f"{name} vs {LAYERS[low.layer].title}"
+    name = f"{SHORT[high.layer]} costs" if low.layer == high.layer else cost_name(low.layer, high.layer)  # or two sides
     emulated = any(one.emulated for one in contrasts if one)
-    return Column(_head(f"{name}{COSTS}", replace(high, emulated=emulated), sides), cells, "center")
+    return Column(_head(name, replace(high, emulated=emulated), sides), cells, "center")
 
 
 def _cost_cells(found: Sequence[Contrast | None], marks: Sequence[str]) -> list[Text]:

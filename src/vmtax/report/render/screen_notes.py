@@ -11,13 +11,11 @@ from rich.text import Text
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import other_kernels
 from vmtax.analysis.summary import Contrast, Figure, Summary
-from vmtax.core.layers import LAYERS
 from vmtax.core.notices import MEANINGS, Code
 from vmtax.core.units import at_most, format_cost, printable
-from vmtax.design.interleaved import Sides
 from vmtax.report.sections.summary import nothing_compared
 from vmtax.report.wording.figures import briefly
-from vmtax.report.wording.layers import is_nesting
+from vmtax.report.wording.layers import SHORT, contrast_name
 from vmtax.report.wording.ledger import in_words
 from vmtax.report.wording.rankings import decided
 
@@ -61,27 +59,23 @@ class Footnotes:
         return "".join(f"[{self.numbers.setdefault(code, len(self.numbers) + 1)}]" for code in noted)
 
 
-def reading(found: Summary, analysis: Analysis, *, floors: bool, shown: int) -> Iterator[Text]:
-    """How to read the costs, and which of them may be no cost.
-
-    floors: the noise floor is shown beside each figure
-    shown: number of columns of costs
-    """
+def reading(found: Summary, analysis: Analysis, *, floors: bool) -> Iterator[Text]:
+    """How to read the costs, and which of them may be none. `floors`: the noise floor is shown beside each figure."""
     if not found.contrasts:
         if not analysis.comparisons and analysis.survival is not None:
             return
         yield Text(_why_nothing_is_compared(found, analysis))
         return
     contrasts = [one for figure in found.figures for one in figure.contrasts if one is not None]
-    yield Text(f"Costs: time for the same work, {_whom(found, analysis.sides, shown)}.", style="dim")
+    ranges = any(one.low is not None for one in contrasts)
+    whom = f", {analysis.sides.other} against {analysis.sides.own}" if analysis.sides else ""
+    with_ranges = f", with 95 % intervals{_clear(found, analysis)}" if ranges else ""
+    noise = f" {_noise(found, by_figure=floors, same=any(one.same for one in contrasts))}" if found.floors else ""
+    yield Text(f"Costs: time for the same work{whom}{with_ranges}.{noise}", style="dim")
     if all(one.verdict == "too few rounds" for one in contrasts):
         rounds = max(one.rounds for one in contrasts)
-        yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
+        yield Text(f"Too few rounds ({rounds}) for intervals: no cost has a range.", "yellow")
     unclear = _not_shown(found)
-    ranges = [f"Ranges: 95 %{_clear(found, analysis)}."] if any(one.low is not None for one in contrasts) else []
-    noise = [_noise(found, by_figure=floors, same=any(one.same for one in contrasts))] if found.floors else []
-    if ranges or noise:
-        yield Text(" ".join([*ranges, *noise]), style="dim")
     if floors and any(figure.metric.name.endswith("local_seconds_per_byte") for figure in found.figures):
         yield Text("iperf3's CPU: iperf3 on the measured machine, without what QEMU does for it.", style="dim")
     if (used := _used(found, analysis)) is not None:
@@ -95,14 +89,18 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, shown: int) -> 
 
 
 def _clear(found: Summary, analysis: Analysis) -> str:
-    """Whether any interval of these figures includes 0, including those of other configurations."""
+    """That no interval of these figures includes 0, including those of other configurations, where that is so."""
     metrics = {figure.metric for figure in found.figures}
     every = [one for one in analysis.comparisons if one.metric in metrics and one.treatment not in analysis.repeats]
-    return " intervals" if any(one.verdict == "no difference shown" for one in every) else ". No cost shown: none"
+    return "" if any(one.verdict == "no difference shown" for one in every) else "; each is larger than chance"
 
 
 def _used(found: Summary, analysis: Analysis) -> str | None:
-    """Who used the host's CPU in the VM's first network case, or else in its first case; None: it was not read."""
+    """Who used the host's CPU in the VM's first network case, or else in its first case; None: it was not read, or an
+    emulator used it.
+    """
+    if _emulated(found):
+        return None
     names = [place.treatment for place in found.places if place.layer != "host"] or [p.treatment for p in found.places]
     own = [one for one in analysis.ledger if one.treatment.name in names[:1] and "/" not in one.machine]
     chosen = next((one for one in own if one.workload == "net"), own[0] if own else None)
@@ -110,7 +108,7 @@ def _used(found: Summary, analysis: Analysis) -> str | None:
         return None
     label = " ".join(filter(None, (chosen.workload, chosen.case)))
     cores = f"{chosen.cores:.2g}" if chosen.cores < 10 else f"{chosen.cores:.0f}"
-    lead = f"The host's {cores} busy cores{_emulated(found)} ({chosen.treatment.name}, {label}): "
+    lead = f"The host's {cores} busy cores ({chosen.treatment.name}, {label}): "
     parts, end = in_words(chosen).split(", "), "."
     while len(lead) + len(", ".join(parts)) + len(end) > LINE and len(parts) > 1:
         end = ", …"  # the rest is in the table
@@ -131,7 +129,7 @@ def _main(found: Summary) -> Iterator[tuple[str, list[tuple[Figure, Contrast]]]]
     """For each of the first two columns of costs: its name in sentences, and its costs."""
     layers = {one.treatment: one.layer for one in found.places}
     for number, (low, high) in enumerate(found.contrasts[:MAIN]):
-        name = "nesting" if is_nesting(layers[low], layers[high]) else LAYERS[layers[high]].title
+        name = SHORT[layers[high]] if layers[low] == layers[high] else contrast_name(layers[low], layers[high])
         yield name, [(figure, one) for figure in found.figures if (one := figure.contrasts[number]) is not None]
 
 
@@ -216,18 +214,6 @@ def common(found: Summary) -> Iterator[Code]:
         count = sum(code in one.notes for one in contrasts)
         if count == len(contrasts) or (2 * count > len(contrasts) and code != "few-rounds"):
             yield code
-
-
-def _whom(found: Summary, sides: Sides | None, shown: int) -> str:
-    """What the columns of costs are compared with."""
-    if sides:
-        return f"{sides.other} against {sides.own}"
-    layers = {one.treatment: one.layer for one in found.places}
-    pairs = [(layers[low], layers[high]) for low, high in found.contrasts[:shown]]
-    return "; ".join(
-        f"{'nesting: ' if is_nesting(low, high) else ''}{LAYERS[high].title} against {LAYERS[low].title}"
-        for low, high in pairs
-    )
 
 
 def _plain(text: str, style: str = "") -> Text:

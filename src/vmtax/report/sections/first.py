@@ -39,7 +39,7 @@ from vmtax.report.figures.tiles import bars
 from vmtax.report.sections import durability
 from vmtax.report.sections.summary import findings, headline, nothing_compared
 from vmtax.report.wording.durability import in_few_words
-from vmtax.report.wording.layers import cost_name
+from vmtax.report.wording.layers import contrast_name, cost_name
 from vmtax.report.wording.treatment_labels import factor_words
 from vmtax.workload.boot import READY
 from vmtax.workload.words import is_cpu_time, spoken, title, within
@@ -137,7 +137,8 @@ def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
     more = ""
     if nesting is not None:
         cost = cost_of(nesting)
-        more = "nesting adds nothing that is shown" if nesting.same else f"nesting adds {cost}"
+        name = contrast_name("vm", "nested")
+        more = f"{name}: no difference is shown" if nesting.same else f"{name} {cost}"
     subject = title(figure.metric.workload)
     if found is not None:
         cost = cost_of(found)
@@ -176,7 +177,7 @@ def word_of(found: Contrast) -> str:
 
 
 def page_title(shown: First, choice: str = "") -> str:
-    """The host and the answer: "kestrel: a VM costs +3 % CPU, 2.1× disk".
+    """The host and the answer: "example: a VM costs +3 % CPU, 2.1× disk".
 
     choice: the recommended configuration; "" if there is none
     """
@@ -235,7 +236,7 @@ def verdict(shown: First) -> Section | None:
         return Section("verdict", "", (Paragraph(over, "headline"),), place="first")
     found = findings(analysis)
     if shown.few:
-        few = f"{_compared_in(analysis).capitalize()}: too few for an interval, so any cost may be chance."
+        few = f"{_compared_in(analysis).capitalize()}: too few for intervals, so no cost has a range."
         return Section("verdict", "", (Paragraph(few, "headline"),), place="first")
     if not found:
         return Section("verdict", "", (Paragraph(nothing_compared(analysis), "headline"),), place="first")

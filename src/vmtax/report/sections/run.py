@@ -54,6 +54,7 @@ def head(analysis: Analysis) -> Head:
         count_of(count, "round"),
         f"took {format_duration(run.took)}" if run.took is not None else "not finished",
         run.state,
+        *(("imported",) if run.options.get("imported") else ()),
         *((f"label {run.label}",) if run.label else ()),
     )
     return Head(run.name, run.id, run.host, facts, run.ended or "", banner(analysis) or "")

@@ -7,11 +7,21 @@ from collections.abc import Collection, Sequence
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.notices import Cause, Figure
-from vmtax.core.units import at_most
+from vmtax.core.records import Metric
+from vmtax.core.units import at_most, format_row
 from vmtax.report.wording.layers import THE
 from vmtax.workload.words import name, title, within
 
+CPU_TIME = "CPU\N{MIDDLE DOT}"
 MOST_NAMES, MOST_ROUNDS = 3, 6  # in a list; the rest is counted
+
+
+def amounts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[str]]:
+    """Values of a row whose name says what they are, and their common unit: ("IOPS", ["9,760", ...])."""
+    unit, texts = format_row(values, metric.unit)
+    if metric.measure == "iops":
+        return f"{unit.removesuffix('/s')}IOPS", texts
+    return unit.removeprefix(CPU_TIME), texts  # the name says that it is CPU time
 
 
 def about(cause: Cause, analysis: Analysis) -> str:

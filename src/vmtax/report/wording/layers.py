@@ -25,13 +25,14 @@ STYLES = {
 THE = {name: f"the {layer.title}" for name, layer in LAYERS.items()}  # of a layer's plain treatment
 
 
-def is_nesting(low: str, high: str) -> bool:
-    """Whether a contrast of these layers is what a second level of guests adds."""
-    return (low, high) == ("vm", "nested")
+SHORT = {name: "nested" if name == "nested" else layer.title for name, layer in LAYERS.items()}  # in narrow columns
+
+
+def contrast_name(low: str, high: str) -> str:
+    """A contrast of two layers, as it stands before an amount: "VM" if the host is the baseline, "nested vs VM"."""
+    return SHORT[high] if low == "host" else f"{SHORT[high]} vs {SHORT[low]}"
 
 
 def cost_name(low: str, high: str) -> str:
-    """The name of a contrast of two layers, for the head of a column: "VM costs"."""
-    if is_nesting(low, high):
-        return "nesting adds"
-    return f"{LAYERS[high].title} costs" if low == "host" else f"{LAYERS[high].title} against {LAYERS[low].title}"
+    """The same for the head of a column: "VM costs"."""
+    return f"{contrast_name(low, high)} costs" if low == "host" else contrast_name(low, high)

@@ -1,0 +1,65 @@
+"""How a run's VM was configured, on one line: a cost is that of these settings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.layers import GUESTS, LAYERS
+from vmtax.design.topology import groups, varying
+
+CARDS = {
+    "tap": "virtio card on a tap",
+    "vhost": "virtio card with vhost",
+    "macvtap": "virtio card with macvtap",
+    "e1000e": "e1000e card",
+    "rtl8139": "rtl8139 card",
+    "user": "QEMU's user-mode network",
+    "sriov": "virtual function",
+    "sriov-standby": "virtual function with a virtio standby",
+}
+NETWORK = ("net", "latency", "smb")  # workloads of the card
+
+
+def guest_settings(analysis: Analysis) -> str:
+    """The settings that all guests of the first layer with guests share: "VM: CPU model host, raw file, cache=none, …".
+
+    Only of what was measured; "" if nothing is known.
+    """
+    run = analysis.experiment
+    own = {layer: members for (layer, side, _), members in groups(run.treatments).items() if not side}
+    layer = next((name for name in own if name in GUESTS), None)
+    if layer is None:
+        return ""
+    differing = set(varying(own[layer]))
+    levels = {name: level for name, level in own[layer][0].levels.items() if name not in differing}
+    measured = {trial.workload for trial in run.trials}
+    parts = [*_cpu(levels, emulated=bool(analysis.emulated))]
+    if "disk" in measured:
+        parts += _disk(levels)
+    if measured & {*NETWORK} and levels.get("net.path") in CARDS:
+        parts.append(CARDS[levels["net.path"]])
+    qemu = (run.facts.get("host") or {}).get("qemu")
+    if isinstance(qemu, dict) and qemu.get("version") and analysis.sides is None:
+        parts.append(f"QEMU {qemu['version']}")
+    return f"{LAYERS[layer].title}: {', '.join(parts)}." if parts else ""
+
+
+def _cpu(levels: Mapping[str, str], *, emulated: bool) -> Iterator[str]:
+    if "cpu.model" in levels and not emulated:  # an emulated guest has another one
+        yield f"CPU model {levels['cpu.model']}"
+
+
+def _disk(levels: Mapping[str, str]) -> Iterator[str]:
+    """What holds the disk, and how QEMU opens it."""
+    volume, system = levels.get("disk.volume"), levels.get("disk.filesystem")
+    if volume is not None and system is not None:
+        place = "" if volume == "plain" else f"{volume} "
+        kind = f"{levels['disk.format']} file" if "disk.format" in levels else "file"
+        on = "" if system == "as-is" else f" on {system}"
+        yield f"{place}device".strip() if system == "none" else f"{place}{kind}{on}"
+    for name in ("disk.cache", "disk.aio"):
+        if name in levels:
+            yield f"{name.partition('.')[2]}={levels[name]}"
+    if "disk.bus" in levels:
+        yield {"virtio": "virtio-blk"}.get(levels["disk.bus"], levels["disk.bus"])
