@@ -55,7 +55,7 @@ def test_a_raw_file_and_a_qcow2_file(shared_local: LocalMachine, either_qemu: Qe
     raw = asked(shared_local, either_qemu, on_disk, preallocation="falloc")
     assert states(raw) == "durable file pause-on-full migration"
     assert "does not support" in raw["savevm"].words, "in QEMU's own words"
-    assert "it cannot run full" in raw["pause-on-full"].words
+    assert "it cannot fill up" in raw["pause-on-full"].words
     sparse = asked(shared_local, either_qemu, on_disk, format="qcow2", preallocation="off", cluster_size="2MiB")
     assert states(sparse) == "durable savevm snapshots file thin migration"
     full = asked(shared_local, either_qemu, on_disk, format="qcow2", preallocation="full", lazy_refcounts="on")

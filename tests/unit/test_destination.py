@@ -13,6 +13,7 @@ import pytest
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
+from vmtax.cli.asked import CardOptions
 from vmtax.cli.cards import destination_of
 from vmtax.hypervisor import Qemu
 from vmtax.machine import MachineError
@@ -267,8 +268,8 @@ def test_a_guest_s_memory_goes_over_the_connections_of_vmtax() -> None:
 
 
 def test_the_command_line_names_both_cards_or_says_so() -> None:
-    assert destination_of("local", "ssh://b", "eth2", "eth3", []) == TO
-    assert destination_of("local", None, "eth2", None, []) is None, "that is a wire's"
+    assert destination_of("local", CardOptions(destination="ssh://b", card="eth2", destination_card="eth3"), []) == TO
+    assert destination_of("local", CardOptions(card="eth2"), []) is None, "that is a wire's"
     for given, why in (
         (("local", "ssh://b", "eth2", None, []), "--destination takes --card and --destination-card"),
         (("local", "ftp://b", "eth2", "eth3", []), "--destination: "),
@@ -277,7 +278,8 @@ def test_the_command_line_names_both_cards_or_says_so() -> None:
         (("local", "ssh://b", "eth2", "eth3", ["--peer"]), "leave out --peer"),
     ):
         with pytest.raises(BadUse) as refused:
-            destination_of(*given)
+            host, to, card, far_card, others = given
+            destination_of(host, CardOptions(destination=to, card=card, destination_card=far_card), others)
         assert why in str(refused.value)
 
 

@@ -141,14 +141,14 @@ DEVICE = {"stat": "block special file"}
         ("/d/disk", {"disk.volume": "dataset"}, {"findmnt": "zfs rw tank/a"}, "not tried", "on ext4, not on zfs"),
         ("/d/disk", {}, {"findmnt": Reply(code=1)}, "not tried", "not on an unknown file system"),
         ("/d/disk", {}, {"findmnt": Reply(code=1), "blocks": ALLOCATED}, "not tried", "an unknown file system"),
-        ("/d/disk", {}, {"blocks": ALLOCATED}, "yes", "it cannot run full"),
+        ("/d/disk", {}, {"blocks": ALLOCATED}, "yes", "it cannot fill up"),
         ("/d/disk", {}, {"blocks": ALLOCATED, "discard": "unmap"}, "yes", "paused"),
         ("/dev/vg/a", {"disk.volume": "lvm-thin"}, {**DEVICE, "lvs": "pool"}, "not tried", "not on lvm-thin"),
-        ("/dev/vg/a", {"disk.volume": "lvm"}, {**DEVICE, "discard": "unmap"}, "yes", "it cannot run full"),
+        ("/dev/vg/a", {"disk.volume": "lvm"}, {**DEVICE, "discard": "unmap"}, "yes", "it cannot fill up"),
         ("/dev/vg/a", {"disk.volume": "lvm"}, {**DEVICE, "lvs": Reply(code=5)}, "not tried", "not on lvm"),
         ("/dev/zvol/tank/a", {"disk.volume": "zvol"}, {**DEVICE, "zfs": "none"}, "not tried", "not on zvol"),
-        ("/dev/zvol/tank/a", {"disk.volume": "zvol"}, {**DEVICE, "zfs": "68719476736"}, "yes", "it cannot run full"),
-        ("/dev/sdx", {}, DEVICE, "yes", "it cannot run full"),
+        ("/dev/zvol/tank/a", {"disk.volume": "zvol"}, {**DEVICE, "zfs": "68719476736"}, "yes", "it cannot fill up"),
+        ("/dev/sdx", {}, DEVICE, "yes", "it cannot fill up"),
     ],
 )
 def test_one_trial_on_ext4_shows_nothing_about_what_runs_full_otherwise(

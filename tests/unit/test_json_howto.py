@@ -46,7 +46,7 @@ def test_the_page_has_five_lines_and_each_answers(home: Path) -> None:
 
 def test_the_answers_are_what_the_page_says(home: Path) -> None:
     cost, largest, worse, believed, values = (answered(home, line) for line in LINES.values())
-    assert any(re.fullmatch(r"network in \d+\.\d+", line) for line in cost)
+    assert any(re.fullmatch(r"network, inbound \d+\.\d+", line) for line in cost)
     ratios = [one["ratio"] for one in json.loads("\n".join(largest))]
     assert len(ratios) == 5 and ratios == sorted(ratios, reverse=True)
     assert "disk.randread-4k-qd1.iops" in worse

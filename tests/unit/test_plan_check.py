@@ -21,8 +21,8 @@ def test_a_question_takes_the_place_of_the_precision(spin: None) -> None:
     assert from_data(asked.model_dump(mode="json")) == asked
     assert as_written(asked)["decide"] == {"worse_than": "3%"}
     assert (
-        "ends when it is settled for every primary contrast whether it is worse by 3 %;"
-        " looked at in rounds 8, 12, 18, 27, 40, 60" in check(asked)
+        "stops when it is settled for every primary contrast whether it is worse by 3 %,"
+        " checked after rounds 8, 12, 18, 27, 40, 60" in check(asked)
     )
     assert spin_plan(decide={"worse_than": "3%"}, precision="1%").precision == 0.01
     assert as_written(spin_plan(precision="none"))["precision"] == "none"
@@ -49,13 +49,13 @@ def test_check_says_what_is_compared_left_out_and_possible(spin: None) -> None:
         "left out: nested disk.aio=threads: excluded by the plan's exclude[0]",
         "left out: nested disk.cache=writeback disk.aio=threads: excluded by the plan's exclude[0]",
         "exclude[1] leaves nothing out: no configuration matches it",
-        "vm enters each round twice: the A/A that shows the noise floor",
-        "rounds: 3 to 5 planned; an interval takes 6, ranking 3 configurations 6",
-        "ends when every primary interval is within ±2 %; looked at in every second round from 10 on",
-        "about 1 m 25 s a round where nothing is emulated, 4 m 15 s to 7 m 05 s in all",
+        "vm is measured twice in each round, to show the noise",
+        "3 to 5 rounds (6 are enough for intervals and ranking)",
+        "stops when every primary interval is within ±2 %, checked after rounds 10, 12, 14 …",
+        "with KVM: about 1 m 25 s per round, 4 m 15 s to 7 m 05 s in total",
         "no interval can be given after 5 rounds: 95 % needs 6",
         "5 rounds cannot rank 3 configurations: that takes 6",
-        "stopping is first looked at in round 10: it will not end this run",
+        "nothing ends this run early: that is first checked after round 10",
     ]
 
 
@@ -91,7 +91,7 @@ def test_a_hand_made_list_of_treatments(spin: None) -> None:
 def test_check_says_when_there_is_nothing_to_compare(spin: None) -> None:
     lines = check(spin_plan(layers=["vm"], rounds={"min": 9, "max": 9}))
     assert "nothing to compare: add a layer, or a second level of a factor" in lines
-    assert "rounds: 9 planned; an interval takes 6" in lines
+    assert "9 rounds (6 are enough for intervals)" in lines
 
 
 def test_check_says_what_every_configuration_has_and_which_is_the_baseline(spin: None) -> None:
@@ -199,9 +199,9 @@ def test_a_plan_in_which_only_the_number_of_guests_varies_compares_nothing_and_r
     )
     alone, both = (check(parse(text.replace("LAYERS", layers))) for layers in ("vm", "host, vm"))
     assert "nothing to compare: add a layer, or a second level of a factor" in alone
-    assert not [line for line in alone if line.startswith("ends when")]
+    assert not [line for line in alone if line.startswith("stops when")]
     assert "nothing to compare: add a layer, or a second level of a factor" not in both
-    assert [line for line in both if line.startswith("ends when")]
+    assert [line for line in both if line.startswith("stops when")]
     assert [line for line in both if line.startswith("guest.count: only configurations with the same number")]
 
 

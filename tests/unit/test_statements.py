@@ -87,7 +87,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "400 MB/s": None,
         "350 MB/s": None,
     },
-    "docs/how-to/say-where-disks-lie.md": {
+    "docs/how-to/choose-where-disks-are.md": {
         "4 GiB": empty.WHOLE_BYTES,
         "64 MiB": empty.ENDS_BYTES,
         "1 MiB": empty.MIB,
@@ -205,7 +205,7 @@ def test_limits_in_words() -> None:
     assert f"{yaml.MOST_BYTES // 1024} KiB at most; values ({yaml.MOST_VALUES:,}), depth ({yaml.DEEPEST})" in security
     assert f"{archive.MOST_RECORDS:,} boots and trials" in security
     assert f"{console.MOST_CONSOLE >> 20} MiB on its console" in security
-    assert f"{empty.SAMPLES} random blocks" in (ROOT / "docs/how-to/say-where-disks-lie.md").read_text()
+    assert f"{empty.SAMPLES} random blocks" in (ROOT / "docs/how-to/choose-where-disks-are.md").read_text()
     others = (ROOT / "docs/explanation/other-tools.md").read_text()
     assert FIRST_WRITE in PATTERNS and f"{len(PATTERNS) - 1} fixed patterns and one for first writes" in others
 

@@ -27,8 +27,9 @@ from vmtax.store import Store
 
 DAYS = sorted((Path(__file__).parents[1] / "golden").glob("20??-??-??*"))
 FORMATS = ("html", "markdown", "json", "csv", "parquet")
-REWORDED = {  # computed sentences of an answer
-    *("comparisons.warnings", "noise_floor.warnings", "scores.missing", "lines.why"),
+REWORDED = {  # computed sentences and names of an answer
+    *("summary.figures.label", "figures.label", "scores.missing", "lines.why"),
+    *("comparisons.warnings", "noise_floor.warnings"),
     *("advice.by", "advice.notes", "advice.reasons", "advice.runner_up_words", "advice.export.proxmox_notes"),
 }
 # Workload -> measures that it reports since these plans were stored.

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
+from vmtax.cli.asked import CardOptions
 from vmtax.cli.cards import wire
 from vmtax.network.wire import LOGIN, CardInUse, refuse_card, refuse_cards
 from vmtax.plan.schema import parse
@@ -87,7 +88,8 @@ def test_a_card_in_use_is_refused_by_name(links: Any, addresses: Any, routes: st
 )
 def test_a_wire_that_is_named_in_part_or_wrongly_is_one_line(named: tuple[str | None, ...], why: str) -> None:
     with pytest.raises(BadUse, match=why):
-        wire(*named)
+        card, peer, peer_card, interleave_with = named
+        wire(CardOptions(card, peer, peer_card), interleave_with)
 
 
 def test_the_card_of_a_login_a_bridge_and_wireless_are_refused() -> None:
@@ -112,8 +114,8 @@ def test_the_ends_of_a_wire_are_two_and_alike(monkeypatch: Any) -> None:
 
 
 def test_a_resumed_run_has_its_wire() -> None:
-    assert wire("eth2", "ssh://b", "eth3", "/opt/qemu") == WIRE
-    assert wire(None, None, None, "ssh://c") is None
+    assert wire(CardOptions("eth2", "ssh://b", "eth3"), "/opt/qemu") == WIRE
+    assert wire(CardOptions(), "ssh://c") is None
     assert TestbedOptions.from_json(TestbedOptions(wire=WIRE).to_json()).wire == WIRE
     assert "wire" not in TestbedOptions().to_json()
 

@@ -212,7 +212,7 @@ def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file th
     with Store() as store:
         added = archive.import_(store, file)
         keep_results(store, added.id)
-    say(f"{added.id}  {added.trials} trials of {added.name} on {added.host}")
+    say(f"{added.id}  imported {added.trials} measurements of {added.name}")
 
 
 def keep_results(store: Store, id: str) -> None:

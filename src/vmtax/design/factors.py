@@ -46,7 +46,7 @@ def why_illegal(levels: Mapping[str, str]) -> str | None:
 
 
 def idle(levels: Mapping[str, str]) -> dict[str, str]:
-    """Factors without meaning beside the other levels, each with the level that is the reason."""
+    """Factors without meaning beside the other levels, each with what it needs."""
     complete = {**_DEFAULTS, **levels}
     reasons = ((name, FACTORS[name].why_idle(complete)) for name in levels if name in FACTORS)
     return {name: reason for name, reason in reasons if reason is not None}

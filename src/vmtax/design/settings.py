@@ -85,10 +85,10 @@ class Factor:
         raise ValueError(f"{self.name}: no level is read as {value!r}")
 
     def why_idle(self, levels: Mapping[str, str]) -> str | None:
-        """The level beside which it has no meaning; None if it has one. `levels`: of every factor."""
+        """The level without which it has no meaning; None if it has one. `levels`: of every factor."""
         for name, legal in self.only_with.items():
             if levels[name] not in legal:
-                return f"{name}={levels[name]}"
+                return f"{name}={' or '.join(legal)}"
         return None
 
 

@@ -302,7 +302,7 @@ def _pointless(layer: str, candidate: _Candidate, without: Mapping[str, str], sp
     for name, because in without.items():
         first = candidate.part.levels.get(name, space.factors.get(name, ("",)))[0]
         if (level := candidate.named.get(name, first)) != first:
-            return f"{name}={level} means nothing where {because}"
+            return f"{name}={level} needs {because}"
     return None
 
 

@@ -230,7 +230,7 @@ def emulation_advice(plan: Plan, host: Reader) -> list[str]:
     seconds = foresee(plan, plan.entries(), Emulation(guests=True)).seconds
     return [
         f"{accelerator.reason}. Emulated, a run takes {format_span(*seconds)} and its figures "
-        "say nothing about cost: `vmtax run` wants --emulate for it"
+        "say nothing about cost; to measure anyway: vmtax run --emulate"
     ]
 
 

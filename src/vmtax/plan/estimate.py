@@ -49,7 +49,7 @@ def check(plan: Plan) -> list[str]:
     )
     again = repeat(kept) if plan.primary else None
     if again is not None:
-        lines.append(f"{again.repeats} enters each round twice: the A/A that shows the noise floor")
+        lines.append(f"{again.repeats} is measured twice in each round, to show the noise")
     refused = unlike(kept)
     if refused is not None:
         lines.append(refused)
@@ -269,7 +269,7 @@ def _losses(plan: Plan, rounds: int) -> list[str]:
     if count > 2 and rounds < (wanted := stats.minimum_rounds(stats.ALPHA)):
         lines.append(f"{count_of(rounds, 'round')} cannot rank {count} configurations: that takes {wanted}")
     if stopping.first_look is not None and rounds < stopping.first_look:
-        lines.append(f"stopping is first looked at in round {stopping.first_look}: it will not end this run")
+        lines.append(f"nothing ends this run early: that is first checked after round {stopping.first_look}")
     return lines
 
 
@@ -280,12 +280,16 @@ def ranked(plan: Plan) -> int:
 
 def _rounds_advice(plan: Plan) -> str:
     """The number of rounds that the plan's contrasts and ranking need."""
-    count = ranked(plan)
-    ranking = f", ranking {count} configurations {stats.minimum_rounds(stats.ALPHA)}" if count > 2 else ""
+    interval, count = stats.minimum_rounds(plan.stopping().alpha), ranked(plan)
+    ranking = stats.minimum_rounds(stats.ALPHA) if count > 2 else interval
     planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
     if not plan.primary:
         return f"rounds: {planned} planned; what is counted in them is added up"
-    return f"rounds: {planned} planned; an interval takes {stats.minimum_rounds(plan.stopping().alpha)}{ranking}"
+    if ranking == interval:
+        enough = f"{interval} are enough for intervals{' and ranking' if count > 2 else ''}"
+    else:
+        enough = f"{interval} are enough for intervals, {ranking} for ranking {count} configurations"
+    return f"{planned} rounds ({enough})"
 
 
 def _stopping_advice(plan: Plan) -> list[str]:
@@ -300,10 +304,11 @@ def _stopping_advice(plan: Plan) -> list[str]:
         )
     if stopping.precision is not None:
         ends.append(f"every primary interval is within ±{format_percent(stopping.precision)}")
-    when = f"every second round from {stopping.first_look} on"
+    first = stopping.first_look
+    when = f"rounds {first}, {first + 2}, {first + 4} …"
     if stopping.worse_than is not None:
         when = f"rounds {', '.join(map(str, stopping.looks))}"
-    return [f"ends when {' or '.join(ends)}; looked at in {when}"]
+    return [f"stops when {' or '.join(ends)}, checked after {when}"]
 
 
 def _duration_advice(plan: Plan, seconds: float) -> str:
@@ -312,7 +317,7 @@ def _duration_advice(plan: Plan, seconds: float) -> str:
     total = f"{low} to {high}" if low != high else low
     longer = f" after a pilot of {PILOT_ROUNDS} longer ones" if pilot else ""
     apart = ", without the reboots" if boots_asked(plan.treatments()[0]) else ""
-    return f"about {format_duration(seconds)} a round{longer} where nothing is emulated, {total} in all{apart}"
+    return f"with KVM: about {format_duration(seconds)} per round{longer}, {total} in total{apart}"
 
 
 def settled(plan: Plan, *, emulated: bool) -> Plan:

@@ -61,7 +61,7 @@ class CardExport:
         tap = f", the tap's name {TAP}" if self.host else ""
         own = f", the function's address {self.function}" if self.function else tap
         return (
-            f"The card that was measured is gone. These are yours to put in: the MAC {self.mac}, which no other guest"
+            f"The card that was measured is gone. Replace these: the MAC {self.mac}, which no other guest"
             f" has{own}, and what is written in capital letters."
         )
 

@@ -51,7 +51,7 @@ class DiskExport:
         made = tuple(broken(self.backing, width))
         bare = () if made else (f"nothing is to be made: the disk is {self.path} itself.",)
         return (
-            Form("What it is kept in", "sh", made, bare),
+            Form("Create the disk", "sh", made, bare),
             Form(f"QEMU (with -machine {self.machine})", "sh", tuple(broken((self.qemu,), width)), ()),
             Form("libvirt", "xml", tuple(self.libvirt.splitlines()), self.libvirt_notes),
             Form("Proxmox VE", "sh", tuple(broken(self.proxmox, width)), self.proxmox_notes),
@@ -62,7 +62,7 @@ class DiskExport:
         """Which placeholders in the forms must be replaced, in sentences."""
         size = f"the size {self.size} (a volume that holds a file is a tenth larger), " if self.backing else ""
         return (
-            "The disk that was measured was temporary and is gone. These are yours to put in: the path"
+            "The disk that was measured was temporary and is gone. Replace these: the path"
             f" {self.path}, {size}and what is written in capital letters."
         )
 

@@ -167,7 +167,7 @@ def _when_full(
     # A file loses blocks if the disk passes the guest's discards on to it; a volume keeps its blocks.
     keeps = not system or (system in OVERWRITING and not on_thin and attachment.settings.discard != "unmap")
     if thin.state == "no" and backing.settings.format == "raw" and keeps:
-        return Feature(name, "yes", thin.how, "all its blocks are its own: it cannot run full")
+        return Feature(name, "yes", thin.how, "all its blocks are its own: it cannot fill up")
     if system not in OVERWRITING or on_thin:
         where = volume if on_thin or not system else system
         return Feature(name, "not tried", "", f"it is tried with a file on ext4, not on {where}")

@@ -258,8 +258,7 @@ def _decided(workloads: Sequence[Workload[Any]], *, emulated: bool) -> Iterator[
     for one in workloads:
         for name, value in one.settled().items():
             if getattr(one.parameters, name) != value:
-                why = "a layer is emulated" if emulated else "no layer is emulated"
-                yield f"{one.title}: {name} is {value}, because {why} and the plan names none."
+                yield f"{one.title}: {name} {value} (default when {'emulated' if emulated else 'not emulated'})."
 
 
 def note_of_below(below: Json) -> str | None:

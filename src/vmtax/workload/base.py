@@ -131,6 +131,11 @@ class Workload(ABC, Generic[P]):
         return ""
 
     @classmethod
+    def bytes_of(cls, case: str) -> int | None:
+        """The size of an operation of a case, if people give its rate in bytes; else None."""
+        return None
+
+    @classmethod
     def spoken(cls, metric: Metric) -> str:
         """A metric's name in pictures and main tables, if case and label alone are hard to read; else ""."""
         return ""

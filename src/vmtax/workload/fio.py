@@ -195,6 +195,11 @@ class Disk(Command[DiskParameters]):
     def operations_of(cls, case: str) -> str:
         return str(PATTERNS[case]) if case in PATTERNS else ""
 
+    @classmethod
+    def bytes_of(cls, case: str) -> int | None:
+        pattern = PATTERNS.get(case)
+        return None if pattern is None or pattern.is_random or pattern.fsync else parse_bytes(pattern.block)
+
     def cases(self) -> Sequence[str]:
         return self.parameters.patterns
 

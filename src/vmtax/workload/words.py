@@ -59,6 +59,11 @@ def replaced(metric: Metric) -> bool:
     return metric.measure in _kind(metric).replaced
 
 
+def bytes_of(metric: Metric) -> int | None:
+    """The size of its operations, if it counts operations and people give their rate in bytes; else None."""
+    return _kind(metric).bytes_of(metric.case) if metric.measure == "iops" else None
+
+
 def may_be_zero(metric: Metric) -> bool:
     """Whether 0 is a valid value, as for a loss."""
     return _kind(metric).measure(metric).may_be_zero

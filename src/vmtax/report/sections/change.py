@@ -62,7 +62,7 @@ def _sides(change: Change) -> Iterator[Block]:
 
 def _facts(change: Change) -> Block:
     if not change.facts:
-        return Paragraph("No fact of the machines that lasts differs.")
+        return Paragraph("The machines do not differ in anything recorded.")
     rows: list[Row] = []
     for path, facts in itertools.groupby(change.facts, key=lambda fact: fact.path):
         rows.append(Row((name_cell(path),)))
@@ -82,11 +82,11 @@ def _exploratory(lines: Sequence[Line], change: Change, detail: Detail) -> Itera
         return
     apart = [line for line in lines if line.verdict in ("worse", "better")]
     shown = apart[:MOST_OTHERS] if detail is Detail.BRIEF else lines
-    rest = f" {len(lines) - len(shown)} are not here: --full, or --json." if len(shown) < len(lines) else ""
-    counted = f"Of {len(lines)} exploratory figures {len(apart)} {'is' if len(apart) == 1 else 'are'} apart"
+    rest = f" {len(lines) - len(shown)} more: --full" if len(shown) < len(lines) else ""
+    counted = f"{len(apart)} of {len(lines)} other figures differ{'s' if len(apart) == 1 else ''}"
     blocks = [*_figures(EXPLORATORY, shown, change)] if shown else []
-    blocks.append(Paragraph(f"{counted}; of twenty, one is so by chance.{rest}", "note"))
-    yield Folded(f"{len(lines)} exploratory figures", tuple(blocks))
+    blocks.append(Paragraph(f"{counted} (1 in 20 would by chance).{rest}", "note"))
+    yield Folded(f"{len(lines)} other figures", tuple(blocks))
 
 
 def _figures(title: str, lines: Sequence[Line], change: Change) -> Iterator[Block]:

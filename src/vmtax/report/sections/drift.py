@@ -1,4 +1,4 @@
-"""Whether the machine drifted: every trial against its treatment's median, in its order of execution. Pure."""
+"""Whether the machine drifted: every trial against its configuration's median, in its order of execution. Pure."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def section(found: Sequence[Course], picture: Picture | None, rounds: int) -> Se
         few = Paragraph(f"Drift shows from two rounds on; this run has {rounds}.", detail=Detail.PAGE)
         return Section("drift", TITLE, (few,), "Drift")
     reading = (
-        *(Span("Each "), term("trial"), Span(" against the "), term("median"), Span(" of its own "), term("treatment")),
+        *(Span("Each "), term("trial"), Span(" against the "), term("median"), Span(" of its configuration")),
         Span(
             ": at 0 % it came out as usual. What moves up or down for all layers together is the machine, not"
-            " virtualization; it cancels out of every overhead, for those compare within a "
+            " virtualization; it cancels out of every cost, for those compare within a "
         ),
         *(term("round"), Span(".")),
     )

@@ -62,7 +62,7 @@ def _table(found: Sequence[Distribution]) -> Table:
             seconds = (curve.at(share) for share in shares)
             cells = (value_cell("" if value is None else format_value(value, "s")) for value in seconds)
             rows.append(Row((name_cell(name, emulated=curve.emulated), *cells, value_cell(str(curve.rounds)))))
-    title = "Latency by percentile: that many percent of the operations took at most so long"
+    title = "Latency percentiles"
     return Table(title, columns, tuple(rows), "latencies", detail=Detail.PAGE)
 
 

@@ -172,7 +172,7 @@ def _forms(advised: Recommendation) -> Iterator[Block]:
 
 def _rated_table(advised: Recommendation) -> Iterator[Block]:
     """Every choice that meets the needs."""
-    words = ("not shown to have", "standing")
+    words = ("lacks", "rank")
     costs = {
         advised.advice.speed: [one.slower for one in advised.rated],
         "host CPU": [one.dearer for one in advised.rated],

@@ -1,4 +1,4 @@
-"""Beside the primary figures: the mean, which stalls affect, the stalls themselves, and the order. Pure."""
+"""Secondary statistics: the mean, which stalls affect, the stalls themselves, and the order. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vmtax.core.units import format_cost
 from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
 from vmtax.workload.words import name
 
-TITLE = "Beside the primary figures"
+TITLE = "Secondary statistics"
 HEADS = ("contrast", "median", "mean", "p95", "stalls", "order")
 READING = (
     "Costs by the median (Hodges–Lehmann), by the mean, which stalls move, and by the slow tails, from 200 rounds on."

@@ -10,14 +10,16 @@ from vmtax.analysis.notices import Cause, Figure
 from vmtax.core.records import Metric
 from vmtax.core.units import at_most, format_row
 from vmtax.report.wording.layers import THE
-from vmtax.workload.words import name, title, within
+from vmtax.workload.words import bytes_of, name, title, within
 
 CPU_TIME = "CPU\N{MIDDLE DOT}"
 MOST_NAMES, MOST_ROUNDS = 3, 6  # in a list; the rest is counted
 
 
 def amounts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[str]]:
-    """Values of a row whose name says what they are, and their common unit: ("IOPS", ["9,760", ...])."""
+    """Values of a row whose name says what they are, and their common unit: ("IOPS", ["1150", "803"])."""
+    if size := bytes_of(metric):
+        return format_row([None if value is None else size * value for value in values], "B/s")
     unit, texts = format_row(values, metric.unit)
     if metric.measure == "iops":
         return f"{unit.removesuffix('/s')}IOPS", texts
