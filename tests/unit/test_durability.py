@@ -370,7 +370,7 @@ def test_what_the_choice_rests_on_is_said() -> None:
 
 
 def test_durability_by_trial_is_enough_to_recommend_a_disk_of_a_run_that_tried_nothing_else() -> None:
-    text = printed(render(Analysis(with_trials(storage_experiment(2, features=False), none=1))))
+    text = printed(render(Analysis(with_trials(storage_experiment(2, features=False), none=1)), full=True))
     text = " ".join(text.split())
     assert "only durability is known, by trial or from documentation" in text
     assert "What each choice gives up" in text

@@ -31,11 +31,19 @@ def test_a_run_that_was_stopped_is_resumed_where_it_was_measured(state: State) -
         ("vmtax run quick", "vmtax run quick --rounds 7"),
         ("vmtax run quick --rounds 2 --yes --json", "vmtax run quick --rounds 7"),
         ("vmtax run quick --label 'before it' --budget 1h", "vmtax run quick --rounds 7"),
-        ("vmtax run --yes --or-demo", "vmtax run --emulate --rounds 7"),
+        ("vmtax run --yes --or-demo", "vmtax run --rounds 7"),
+        ("vmtax run -y -o /srv/a.html --emulate", "vmtax run --emulate --rounds 7"),
+        ("vmtax run --output 'my report.html' quick", "vmtax run quick --rounds 7"),
+        ("vmtax run --output=a.html -ob.html quick", "vmtax run quick --rounds 7"),
     ],
 )
 def test_more_rounds_repeat_the_run_without_what_was_about_this_one(command: str, more: str) -> None:
     assert first(command=command) == more
+
+
+def test_a_demonstration_is_not_made_longer() -> None:
+    steps = [command for command, _ in next_steps(Analysis(replace(FEW, options={"demonstration": True})))]
+    assert steps[0] == "vmtax doctor" and not [step for step in steps if step.startswith("vmtax run")]
 
 
 def test_a_calibration_has_no_number_of_rounds() -> None:

@@ -192,7 +192,7 @@ def test_weights_rank_cards_and_no_sentence_calls_that_speed() -> None:
     analysis = Analysis(experiment, asked(experiment, "", ",".join(f"{name}=1" for name in names)))
     found = recommendation(analysis, CARD)
     assert found is not None and found.advice.choice and found.advice.choice.treatment == "vm net.path=sriov"
-    assert found.advice.reasons[1] == "It is the best of 5 choices, by the score for the given weights."
+    assert found.advice.reasons[0] == "It is the best of 5 choices, by the score for the given weights."
     assert "weighted cost" in found.advice.runner_up_words and "fastest" not in str(on_terminal(*sections(found)))
 
 

@@ -83,6 +83,14 @@ def with_features(experiment: Experiment, change: Any) -> Experiment:
 # --- what is reported
 
 
+def test_a_recommendation_on_a_terminal_is_twelve_lines_with_the_figures_of_what_the_user_has() -> None:
+    text = on_terminal(*sections(told(storage_experiment(emulated=False))))
+    lines = text.strip().splitlines()
+    assert len(lines) <= 12 and max(map(len, lines)) <= 80
+    assert any(line.startswith("now") for line in lines) and any(line.startswith("→ ") for line in lines)
+    assert all(head in text for head in ("4K read", "fsync", "CPU, µs", "durable", "may fill"))
+
+
 def test_the_section_on_a_terminal() -> None:
     text = on_terminal(*sections(told(requirements=SAVEVM)))
     assert max(map(len, text.splitlines())) <= 80
@@ -345,7 +353,7 @@ def test_a_condition_is_reported_wherever_the_choice_is(store: Store) -> None:
     apply = run("show --apply").stdout
     assert note in plain(apply.replace("\n# ", " ")) and f"# {found['choice']['treatment']}" in apply
     for text in (
-        printed(render(Analysis(made)), 300),
+        printed(render(Analysis(made), full=True), 300),
         Page(render_html(Analysis(made))).prose(),
         render_markdown(Analysis(made)),
     ):

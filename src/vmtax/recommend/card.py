@@ -43,6 +43,12 @@ class CardKind(Kind):
     title = "Recommended network card"
     gives_up = "What each network card gives up"
     headings: ClassVar = {NO_HOST_CPU: "no host CPU"}
+    compared = (
+        ("host CPU, in", ("net.tcp-in.host_cpu_seconds",)),
+        ("host CPU, out", ("net.tcp-out.host_cpu_seconds",)),
+    )
+    asked_first = (("migratable", "migratable"), ("isolation", "isolated"))
+    few_figures = True
 
     def looked_at(self, analysis: Analysis) -> Features:
         guests = [t for t in analysis.experiment.treatments if t.layer in GUESTS]

@@ -112,6 +112,7 @@ class _Stage:
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=None,
+            why="",
             reasons=(),
             runner_up=None,
             runner_up_words="",
@@ -143,7 +144,7 @@ class _Stage:
         wasteful = {option.treatment for option in alike if second and self.is_wasteful(option, alike, second)}
         worth = [option for option in alike if option.treatment not in wasteful]
         kept = [option for option in worth if option.in_pareto_set] or worth or alike
-        choice = _chosen(kept)
+        choice = self.default_unless_beaten(options, scales) or _chosen(kept)
         rest = [option for option in options if option is not choice]
         other = next((option for option in rest if option.in_pareto_set), rest[0] if rest else None)
         return Advice(
@@ -155,6 +156,7 @@ class _Stage:
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=choice,
+            why=" ".join(self.deciding(choice, alike, worth, options)),
             reasons=tuple(self.reasons(choice, alike, worth, options, first)),
             runner_up=other,
             runner_up_words=self.runner_up(other, choice, first, second) if other else "",
@@ -169,6 +171,20 @@ class _Stage:
         """Names of the features that it is shown, or documented, to have."""
         answers = self.kind.answers(self.features.get(treatment.name, ()), treatment)
         return frozenset(name for name, feature in answers.items() if feature.state == "yes")
+
+    def default_unless_beaten(self, options: Sequence[Option], scales: Sequence[Scale]) -> Option | None:
+        """The choice with default settings, if none is shown to be faster or cheaper: a change needs a reason."""
+        default = next((option for option in options if not option.unusual), None)
+        if default is None:
+            return None
+        name = default.treatment
+        beaten = any(self.beats(option.treatment, name, scale) for option in options for scale in scales)
+        return None if beaten else default
+
+    def beats(self, one: str, other: str, scale: Scale) -> bool:
+        """Whether it is shown to be better, by more than counts as the same."""
+        better = (one, other) in scale.beaten
+        return better and scale.place[other] - scale.place[one] > math.log1p(self.within)
 
     def ties(self, name: str, first: Scale) -> bool:
         """Whether its interval against the best lies within what counts as the same."""
@@ -187,9 +203,7 @@ class _Stage:
         the same.
         """
         return any(
-            (other.treatment, one.treatment) in second.beaten
-            and second.place[one.treatment] - second.place[other.treatment] > math.log1p(self.within)
-            and set(other.features) >= set(one.features)
+            self.beats(other.treatment, one.treatment, second) and set(other.features) >= set(one.features)
             for other in alike
         )
 
@@ -204,22 +218,13 @@ class _Stage:
         """`alike`: the best and the choices that tie with it or are not distinguishable from it; `worth`: those of them
         that no other one beats by the second scale; `options`: all choices, the best first.
         """
-        if levels := ", ".join(self.own_levels(choice.treatment)):
-            yield f"It is {levels}."
+        levels = list(self.own_levels(choice.treatment))
+        if any(level not in choice.treatment.split(" ") for level in levels):
+            yield f"It is {', '.join(levels)}."
         if self.needs:
             yield f"It meets what is needed: {', '.join(self.needs)}."
-        others = [option for option in alike if option is not choice]
+        yield from self.deciding(choice, alike, worth, options)
         best = options[0]
-        if len(options) == 1:
-            yield "It is the only choice that is left."
-        elif not others:
-            yield f"It is the {self.figures.best} of {len(options)} choices, by {self.figures.by}."
-        else:
-            yield from self.beside(choice, others, best)
-            wasteful = [option.treatment for option in others if option not in worth]
-            if wasteful:
-                yield f"Of these, some {self.figures.waste}, for nothing: {named(wasteful)}."
-            yield from self.set_apart(choice, [option for option in worth if option is not choice])
         unclear = [o for o in options if o not in alike and (best.treatment, o.treatment) not in first.beaten]
         if unclear:
             worse = f"Not shown to be {self.figures.worse}, for so few rounds"
@@ -232,6 +237,25 @@ class _Stage:
             names = [name for name in self.kind.features if states.get(name, "not tried") == state]
             if names:
                 yield f"{words}: {', '.join(names)}."
+
+    def deciding(
+        self, choice: Option, alike: Sequence[Option], worth: Sequence[Option], options: Sequence[Option]
+    ) -> Iterator[str]:
+        """Why it comes before the others that meet the needs."""
+        others = [option for option in alike if option is not choice]
+        best = options[0]
+        if len(options) == 1:
+            yield "It is the only choice that is left."
+        elif not choice.unusual and choice is not best:
+            yield f"It is the default, and none of {len(options)} choices is shown to be better, by {self.figures.by}."
+        elif not others:
+            yield f"It is the {self.figures.best} of {len(options)} choices, by {self.figures.by}."
+        else:
+            yield from self.beside(choice, others, best)
+            wasteful = [option.treatment for option in others if option not in worth]
+            if wasteful:
+                yield f"Of these, some {self.figures.waste}, for nothing: {named(wasteful)}."
+            yield from self.set_apart(choice, [option for option in worth if option is not choice])
 
     def own_levels(self, name: str) -> Iterator[str]:
         """The levels that distinguish it from the others, such as "disk.cache=none": its name may be just "vm"."""

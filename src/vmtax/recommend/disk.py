@@ -35,6 +35,14 @@ class DiskKind(Kind):
     title = "Recommendation"
     gives_up = "What each choice gives up"
     headings: ClassVar = {"pause-on-full": "pauses", "migration": "migrates"}
+    compared = (
+        ("4K read", ("disk.randread-4k-qd1.iops", "disk.randread-4k-qd32.iops")),
+        ("4K write", ("disk.randwrite-4k-qd1.iops", "disk.randwrite-4k-qd32.iops")),
+        ("fsync", ("disk.randwrite-4k-fsync.iops", "disk.write-4k-fsync.iops")),
+        ("1M read", ("disk.read-1m.iops",)),
+        ("CPU", ("disk.randread-4k-qd1.host_cpu_seconds", "disk.randwrite-4k-qd1.host_cpu_seconds")),
+    )
+    asked_first = (("durable", "durable"), ("thin", "may fill"))
 
     def looked_at(self, analysis: Analysis) -> Features:
         """The features that were tried for them; durability by trial if a trial shows it, otherwise as documented."""

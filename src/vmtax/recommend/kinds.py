@@ -61,6 +61,10 @@ class Kind(ABC):
     title: ClassVar[str]  # of the section with the recommendation
     gives_up: ClassVar[str]  # title of the table of features
     headings: ClassVar[Mapping[str, str]]  # feature -> heading of its column, if that is not its name
+    # What a reader looks at first: (heading, names of metrics, of which the first that was measured is shown)
+    compared: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]]
+    asked_first: ClassVar[tuple[tuple[str, str], ...]]  # (feature, heading)
+    few_figures: ClassVar[bool] = False  # whether there is room for their intervals
 
     @abstractmethod
     def looked_at(self, analysis: Analysis) -> Features:

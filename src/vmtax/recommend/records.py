@@ -57,7 +57,8 @@ class Advice:
     needs: tuple[str, ...]  # features that a choice must have
     accept_loss: bool  # whether choices that lose flushed data were considered
     choice: Option | None  # the recommended choice; None: nothing can be recommended, and the notes say why
-    reasons: tuple[str, ...]  # reasons for the choice, for people
+    why: str  # what decided for the choice, for people; "" if there is none
+    reasons: tuple[str, ...]  # all reasons for the choice, for people
     runner_up: Option | None  # the second choice; None: there is no other
     runner_up_words: str  # what the runner-up costs compared with the choice, and which features it adds or lacks, for
     # people

@@ -28,7 +28,8 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
 
         return whole(document(analysis, Detail.FULL), Detail.FULL)
     asked = scores.section(scores.storage(analysis)) if analysis.profile else None
-    advised = (section for pair in requirements.sections(analysis) for section in pair)
+    pairs = requirements.sections(analysis)
+    advised = (each for pair in pairs for each in pair if any(block.detail is Detail.BRIEF for block in each.blocks))
     first = (*advised, *((asked,) if asked else ()))
     others = (at_once.section(analysis), durability.section(analysis))
     below = tuple(replace(one, blocks=with_heads(one.blocks)) for one in others if one is not None)

@@ -36,6 +36,8 @@ from vmtax.report.document import (
 
 WIDE = 120  # with this many columns, an estimate and its interval share a line
 CROWDED = 4  # with more columns of a table than this, they do not on a narrow screen
+WHOLE_NAMES = "choices"  # style of tables whose names are not broken, for their heads can be
+NARROW = 80  # columns; with fewer they are
 LONG_NAME = 26  # characters; in a longer name of a group, the part after the last dot goes on its own line
 STATUS, NAME = 8, 15  # widths of an outcome's columns
 STYLES: dict[Kind, str] = {
@@ -154,6 +156,7 @@ class _Table:
         for place, (_, column) in enumerate(columns):
             if place and not column.words:
                 grid.columns[place].justify = "right"
+        grid.columns[0].no_wrap = self.table.style == WHOLE_NAMES and options.max_width >= NARROW
         stacked = not wide and len(columns) > CROWDED
         for row in self._rows():
             if row is None or row.is_heading:

@@ -24,8 +24,6 @@ from vmtax.report.document import (
     name_cell,
 )
 
-MOST_GROUPS = 4  # rows, if there is little room
-
 
 @dataclass(frozen=True, slots=True)
 class FeatureColumn:
@@ -51,8 +49,8 @@ def section(kind: Kind, groups: Sequence[Group], reasons: Sequence[Reason], read
         "give-ups" if kind is DISK else f"give-ups-{kind.workloads[0]}",
         kind.gives_up,
         (
-            Table(kind.gives_up, heads, tuple(map(_row, groups)), "gives", MOST_GROUPS),
-            Paragraph(reading, "note"),
+            Table(kind.gives_up, heads, tuple(map(_row, groups)), "gives", detail=Detail.FULL),
+            Paragraph(reading, "note", Detail.FULL),
             Sentences(tuple((column.term, (column.words,)) for column in columns), Detail.FULL),
             Folded("Why, and how each was tried", (List(items),), Detail.FULL),
         ),

@@ -15,16 +15,16 @@ from vmtax.design.reboots import how_to_boot
 from vmtax.workload.durability import NEEDED_STATES
 
 MOST = 3
-# Options that a repetition omits: its rounds or its time, options about one run, and options that end every run after
-# three rounds.
-_ONCE = re.compile(r" --(rounds|budget|label)[ =]('[^']*'|\S+)| --(yes|or-demo|json|resume( \S+)?)(?=\s|$)")
+# Options that a repetition omits: its rounds or its time, and options about one run.
+_ONCE = re.compile(
+    r" (--(rounds|budget|label|output)[ =]|-o *)('[^']*'|\S+)| (--(yes|or-demo|json|resume( \S+)?)|-y)(?=\s|$)"
+)
 
 
 def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     """(command, what it does)."""
     run = analysis.experiment
     id = shlex.quote(run.id)
-    emulate = " --emulate" if "--or-demo" in run.command else ""  # a demonstration is repeated as a run
     steps = []
     if run.state == "running":
         steps.append((f"vmtax watch {id}", "follow it"))
@@ -34,10 +34,11 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         steps.append((f"vmtax run {option} {id}", what))
     elif (
         run.command.startswith("vmtax run")
+        and not run.options.get("demonstration")  # more of it would say nothing more
         and analysis.comparisons
         and analysis.rounds < (least := stats.minimum_rounds(analysis.criteria.alpha))
     ):
-        steps.append((f"{_ONCE.sub('', run.command)}{emulate} --rounds {least + 1}", "enough rounds"))
+        steps.append((f"{_ONCE.sub('', run.command)} --rounds {least + 1}", "enough rounds"))
     elif any(one.rounds for one in analysis.comparisons) and not analysis.emulated and _has_one_disk(run):
         steps.append(("vmtax run disk-cache", f"{_highest_of_disk(analysis)}which cache mode"))
     if analysis.emulated and any(cause.code == "emulated" for cause in analysis.causes):
@@ -46,7 +47,7 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         steps.append(("vmtax run quick", "what a VM costs here"))
     if analysis.survival is not None:
         if (rounds := _rounds_to_show(analysis)) is not None:
-            command = f"{_ONCE.sub('', run.command)}{emulate} --rounds {rounds}"
+            command = f"{_ONCE.sub('', run.command)} --rounds {rounds}"
             steps.append((command, "enough states to show what is durable"))
         steps.append((f"vmtax show {id} --why durable", "the evidence, writer by writer"))
     steps.append((f"vmtax show {id} --full", "every figure and warning"))
@@ -59,7 +60,8 @@ def _rounds_to_show(analysis: Analysis) -> int | None:
     None: they have them already.
     """
     run, survival = analysis.experiment, analysis.survival
-    if survival is None or run.state != "complete" or not run.command.startswith("vmtax run"):
+    again = run.command.startswith("vmtax run") and not run.options.get("demonstration")
+    if survival is None or run.state != "complete" or not again:
         return None
     short = [one.modelled for one in survival.evidence if one.is_short]
     needed = [math.ceil(analysis.rounds * NEEDED_STATES / end.count.states) for end in short if end is not None]

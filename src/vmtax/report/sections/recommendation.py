@@ -38,6 +38,7 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.report.sections import give_ups
+from vmtax.report.sections.choices import Choices
 from vmtax.report.sections.scores import score_name
 from vmtax.report.wording.cost import cost_of
 from vmtax.workload.words import spoken
@@ -71,6 +72,7 @@ class Recommendation:
     metric: str | None  # name of the metric that ranks them; None: a mean of several
     apply: str  # the command that prints every form
     rows: tuple[tuple[str, tuple[Feature, ...]], ...]  # (treatment, its features), for all that were checked
+    table: Table | None  # the choice beside what the user has now
 
     @property
     def second(self) -> str:
@@ -124,6 +126,7 @@ def recommendation(analysis: Analysis, kind: Kind = DISK) -> Recommendation | No
         metric,
         _again(analysis),
         tuple((t.name, features[t.name]) for t in analysis.experiment.treatments if t.name in features),
+        Choices(analysis, kind, advice, features, metric).table(),
     )
 
 
@@ -132,27 +135,38 @@ def sections(advised: Recommendation) -> tuple[Section, Section]:
     kind = advised.kind
     rated = _rated_table(advised) if len(advised.rated) > 1 else ()
     advice = tuple(Paragraph(note, "warning") for note in advised.advice.notes)
-    blocks = (*advice, Sentences(tuple(_sentences(advised))), *_forms(advised), *rated)
+    table = () if advised.table is None else (advised.table,)
+    brief, full = Sentences(tuple(_briefly(advised))), Sentences(tuple(_in_full(advised)), Detail.FULL)
+    blocks = (*advice, *table, brief, full, *_forms(advised), *rated)
     id = "advice" if kind is DISK else f"advice-{kind.workloads[0]}"
     return Section(id, kind.title, blocks, kind.title), give_ups.section(
         kind, advised.groups, advised.reasons, kind.reading(dict(advised.rows))
     )
 
 
-def _sentences(advised: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
+def _briefly(advised: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
+    """The choice, what decided, and the command that applies it."""
     choice = advised.advice.choice
     if choice is not None:
         doubt = (Span(" "), Span("emulated", "emulated")) if choice.treatment in advised.emulated else ()
         yield "Choose", ((Span(choice.treatment, "strong"), *doubt),)
+    if advised.advice.why:
+        yield "Why", (advised.advice.why,)
+    if choice is not None:
+        yield "Apply it", ((Span(advised.apply, "code"),),)
+    elif advised.refused:
+        yield "Left out", advised.refused
+
+
+def _in_full(advised: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
+    choice = advised.advice.choice
     for label, texts in (
         ("Because", advised.advice.reasons),
         ("Second", (advised.second,)),
-        ("Left out", advised.refused),
+        ("Left out", advised.refused if choice is not None else ()),
     ):
         if any(texts):
             yield label, texts
-    if choice is not None:
-        yield "Apply it", ((Span(advised.apply, "code"),),)
 
 
 def _forms(advised: Recommendation) -> Iterator[Block]:
