@@ -22,20 +22,20 @@ class Fault:
 FAULTS = (
     Fault(
         "recommend/choose.py",
-        "and second.place[one.treatment] - second.place[other.treatment] > math.log1p(self.within)",
-        "and second.place[one.treatment] - second.place[other.treatment] > 0",
+        "return better and scale.place[other] - scale.place[one] > math.log1p(self.within)",
+        "return better and scale.place[other] - scale.place[one] > 0",
         "a choice is dropped as wasteful for a difference that counts as the same",
     ),
     Fault(
         "recommend/choose.py",
-        "and set(other.features) >= set(one.features)",
-        "and other is not one",
+        "self.beats(other.treatment, one.treatment, second) and set(other.features) >= set(one.features)",
+        "self.beats(other.treatment, one.treatment, second) and other is not one",
         "a choice is dropped as wasteful although it can do more than the other one",
     ),
     Fault(
         "recommend/choose.py",
-        "and set(other.features) >= set(one.features)",
-        "and len(other.features) >= len(one.features)",
+        "self.beats(other.treatment, one.treatment, second) and set(other.features) >= set(one.features)",
+        "self.beats(other.treatment, one.treatment, second) and len(other.features) >= len(one.features)",
         "a choice is dropped as wasteful although it can do what the other one cannot",
     ),
     Fault(
@@ -87,7 +87,7 @@ FAULTS = (
         "a run belongs to another process, which was given the number of the one that died",
     ),
     Fault(
-        "doctor/readings.py",
+        "meter/neighbours.py",
         "return processes(outcome.stdout) if outcome.code in (0, 1, 2) else None",
         "return processes(outcome.stdout) if outcome.code in (0, 1) else None",
         "other VMs are unknown if any process ends while they are listed",

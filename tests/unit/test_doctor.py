@@ -16,12 +16,13 @@ from tests.fake_machine import Answers, Argv, FakeMachine, Reply
 from vmtax.core.units import cpu_numbers
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.needs import install
-from vmtax.doctor.readings import Readings, free_bytes, processes, read
+from vmtax.doctor.readings import Readings, free_bytes, read
 from vmtax.hypervisor.confine import sandbox
 from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
 from vmtax.meter import below, disk, facts, pressure
+from vmtax.meter.neighbours import PROCESSES, processes
 from vmtax.meter.text import GREP
 from vmtax.report.answers.others import DIAGNOSIS
 from vmtax.report.document import Detail
@@ -112,7 +113,7 @@ def machine(
         (*disk.FINDMNT, "/var/tmp"): changed.get("findmnt", FINDMNT),
         (*disk.LSBLK, "/dev/sda1"): Reply(code=1),
         readings.CACHE_SPACE: changed.get("space", "10000000 4096\n"),
-        readings.PROCESSES: changed.get("processes", Reply(code=1)),
+        PROCESSES: changed.get("processes", Reply(code=1)),
         pressure.COMMAND: [BEFORE, load],
         ("cat", f"/{cache.IDENTITY}"): Reply(code=1),
         ("sh", "-c", place.FIND_IMAGE, "sh", "abc", contents.NAME): Reply(code=1),

@@ -107,7 +107,7 @@ budget: 20
         "p.yaml:2:1: host: must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not 'lab:A b'",
         "p.yaml:3:1: guset: unknown key 'guset'; did you mean guest? legal: name, host, guest, layers, factors, "
         "design, combinations, exclude, workloads, primary, decide, only_primary, give_ups, precision, same_within, "
-        "rounds, iterations, budget, seed",
+        "rounds, iterations, budget, max_writes, seed",
         "p.yaml:4:9: guest.vcpus: must be at least 1, not 0",
         "p.yaml:4:19: guest.memory: must be from 256MiB to 1024TiB",
         "p.yaml:5:16: layers[1]: unknown layer 'nestd'; did you mean nested? legal: host, container, vm, nested",

@@ -22,6 +22,7 @@ from vmtax.image.packs import Kind, Userland
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
+from vmtax.meter.neighbours import LOAD, PROCESSES
 from vmtax.meter.text import GREP
 from vmtax.plan.estimate import GUESS, Emulation, foresee, seconds_per_round
 from vmtax.plan.schema import Plan, load, parse
@@ -43,6 +44,7 @@ def host(
     cpu: str = "",
     cpuid: str = "",
     unsafe: str = "",
+    vms: str = "",
     more: dict[Any, Any] | None = None,
 ) -> FakeMachine:
     """Answers what is read; whatever else is asked fails the test, so nothing is set up."""
@@ -51,6 +53,8 @@ def host(
             (*GREP, "", *below.FILES): Reply(cpu, code=2),
             below.CPUID: cpuid,
             ("id", "-u"): "0\n" if root else "1000\n",
+            PROCESSES: Reply(vms, code=0 if vms else 1),
+            LOAD: "0.42 0.31 0.30 1/200 4711\n",
             ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
             (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
             (*LSBLK, "/dev/nvme0n1p2"): Reply(code=1),
@@ -85,13 +89,14 @@ def lines(
     earlier: float | None = None,
     done: int = 0,
     emulated: str = "",
+    written: float | None = None,
 ) -> list[Line]:
     """All that is said before the question."""
     options = options or TestbedOptions()
     places = look(plan, Hosts(cast(Any, machine), machine, other), options, emit)
     treatments = [treatment for place in places for treatment in place.treatments]
     foreseen = foresee(plan, treatments, Emulation(guests=bool(emulated)), measured=earlier, done=done)
-    return outlook(plan, places, options, foreseen, emulated=emulated)
+    return outlook(plan, places, options, foreseen, emulated=emulated, written=written)
 
 
 def said(plan: Plan, machine: FakeMachine, earlier: float | None = None, done: int = 0) -> dict[str, str]:
@@ -106,11 +111,30 @@ def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
     )
     assert lines["how long"] == "about 11 m 40 s for 7 rounds, as when this plan last ran here"
     assert lines["writes"].startswith(
-        "0.8 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), then over it up to 122.2 GiB"
+        "0.8 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), then over it about 21.6 GiB on a SATA SSD,"
+        " at most 122.2 GiB on any disk; removed again"
     )
-    assert lines["writes"].endswith("; removed again")
     assert lines["needs"] == "2 CPUs, 2.1 GiB of memory at a time (8.0 GiB available)"
     assert "bridge" in lines["as root"]
+
+
+def test_what_was_written_before_is_expected_again_and_a_limit_is_announced_or_refused() -> None:
+    plan = load("quick")
+    earlier = {line.what: line.text for line in lines(plan, host(), earlier=100.0, written=3 * GIB)}["writes"]
+    assert "about 21.0 GiB as when this plan last ran here, at most 122.2 GiB" in earlier
+    limited = plan.model_copy(update={"max_writes": 40 * GIB})
+    assert "; the run ends before a round that may exceed 40.0 GiB in all" in said(limited, host())["writes"]
+    with pytest.raises(BadInput, match=r"^max_writes is 1.0 GiB, and one round may write 18.2 GiB if the disk is fast"):
+        said(plan.model_copy(update={"max_writes": GIB}), host())
+
+
+def test_other_vms_and_the_load_are_named_before_the_question() -> None:
+    assert said(load("quick"), host())["beside"] == "load 0.4 in the last minute"
+    vms = "/proc/812/comm:qemu-system-x86\n/proc/913/comm:kvm\n"
+    assert said(load("quick"), host(vms=vms))["beside"] == (
+        "2 other VMs run here (qemu-system-x86 (pid 812), kvm (pid 913)), load 0.4 in the last minute: the run slows"
+        " them down, and they falsify its figures"
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +189,7 @@ def test_the_rest_is_reported_before_a_run_goes_on() -> None:
     ("patterns", "wanted"),
     [
         ("[randread-4k-qd1]", "32 MiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free); removed"),
-        ("[write-1m]", "then over it up to 5.6 GiB if"),
+        ("[write-1m]", "then over it about 0.9 GiB on a SATA SSD, at most 5.6 GiB on any disk;"),
     ],
 )
 def test_reads_write_nothing(patterns: str, wanted: str) -> None:
@@ -251,10 +275,15 @@ def test_both_hosts_are_reported_and_both_sides_take_their_time() -> None:
     found = lines(plan, host(), options, other=other)
     alone = lines(plan, host())
     kinds = [line.what for line in found]
-    assert kinds == ["what", "how long", "on", "writes", "needs", "as root", "on", "writes", "needs", "as a user"]
+    assert kinds == [
+        "what",
+        "how long",
+        *("on", "beside", "writes", "needs", "as root"),
+        *("on", "beside", "writes", "needs", "as a user"),
+    ]
     assert "on local and ssh://b, interleaved: 7 rounds, each of 6 configurations" in found[0].text
     assert [line.text for line in found if line.what == "on"] == ["local", "ssh://b"]
-    assert "(4.0 GiB available)" in found[8].text and found[3].text == alone[2].text == found[7].text
+    assert "(4.0 GiB available)" in found[10].text and found[4].text == alone[3].text == found[9].text
     seconds = 7 * seconds_per_round(plan)
     for one, wanted in ((alone, seconds), (found, 2 * seconds)):
         span = format_span(wanted * GUESS[0], wanted * GUESS[1])
@@ -271,7 +300,9 @@ def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> Non
     assert "each of 3 configurations (host, vm, vm with /opt/qemu)" in both[0].text
     more, once = ({line.what: line.text for line in found}["writes"] for found in (both, alone))
     assert once.startswith("32 MiB to") and more.startswith("32 MiB to"), "the disk is filled once"
-    assert "up to 8.4 GiB" in once and "up to 14.0 GiB" in more, "host, guest and its A/A; and the two guests once more"
+    assert "at most 8.4 GiB" in once and "at most 14.0 GiB" in more, (
+        "host, guest and its A/A; and the two guests once more"
+    )
 
 
 def test_what_qemu_refuses_of_disks_is_left_out_before_the_question(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ from vmtax.cli.options import (
     InterleaveWith,
     Label,
     Layers,
+    MaxWrites,
+    Notify,
     OrDemo,
     Peer,
     PeerCard,
@@ -41,6 +43,7 @@ class PlanChanges:
     budget: Budget = None
     rounds: Rounds = None
     vary: Vary = None
+    max_writes: MaxWrites = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class AnswerOptions:
     label: Label = None
     output: Report = None
     json: AsJson = False
+    notify: Notify = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from vmtax.cli.asked import DiskOptions
 from vmtax.cli.files import check_room
 from vmtax.cli.results import keep_results
 from vmtax.core.errors import INTERRUPTED, CannotDo
-from vmtax.core.events import RunStarted
+from vmtax.core.events import Expected, RunStarted
 from vmtax.core.records import Experiment
 from vmtax.design.host import arguments, reboots_itself
 from vmtax.experiment import live, progress, runner
@@ -28,6 +28,7 @@ from vmtax.experiment.real_cut import PowerWasCut
 from vmtax.experiment.reboots import RebootNeeded, refuse_boot, refuse_changed, refuse_off
 from vmtax.experiment.resume import image_of, refuse_impossible, resumable
 from vmtax.experiment.runner import Options
+from vmtax.experiment.writes import written_by_round
 from vmtax.image import build
 from vmtax.lab.home import Lab
 from vmtax.lab.reboot import reboot
@@ -252,7 +253,9 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
         looking = with_disks_tried(looking, [side.of_plan(work.plan) for side in sides])
         if work.resumed:
             refuse_impossible(work.resumed, {name: why for place in looking for name, why in place.impossible.items()})
-        lines = outlook(work.plan, looking, work.options.testbed, _foreseen(store, work, looking, why), emulated=why)
+        foreseen = _foreseen(store, work, looking, why)
+        written = _written_per_round(store, work, looking, why)
+        lines = outlook(work.plan, looking, work.options.testbed, foreseen, emulated=why, written=written)
         if work.resumed:
             lines.insert(0, Line("resumes", f"{work.resumed.id}, whose {len(work.resumed.trials)} trials are kept"))
         if not work.agreed:
@@ -262,8 +265,10 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
             elif order := work.options.testbed.power_cut:
                 agree_to_cut(yes, work.plan.host, order.words)
             else:
-                agree(yes)
+                crowded = any(place.neighbours.vms for place in looking)
+                agree(yes, "Begin although other VMs run here? [y/N]" if crowded else "Begin? [Y/n]")
         with progress.open_screen(said) as journal.screen:
+            journal.emit(Expected(*foreseen.seconds))
             make = functools.partial(set_up, [side.of_plan(work.plan) for side in sides], journal.emit)
             if work.resumed:
                 return runner.resume(work.resumed.id, store, journal.emit, make)
@@ -304,7 +309,7 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
 def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Foreseen:
     """How long it takes; `why`: why guests are emulated, "" if they are not."""
     plan, before, target = work.plan, work.resumed, work.options.testbed.target
-    host = any(place.below["emulated_cpu"] is True for place in places)
+    host = _is_emulated(places)
     more = (
         more_seconds(lab_of(place.name), place.machine, target, plan, emulated=bool(why) or host) for place in places
     )
@@ -318,3 +323,19 @@ def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Fo
         ),
         done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
     )
+
+
+def _written_per_round(store: Store, work: Work, places: Sequence[Place], why: str) -> float | None:
+    """Bytes that each round of the newest run of the same plan on the same host wrote; None if there is none."""
+    plan, other = work.plan, work.options.testbed.interleave_with
+    emulated = bool(why) or _is_emulated(places)
+    earlier = store.same_work(plan.model_dump(mode="json"), plan.host, other, emulated=emulated)
+    if earlier is None:
+        return None
+    rounds = written_by_round(earlier.trials, plan.build_workloads())
+    return sum(rounds.values()) / max(1, len(rounds))
+
+
+def _is_emulated(places: Sequence[Place]) -> bool:
+    """Whether a host under test is itself emulated."""
+    return any(place.below["emulated_cpu"] is True for place in places)

@@ -76,6 +76,16 @@ Host = Annotated[
 Layers = Annotated[str | None, _option("LAYERS", "Measure only these layers, such as host,vm.", complete_layers)]
 Budget = Annotated[str | None, _option("TIME", "Run as many rounds as fit in this time, such as 20m or 1h30m.")]
 Rounds = Annotated[int | None, _option("NUMBER", "Run exactly this number of rounds.")]
+MaxWrites = Annotated[
+    str | None,
+    _option("SIZE", "End the run before a round that may write more than this to the disks under test, in all."),
+]
+Notify = Annotated[
+    str | None,
+    _option(
+        "COMMAND", "Run this command here when the run has ended; VMTAX_RUN, VMTAX_STATE and VMTAX_RESULT say how."
+    ),
+]
 Qemu = Annotated[str | None, _option("PROGRAM", "QEMU to use in place of the host's own.")]
 DiskDir = Annotated[
     str | None, _option("DIRECTORY", "Directory for the disks under test, on the host under test. Default: /var/tmp.")

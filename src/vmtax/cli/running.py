@@ -15,6 +15,7 @@ from vmtax.cli.asked import Consent, Continued, PlanChanges, RunOptions
 from vmtax.cli.cards import with_cards
 from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program
+from vmtax.cli.notify import notified, words_of
 from vmtax.cli.option_groups import given
 from vmtax.cli.power import power_order, with_cuts, with_cuts_again
 from vmtax.cli.results import shown, written
@@ -42,8 +43,8 @@ def carry_out(plan: str, asked: RunOptions) -> None:
         raise BadUse(f"--label {results.label!r}: {problem}")
     _check_report(results.output or Path("vmtax-RUN.html"))
     continues = _continues(asked)
-    order = power_order(asked.power)
-    with Store() as store:
+    order, command = power_order(asked.power), words_of(results.notify)
+    with Store() as store, notified(store, command):
         if continues:
             work = _resumed(store, plan, asked.disks.erase or (), rebooted=asked.continued.after_reboot)
             work = with_cuts_again(work, order, yes=yes)
@@ -79,7 +80,7 @@ def _continues(asked: RunOptions) -> bool:
     if not (resume or after_reboot):
         return False
     begun = [asked.changes, replace(asked.disks, erase=None), asked.cards, asked.versions]
-    begun += [Consent(or_demo=asked.consent.or_demo), replace(asked.results, output=None, json=False)]
+    begun += [Consent(or_demo=asked.consent.or_demo), replace(asked.results, output=None, json=False, notify=None)]
     others = given(*begun, *([asked.power] if after_reboot else []))
     if others:
         option = given(Continued(resume, after_reboot))[0]
@@ -130,6 +131,8 @@ def overridden(plan: Plan, changes: PlanChanges) -> Plan:
         _drop_workloads_without_layer(data)
     if changes.budget:
         data["budget"] = changes.budget
+    if changes.max_writes:
+        data["max_writes"] = changes.max_writes
     if changes.rounds is not None:  # exactly, whatever the plan's own budget
         data |= {"rounds": {"min": changes.rounds, "max": changes.rounds}, "budget": None}
     options = {option.removeprefix("--"): option for option in given(changes)}

@@ -24,6 +24,14 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """How long the rounds to come will take, in seconds, as far as is known before the first one."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     experiment: str  # Experiment.id
     treatments: tuple[Treatment, ...]
@@ -78,6 +86,7 @@ class RunFinished:
 Event = (
     Step
     | Notice
+    | Expected
     | RunStarted
     | TreatmentStarted
     | GuestBooted

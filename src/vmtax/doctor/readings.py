@@ -18,6 +18,7 @@ from vmtax.machine.local import PYTHON
 from vmtax.meter import pressure
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import read_facts
+from vmtax.meter.neighbours import other_vms
 from vmtax.meter.text import Files, parse_files, whole
 from vmtax.storage import DISK_DIRECTORY
 
@@ -42,11 +43,6 @@ MORE_FILES = (
     'exec grep -s -a -H "" /proc/meminfo /proc/self/cgroup /etc/os-release '
     f"{CPU}/cpu[0-9]*/topology/thread_siblings_list {CPU}/cpu[0-9]*/thermal_throttle/*_throttle_count",
 )
-# Complete process names, cut to 15 characters as the kernel does. They must match completely: on Proxmox, KVM has a
-# kernel thread whose name begins with "kvm" and is longer.
-VMMS = "qemu-.*|kvm|firecracker|cloud-hyperviso|crosvm|VBoxHeadless|VirtualBoxVM|vmware-vmx"
-PROCESSES = ("sh", "-c", 'exec grep -s -a -H -x -E "$1" /proc/[0-9]*/comm', "sh", VMMS)
-
 # Tools that a host under test must have -> Debian package.
 TOOLS = {
     "bwrap": "bubblewrap",
@@ -126,7 +122,7 @@ def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep)
         kvm_failure=remembered(str(facts["boot_id"]), qemu) if qemu else None,
         disk=disk_facts(reader, DISK_DIRECTORY),
         cache_free=free_bytes(reader.try_run(*CACHE_SPACE).stdout),
-        vmms=_vmms(reader),
+        vmms=other_vms(reader),
         load=_load(reader, sleep),
     )
 
@@ -135,12 +131,6 @@ def free_bytes(text: str) -> int | None:
     """Parse "blocks block-size"."""
     blocks, size = ([whole(word) for word in text.split()] + [None, None])[:2]
     return None if blocks is None or size is None else blocks * size
-
-
-def processes(text: str) -> tuple[str, ...]:
-    """Parse PROCESSES' output to "name (pid number)"."""
-    files = parse_files(text)
-    return tuple(f"{name} (pid {path.split('/')[2]})" for path, name in files.items() if path.count("/") > 2)
 
 
 def _tools(reader: Reader) -> frozenset[str]:
@@ -155,12 +145,6 @@ def _qemu(reader: Reader) -> tuple[Qemu | None, str]:
         return Qemu.probe(reader), ""
     except QemuError as error:
         return None, str(error)
-
-
-def _vmms(reader: Reader) -> tuple[str, ...] | None:
-    outcome = reader.try_run(*PROCESSES)
-    # Exit codes 1: none found; 2: a process ended meanwhile.
-    return processes(outcome.stdout) if outcome.code in (0, 1, 2) else None
 
 
 def _placed(reader: Reader, host: str, image: Image | None) -> Placed | None:

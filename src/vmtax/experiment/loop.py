@@ -34,10 +34,12 @@ from vmtax.experiment.reboots import Reboots
 from vmtax.experiment.resume import Before
 from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
+from vmtax.experiment.writes import why_over, written_by_round
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineError, MachineLost
 from vmtax.plan.estimate import fit_rounds
 from vmtax.store import Store
+from vmtax.testbed import needs
 from vmtax.testbed.base import Cut, RunningTreatment, Testbed
 from vmtax.workload import Command
 
@@ -130,7 +132,7 @@ class Loop:
                 for text in warnings:
                     self.emit(Notice(text))
             primary = self._primary()
-            self.ended = self._why_over(primary, number)
+            self.ended = self._why_over(primary, number) or self._writes_over()
             if self.ended is None and number >= planned:
                 self.ended = self._budget_over(number, self.seconds)
                 for text in warnings:
@@ -209,6 +211,10 @@ class Loop:
         # A metric without any result is neither precise nor decided.
         missing = not wanted or not wanted <= {comparison.metric.name for comparison in primary}
         return self.plan.stopping().why_over(number, () if missing else primary)
+
+    def _writes_over(self) -> str | None:
+        """Why the plan's limit of writes ends the run; None if it goes on."""
+        return why_over(self.plan, needs.disk_bytes(self.plan), written_by_round(self.trials, self.workloads))
 
     # One treatment
 

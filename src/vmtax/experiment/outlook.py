@@ -11,11 +11,12 @@ from vmtax.design.interleaved import both
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import none_alike, topology
 from vmtax.experiment.preview import Place, lacks_kernel_pack, lacks_postgresql_pack
+from vmtax.experiment.writes import foresee_writes, refuse_too_much
 from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
-from vmtax.plan.estimate import NOTHING, Foreseen, in_common, not_measured, reboots, sum_per_round
+from vmtax.plan.estimate import NOTHING, Foreseen, in_common, not_measured, reboots
 from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
@@ -26,7 +27,8 @@ from vmtax.testbed.power import announced_cuts
 from vmtax.testbed.session import TestbedOptions
 
 MANY = 1000  # a value of rounds.max that means no limit
-BRIDGE, DROPS = "a bridge in a network namespace of its own", "drops the page cache before each configuration"
+BRIDGE = "a bridge in a network namespace of its own"
+DROPS = "drops the page cache of the whole host before each configuration, so other programs read from disks again"
 USER_NETWORK, WARM = "user networking in place of a bridge", "caches stay warm"
 
 
@@ -52,17 +54,24 @@ def _rights(place: Place) -> Line:
 
 
 def outlook(
-    plan: Plan, places: Sequence[Place], options: TestbedOptions, foreseen: Foreseen, *, emulated: str = ""
+    plan: Plan,
+    places: Sequence[Place],
+    options: TestbedOptions,
+    foreseen: Foreseen,
+    *,
+    emulated: str = "",
+    written: float | None = None,
 ) -> list[Line]:
     """The facts as lines for a person.
 
     emulated: why guests are emulated; "" if they run on KVM, or none is booted
+    written: bytes per round that an earlier run of the same plan on the same host wrote to the disks under test
     """
     compared = both(plan.treatments()[0], options.interleave_with)
     # A calibration compares a guest with itself, and a plan that only counts compares nothing.
     lone = none_alike(compared) and plan.rounds.max < MANY and bool(plan.primary)
     left_out = {name for place in places for name in place.impossible}
-    executions, booting = _executions(plan, foreseen), reboots(plan)
+    booting = reboots(plan)
     lines = [
         Line("what", _what(plan, options, [one.name for one in compared if one.name not in left_out], foreseen.done)),
         Line("how long", _how_long(foreseen, _apart(options, booting))),
@@ -79,7 +88,8 @@ def outlook(
         if len(places) > 1:
             lines.append(Line("on", place.name))
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
-        lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
+        lines += [Line("beside", text) for text in [str(place.neighbours)] if text]
+        lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, foreseen, written)]
         lines.append(Line("needs", _needs(place.plan, place.machine, leaves=options.destination is not None)))
         request = Request(place.machine, place.plan, place.possible, card=options.card, wire=options.wire)
         lines += [Line("takes", text) for text in parts.announced(request)]
@@ -153,16 +163,19 @@ def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
     return [Line("host", f"is itself a VM (under {hypervisor}){adds}")]
 
 
-def _writes(place: Place, target: Target, executions: int) -> list[Line]:
+def _writes(place: Place, target: Target, foreseen: Foreseen, written: float | None) -> list[Line]:
+    """`written`: bytes per round of an earlier run of this plan here. Raises BadInput if the plan allows less."""
     plan, treatments = place.plan, place.treatments
     prepared = needs.disk_bytes(plan)
     if not prepared:
         return []
     machines = [treatment for treatment in treatments for _ in topology(treatment).subjects]
-    each_round = sum_per_round(plan, machines, lambda workload, case: workload.written_bytes(case))
+    refuse_too_much(plan, prepared, machines)
+    work = foresee_writes(plan, machines, _executions(plan, foreseen), foreseen.rounds, written)
     facts = disk_facts(place.machine, target.directory)
-    most = format_room(each_round * executions)
-    more = f", then over it up to {most} if the disk is fast" if each_round else ""
+    more = f", {work}" if work.most else ""
+    if plan.max_writes is not None:
+        more += f"; the run ends before a round that may exceed {format_room(plan.max_writes)} in all"
     named = [
         *([f"{', '.join(target.devices)} (empty afterwards)"] if target.devices else []),
         *([f"free space of volume group {target.group}"] if target.group else []),

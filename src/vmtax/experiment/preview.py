@@ -15,6 +15,7 @@ from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
+from vmtax.meter.neighbours import Neighbours, read_neighbours
 from vmtax.plan.estimate import Emulation, foresee
 from vmtax.plan.schema import Plan
 from vmtax.storage import DISK_DIRECTORY, NoSuchPlace, Target, backing, refuse_unsafe
@@ -42,6 +43,7 @@ class Place:
     treatments: Sequence[Treatment]  # that are part of a round there
     below: Json  # what the host itself runs on: see meter/below.py
     impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be measured there -> why
+    neighbours: Neighbours = field(default_factory=Neighbours)  # who else uses it
     # The accelerator of each QEMU, as far as it can be known without a boot.
     accelerators: Sequence[Accelerator] = ()
 
@@ -89,7 +91,8 @@ def look(
         if options.destination is not None and hosts.destination is not None:
             destination.look(machine, hosts.destination, plan, options.destination)
         impossible = _not_here(machine, plan, qemus, options, hosts)
-        place = Place(machine, name, plan, theirs, below, impossible, accelerators)
+        beside = read_neighbours(machine)
+        place = Place(machine, name, plan, theirs, below, impossible, beside, accelerators)
         places.append(_with_disks(place, options.target, hosts.local, emit))
     return places
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from vmtax.core import events
 from vmtax.core.records import Comparison
-from vmtax.core.units import format_cost, format_duration, format_span, printable, time_ratio
+from vmtax.core.units import format_cost, format_duration, format_span, format_value, printable, time_ratio
 from vmtax.design.stopping import count
 from vmtax.system.console import console
 
@@ -78,10 +78,12 @@ class State:
     step: str = ""
     treatments: list[str] = field(default_factory=list)
     doing: dict[str, str] = field(default_factory=dict)  # treatment -> its present step
+    figures: dict[str, str] = field(default_factory=dict)  # treatment -> its newest figure
     round: int = 0  # rounds done
     planned: int = 0
     left: tuple[float, float] | None = None  # seconds, from and to, as of `heard`
     heard: float = 0.0
+    since: float | None = None  # when this session of the run began
     comparisons: tuple[Comparison, ...] = ()
     emulated: bool = False
     said: list[str] = field(default_factory=list)  # notices about the whole run
@@ -94,7 +96,10 @@ class State:
                 self.step = printable(f"{what}{share}: {detail}" if detail else f"{what}{share}")
             case events.Notice(text):
                 return self._once(printable(text), style="yellow")
+            case events.Expected(low, high):
+                self.left, self.heard = (low, high), time.monotonic()
             case events.RunStarted(experiment, treatments, _, rounds_max, emulated, done):
+                self.since = time.monotonic()
                 self.treatments = [treatment.name for treatment in treatments]
                 self.planned, self.step, self.emulated, self.round = rounds_max, "", emulated, done
                 return self._once(f"run {experiment}")
@@ -111,6 +116,10 @@ class State:
                 error = trial.error.partition("\n")[0]
                 what = f"{trial.treatment} {trial.workload} {trial.case}"
                 return Text(printable(f"{what}: {trial.status}: {error}"), style="red")
+            case events.TrialFinished(trial) if trial.measurements:
+                first = trial.measurements[0]
+                what = f"{trial.workload} {trial.case}".strip()
+                self.figures[trial.treatment] = f"{what}: {format_value(first.value, first.metric.unit)}"
             case events.RoundFinished(number, planned, seconds_left, comparisons):
                 self.round, self.planned, self.left = number, planned, seconds_left
                 self.comparisons, self.heard = comparisons, time.monotonic()
@@ -132,23 +141,26 @@ class State:
         if self.treatments:
             lines.append(Text(self.progress(), style="bold"))
             for name in self.treatments:
-                doing = self.doing.get(name, "")
-                lines.append(Text(f"  {'>' if doing else ' '} {name:<24} {doing}", overflow="ellipsis", no_wrap=True))
+                doing, figure = self.doing.get(name, ""), self.figures.get(name, "")
+                text = f"  {'>' if doing else ' '} {name:<24} {doing:<26} {figure}"
+                lines.append(Text(text.rstrip(), overflow="ellipsis", no_wrap=True))
         if self.comparisons:
             lines.append(self._intervals())
         return Group(*lines)
 
     def progress(self, *, left: bool = True) -> str:
-        if self.left is None:
-            now = f"round {self.round + 1}" if self.round else "first round"
-            return f"{now} of at most {self.planned}"
-        if not left:
-            return f"{self.round} of {self.planned} rounds done"
-        if self.round >= self.planned:
+        """The rounds, for how long it has run, and with `left` for how long it will."""
+        if self.round >= self.planned > 0:
             return f"{count(self.round)} done"
+        now = f"{self.round} of {self.planned} rounds done" if self.round else f"round 1 of at most {self.planned}"
+        if not left:
+            return now
+        elapsed = "" if self.since is None else f", {format_duration(time.monotonic() - self.since)} so far"
+        if self.left is None:
+            return f"{now}{elapsed}"
         since = time.monotonic() - self.heard
         low, high = (max(0.0, seconds - since) for seconds in self.left)
-        return f"{self.round} of {self.planned} rounds done, about {format_span(low, high)} left"
+        return f"{now}{elapsed}, about {format_span(low, high)} left"
 
     def _intervals(self) -> Table:
         table = Table(box=None, padding=(0, 1), title_justify="left", header_style="dim")

@@ -17,7 +17,8 @@ from vmtax.design.topology import none_alike, topology, unlike
 from vmtax.design.treatments import moved_defaults, repeat
 from vmtax.plan.cuts import not_ended
 from vmtax.plan.guests import guests_at_once
-from vmtax.plan.schema import Choice, Plan, from_data
+from vmtax.plan.names import builtin_plans
+from vmtax.plan.schema import Choice, Plan, from_data, load
 from vmtax.workload import WORKLOADS, Command, Workload
 from vmtax.workload.repeated import USUAL
 
@@ -190,15 +191,21 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
     """
     if plan.budget is None or plan.budget >= plan.rounds.max * seconds_per_round + setup_seconds:
         return plan.rounds.max, []
-    budget = f"the plan's budget of {format_duration(plan.budget)}"
+    budget = "" if _is_own_budget(plan) else f"the plan's budget of {format_duration(plan.budget)}"
     floor = min(BUDGET_ROUNDS, plan.rounds.min)
     rounds = int(max(0.0, plan.budget - setup_seconds) // seconds_per_round)
     if rounds < floor:
         needed = format_duration(floor * seconds_per_round + setup_seconds)
         warning = f"{budget} is too small and will be exceeded: {count_of(floor, 'round')} need about {needed}"
-        return floor, [warning, *_losses(plan, floor)]
+        return floor, [*([warning] if budget else []), *_losses(plan, floor)]
     less = f", fewer than rounds.min ({plan.rounds.min})" if rounds < plan.rounds.min else ""
-    return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
+    allows = [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}"] if budget else []
+    return rounds, [*allows, *_losses(plan, rounds)]
+
+
+def _is_own_budget(plan: Plan) -> bool:
+    """Whether it is the budget of a built-in plan, about which nobody needs to hear a complaint."""
+    return plan.name in builtin_plans() and load(plan.name).budget == plan.budget
 
 
 def seconds_per_round(

@@ -63,6 +63,7 @@ Iterations = Annotated[
 ]
 Margin = Annotated[float, Quantity(parse_percent, "0.01%", "50%", "3%")]
 Precision = Annotated[float | None, Quantity(parse_percent, "0.01%", "50%", "2%", none=True)]
+Writes = Annotated[int | None, Quantity(parse_bytes, "64MiB", "1024TiB", "500GiB", none=True)]
 Budget = Annotated[float | None, Quantity(parse_duration, "1s", "30d", "20m", none=True)]
 
 
@@ -189,6 +190,12 @@ class Plan(_Model):
     )
     budget: Budget = Field(
         20 * 60.0, description="time that the rounds must fit, such as `20m` or `1h30m`", examples=["20m"]
+    )
+    max_writes: Writes = Field(
+        None,
+        description="the most that a run writes to the disks under test: it ends before a round that may exceed that",
+        examples=["500GiB"],
+        exclude_if=lambda value: value is None,  # stored plans are older
     )
     seed: Whole | None = Field(
         None, ge=0, lt=2**63, description="seed of the order within rounds; by default a new one for each run"
@@ -336,6 +343,8 @@ def as_written(plan: Plan) -> dict[str, Any]:
     else:
         data["decide"] = {"worse_than": f"{plan.decide.worse_than * 100:.10g}%"}
     data["budget"] = "none" if plan.budget is None else f"{plan.budget:.10g}s"
+    if plan.max_writes is not None:
+        data["max_writes"] = f"{plan.max_writes}B"
     data["combinations"] = [
         {**({} if entry.name is None else {"name": entry.name}), **entry.model_dump(mode="json")["levels"]}
         for entry in plan.combinations

@@ -21,7 +21,7 @@ from vmtax.store.owner import Owner
 HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended", "label", "seconds")
 
 # Keys of a plan that do not change how long a round takes. Keys that are not listed are assumed to change it.
-NOT_ABOUT_PACE = frozenset({"precision", "same_within", "decide", "rounds", "budget", "seed"})
+NOT_ABOUT_PACE = frozenset({"precision", "same_within", "decide", "rounds", "budget", "max_writes", "seed"})
 
 
 def of(experiment: str, *columns: sa.Column[Any]) -> sa.Select[Any]:

@@ -201,16 +201,31 @@ class Store:
 
         `emulated`: guests are emulated now; runs that differ in this are ignored
         """
+        with self._reading() as connection:
+            head = self._same_work(connection, plan, host, interleaved_with, emulated=emulated)
+            return None if head is None else rows.seconds_per_round(connection, head)
+
+    def same_work(
+        self, plan: Json, host: str, interleaved_with: str | None = None, *, emulated: bool = False
+    ) -> Experiment | None:
+        """That run itself."""
+        with self._reading() as connection:
+            head = self._same_work(connection, plan, host, interleaved_with, emulated=emulated)
+        return None if head is None else self.load(head.id)
+
+    def _same_work(
+        self, connection: sa.Connection, plan: Json, host: str, interleaved_with: str | None, *, emulated: bool
+    ) -> Experiment | None:
+        """Without its trials."""
         table = schema.experiment.c
         complete = sa.and_(table.host == host, table.name == plan["name"], table.state == "complete")
-        with self._reading() as connection:
-            for row in connection.execute(sa.select(schema.experiment).where(complete).order_by(*names.newest_first())):
-                with contextlib.suppress(Unfit):
-                    head = _head(row)
-                    as_many_sides = head.options.get("interleave_with") == interleaved_with
-                    alike = rows.emulated(connection, head.id) in (None, emulated)
-                    if as_many_sides and alike and rows.work(head.plan) == rows.work(plan):
-                        return rows.seconds_per_round(connection, head)
+        for row in connection.execute(sa.select(schema.experiment).where(complete).order_by(*names.newest_first())):
+            with contextlib.suppress(Unfit):
+                head = _head(row)
+                as_many_sides = head.options.get("interleave_with") == interleaved_with
+                alike = rows.emulated(connection, head.id) in (None, emulated)
+                if as_many_sides and alike and rows.work(head.plan) == rows.work(plan):
+                    return head
         return None
 
     def resolve(self, wanted: str) -> str:

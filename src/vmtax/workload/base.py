@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from vmtax.core.layers import LAYERS
 from vmtax.core.machines import Machine
-from vmtax.core.records import Measurement, Metric
+from vmtax.core.records import Measurement, Metric, Trial
 from vmtax.workload.site import Site
 
 LEAST_OF_RATE = 0.95  # required share of the requested rate; below it a machine is at its limit
@@ -148,9 +148,15 @@ class Workload(ABC, Generic[P]):
         """What cannot be shown with so few rounds, and the remedy, in one line; "" if they are enough."""
         return ""
 
-    def written_bytes(self, case: str) -> float:
-        """Approximate bytes that one case writes to the disk under test on a fast disk, at most; shown before a run."""
+    def written_bytes(self, case: str, *, usual: bool = False) -> float:
+        """Approximate bytes that one case writes to the disk under test: on a very fast disk, at most, or on a usual
+        one, a SATA SSD.
+        """
         return 0.0
+
+    def written_by(self, trial: Trial) -> float:
+        """The bytes that a trial wrote; of one that failed, what it could have written at most."""
+        return self.written_bytes(trial.case)
 
     @classmethod
     def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:

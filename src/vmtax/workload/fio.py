@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from vmtax.core.quantities import Quantity
-from vmtax.core.records import Better, Measurement, Metric, Unit
+from vmtax.core.records import Better, Measurement, Metric, Trial, Unit
 from vmtax.core.units import parse_bytes
 from vmtax.workload.base import CPU_PER_OPERATION, LEAST_OF_RATE, BadOutput, Command, Counted, Measure, Parameters
 from vmtax.workload.site import Site
@@ -97,9 +97,19 @@ PERCENTILES = (  # name, share of the operations, the same in words, fio's key
     ("p999", 0.999, "999 of 1,000", "99.900000"),
 )
 NANOSECOND = 1e-9
-# Bytes per second that a good NVMe disk writes for each I/O in flight, for the estimate before a run: with fsync, at
-# random, and sequentially, which is also the most that it writes. Orders of magnitude.
-FAST_SYNC, FAST_RANDOM, FAST_SEQUENTIAL = 50e6, 200e6, 3e9
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRates:
+    """Bytes per second that a disk writes for each I/O in flight, for estimates before a run: orders of magnitude."""
+
+    sync: float  # 4 KiB with fsync
+    random: float  # 4 KiB
+    sequential: float  # also the most that it writes
+
+
+FAST = WriteRates(50e6, 200e6, 3e9)  # a good NVMe disk
+USUAL = WriteRates(4e6, 100e6, 500e6)  # a SATA SSD
 MINIMUM_TAIL = 10  # samples beyond a percentile; with fewer, it is not reported (METHOD.md)
 
 if TYPE_CHECKING:
@@ -257,17 +267,25 @@ class Disk(Command[DiskParameters]):
 
     def seconds(self, case: str) -> float:
         if PATTERNS[case].fresh:
-            return 2 * self.parameters.fresh_bytes / FAST_RANDOM + 0.5
+            return 2 * self.parameters.fresh_bytes / FAST.random + 0.5
         return self.parameters.seconds + 0.5
 
-    def written_bytes(self, case: str) -> float:
+    def written_bytes(self, case: str, *, usual: bool = False) -> float:
         pattern = PATTERNS[case]
         if pattern.side == "read":
             return 0.0
         if pattern.fresh:
             return 2.0 * self.parameters.fresh_bytes
-        rate = FAST_SYNC if pattern.fsync else FAST_RANDOM if pattern.block == "4k" else FAST_SEQUENTIAL
-        return min(rate * pattern.depth, FAST_SEQUENTIAL) * self.parameters.seconds
+        rates = USUAL if usual else FAST
+        rate = rates.sync if pattern.fsync else rates.random if pattern.block == "4k" else rates.sequential
+        return min(rate * pattern.depth, rates.sequential) * self.parameters.seconds
+
+    def written_by(self, trial: Trial) -> float:
+        pattern = PATTERNS.get(trial.case)
+        rates = [one.value for one in trial.measurements if one.metric.measure == "bytes_per_second"]
+        if pattern is None or pattern.side == "read" or pattern.fresh or not rates:
+            return self.written_bytes(trial.case) if pattern is not None else 0.0
+        return rates[0] * trial.wall_seconds  # its ramp and its start are included: no less than it wrote
 
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
         side, sync = _job(case, output)

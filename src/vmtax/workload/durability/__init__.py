@@ -260,7 +260,7 @@ class Durability(Workload[DurabilityParameters]):
             f" {cure}"
         )
 
-    def written_bytes(self, case: str) -> float:
+    def written_bytes(self, case: str, *, usual: bool = False) -> float:
         records = parse_bytes(self.parameters.room) * (2 * len(self.writers) + 4)
         return records + self.parameters.databases * DATABASE_BYTES
 

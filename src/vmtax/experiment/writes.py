@@ -1,0 +1,81 @@
+"""How much a run writes to the disks under test: foreseen, measured, and limited by the plan."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vmtax.core.errors import BadInput
+from vmtax.core.records import Treatment, Trial
+from vmtax.core.units import format_room
+from vmtax.design.stopping import count
+from vmtax.plan.estimate import sum_per_round
+from vmtax.plan.schema import Plan
+from vmtax.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class ForeseenWrites:
+    """Bytes that the work itself writes, beside those with which the disks are prepared."""
+
+    expected: float  # as when the plan last ran here, or as on a SATA SSD
+    most: float  # on a very fast disk
+    measured: bool  # whether the plan ran here before
+
+    def __str__(self) -> str:
+        """In a sentence; "" if the work writes nothing."""
+        if not self.most:
+            return ""
+        basis = "as when this plan last ran here" if self.measured else "on a SATA SSD"
+        return f"then over it about {format_room(self.expected)} {basis}, at most {format_room(self.most)} on any disk"
+
+
+def foresee_writes(
+    plan: Plan, machines: Sequence[Treatment], executions: int, rounds: int, measured: float | None
+) -> ForeseenWrites:
+    """`executions`: how often each case is run in all rounds, at most; `measured`: bytes per round of an earlier run of
+    the same plan on the same host.
+    """
+    most = executions * sum_per_round(plan, machines, lambda workload, case: workload.written_bytes(case))
+    usual = executions * sum_per_round(plan, machines, lambda workload, case: workload.written_bytes(case, usual=True))
+    expected = usual if measured is None else measured * rounds
+    return ForeseenWrites(min(expected, most), most, measured is not None)
+
+
+def written_by_round(trials: Sequence[Trial], workloads: Sequence[Workload[Any]]) -> dict[int, float]:
+    """The bytes that the trials of each round wrote; of one that failed, what it could have written at most."""
+    by_name: Mapping[str, Workload[Any]] = {workload.name: workload for workload in workloads}
+    rounds: dict[int, float] = defaultdict(float)
+    for trial in trials:
+        workload = by_name.get(trial.workload)
+        if workload is not None:
+            rounds[trial.round] += workload.written_by(trial)
+    return rounds
+
+
+def why_over(plan: Plan, prepared: float, by_round: Mapping[int, float]) -> str | None:
+    """Why the plan's limit ends the run after these rounds; None if another round fits.
+
+    prepared: bytes with which the disks were prepared
+    """
+    if plan.max_writes is None or not by_round:
+        return None
+    written, largest = prepared + sum(by_round.values()), max(by_round.values())
+    if written + largest <= plan.max_writes:
+        return None
+    limit = format_room(plan.max_writes)
+    return f"after {count(len(by_round))}, which wrote {format_room(written)}: one more may exceed max_writes, {limit}"
+
+
+def refuse_too_much(plan: Plan, prepared: float, machines: Sequence[Treatment]) -> None:
+    """Raises BadInput if even the first round may write more than the plan allows."""
+    if plan.max_writes is None:
+        return
+    first = prepared + sum_per_round(plan, machines, lambda workload, case: workload.written_bytes(case))
+    if first > plan.max_writes:
+        raise BadInput(
+            f"max_writes is {format_room(plan.max_writes)}, and one round may write {format_room(first)} if the disk is"
+            " fast: allow that much, or measure fewer disks or patterns, or for fewer seconds (workloads.disk.seconds)"
+        )

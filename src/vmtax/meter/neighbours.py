@@ -1,0 +1,56 @@
+"""Who else uses a host: VMs that run there, and how busy it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vmtax.core.units import at_most
+from vmtax.machine import Reader
+from vmtax.meter.text import parse_files
+
+MOST_NAMED = 3
+LOAD = ("cat", "/proc/loadavg")
+# Complete process names, cut to 15 characters as the kernel does. They must match completely: on Proxmox, KVM has a
+# kernel thread whose name begins with "kvm" and is longer.
+VMMS = "qemu-.*|kvm|firecracker|cloud-hyperviso|crosvm|VBoxHeadless|VirtualBoxVM|vmware-vmx"
+PROCESSES = ("sh", "-c", 'exec grep -s -a -H -x -E "$1" /proc/[0-9]*/comm', "sh", VMMS)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Who uses a host beside the run."""
+
+    vms: tuple[str, ...] = ()  # "qemu-system-x86 (pid 812)"
+    load: float | None = None  # tasks that ran or waited in the last minute, on average; None: unknown
+
+    def __str__(self) -> str:
+        """In a sentence; "" if there is nothing to say."""
+        busy = "" if self.load is None else f"load {self.load:.1f} in the last minute"
+        if not self.vms:
+            return busy
+        count = "1 other VM runs here" if len(self.vms) == 1 else f"{len(self.vms)} other VMs run here"
+        lead = f"{count} ({', '.join(at_most(MOST_NAMED, self.vms))})"
+        return f"{lead}{busy and f', {busy}'}: the run slows them down, and they falsify its figures"
+
+
+def other_vms(reader: Reader) -> tuple[str, ...] | None:
+    """The VMs of other programs and runs; None if they cannot be searched for."""
+    outcome = reader.try_run(*PROCESSES)
+    # Exit codes 1: none found; 2: a process ended meanwhile.
+    return processes(outcome.stdout) if outcome.code in (0, 1, 2) else None
+
+
+def processes(text: str) -> tuple[str, ...]:
+    """Parse PROCESSES' output to "name (pid number)"."""
+    files = parse_files(text)
+    return tuple(f"{name} (pid {path.split('/')[2]})" for path, name in files.items() if path.count("/") > 2)
+
+
+def read_neighbours(reader: Reader) -> Neighbours:
+    """Reads only. What cannot be read is left out."""
+    words = reader.try_run(*LOAD).stdout.split()
+    try:
+        load = float(words[0])
+    except (IndexError, ValueError):
+        load = None
+    return Neighbours(other_vms(reader) or (), load)

@@ -1,0 +1,69 @@
+"""What a run writes to the disks under test: counted, foreseen, and limited."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.sample import sample_experiment
+from vmtax.core.records import Trial
+from vmtax.experiment.writes import foresee_writes, why_over, written_by_round
+from vmtax.plan.schema import Plan, parse
+from vmtax.workload.fio import PATTERNS, Disk
+
+GIB = 2**30
+RUN = sample_experiment(rounds=3)
+
+
+def limited(max_writes: str) -> Plan:
+    return parse(f"name: x\nlayers: [vm]\nmax_writes: {max_writes}\nworkloads: [{{disk: {{size: 1GiB}}}}]")
+
+
+def trial(case: str) -> Trial:
+    return next(one for one in RUN.trials if one.case == case and one.status == "ok")
+
+
+@pytest.mark.parametrize("case", ["randwrite-4k-qd32", "randwrite-4k-fsync", "write-1m", "randrw-4k-qd8"])
+def test_a_trial_wrote_its_rate_for_as_long_as_it_took(case: str) -> None:
+    one = trial(case if case in {each.case for each in RUN.trials} else "write-1m")
+    one = replace(one, case=case)
+    rate = next(m.value for m in one.measurements if m.metric.measure == "bytes_per_second")
+    assert Disk(limited("500GiB").build_workloads()[0].parameters).written_by(one) == rate * one.wall_seconds
+
+
+def test_reads_write_nothing_and_a_failed_trial_counts_with_what_it_could_have_written() -> None:
+    disk = limited("500GiB").build_workloads()[0]
+    assert disk.written_by(trial("randread-4k-qd1")) == disk.written_by(trial("read-1m")) == 0
+    failed = replace(trial("write-1m"), status="failed", error="lost", measurements=())
+    assert disk.written_by(failed) == disk.written_bytes("write-1m") > disk.written_bytes("write-1m", usual=True) > 0
+    assert disk.written_by(replace(failed, case="of another version")) == 0
+
+
+def test_a_run_ends_before_a_round_that_may_write_more_than_its_plan_allows() -> None:
+    plan = limited("100GiB")
+    assert why_over(plan, GIB, {}) is None, "nothing is known before the first round"
+    assert why_over(plan, GIB, {1: 30 * GIB, 2: 34 * GIB}) is None, "1 + 64 + 34 is below 100"
+    ended = why_over(plan, GIB, {1: 30 * GIB, 2: 35 * GIB})
+    assert ended == "after 2 rounds, which wrote 66.0 GiB: one more may exceed max_writes, 100.0 GiB"
+    assert why_over(plan.model_copy(update={"max_writes": None}), GIB, {1: 10**15}) is None
+
+
+def test_rounds_are_summed_over_all_machines() -> None:
+    (disk,) = limited("500GiB").build_workloads()
+    found = written_by_round(RUN.trials, [disk])
+    own = [one for one in RUN.trials if one.workload == "disk"]
+    assert set(found) == {1, 2, 3}
+    assert sum(found.values()) == pytest.approx(sum(disk.written_by(one) for one in own))
+    faster = [scaled(one, 2.0) for one in own]
+    assert sum(written_by_round(faster, [disk]).values()) == pytest.approx(2 * sum(found.values()))
+
+
+def test_no_more_is_expected_than_can_be_written() -> None:
+    plan = limited("500GiB")
+    machines = plan.treatments()[0]
+    first = foresee_writes(plan, machines, 7, 7, None)
+    assert 0 < first.expected < first.most and "on a SATA SSD" in str(first)
+    again = foresee_writes(plan, machines, 7, 7, 10.0**15)
+    assert again.expected == again.most and "as when this plan last ran here" in str(again)
+    assert any(PATTERNS[case].side == "write" for case in PATTERNS)
