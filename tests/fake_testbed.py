@@ -121,6 +121,7 @@ class Lab:
             placed=Placed("", "", ""),
             cpus="0,1",
             is_root=("host" if host.path == "host" else "other") in self.root_on,
+            why_warm="",
             host_emulated=self.facts_of(host.path).get("emulated_cpu") is True,
             target=Target(),
             platform=self.choose_platform(session, host, plan, None, options.qemu) if has_guests else None,

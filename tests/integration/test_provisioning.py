@@ -157,6 +157,7 @@ def test_what_qemu_refuses_in_the_directory_is_seen_before_the_question(
         placed=placed,
         cpus="0",
         is_root=True,
+        why_warm="",
         host_emulated=False,
         target=Target(PurePosixPath(tmp_path)),
         platform=Platform(qemu, Accelerator("tcg", "")),

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests import rights
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
 from vmtax.cli.cards import destination_of
@@ -50,7 +51,7 @@ def machine(path: str, card: str, mtu: int = 1500, boot: str = "", **answers: An
             ("id", "-u"): "0\n",
             ("ip", "-V"): "ip utility\n",
             ("uname", "-sm"): "Linux x86_64\n",
-            ("bwrap", "--version"): "",
+            rights.asked: rights.answer(),
             ("ip", "-d", "-j", "link"): json.dumps([{"ifname": card, "link_type": "ether", "mtu": mtu}]),
             ("ip", "-j", "address", "show", "dev", card): '[{"addr_info": []}]',
             ("ip", "-4", "-j", "route", "show", "table", "all", "dev", card): "[]",

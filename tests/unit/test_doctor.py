@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import rights
 from tests.answers import as_read
 from tests.fake_machine import Answers, Argv, FakeMachine, Reply
 from vmtax.core.units import cpu_numbers
@@ -21,6 +22,7 @@ from vmtax.hypervisor.confine import sandbox
 from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
+from vmtax.machine.rights import parse
 from vmtax.meter import below, disk, facts, pressure
 from vmtax.meter.text import GREP
 from vmtax.report.answers.others import DIAGNOSIS
@@ -103,7 +105,7 @@ def machine(
         asks((*GREP, *facts.INCLUDES)): more,
         below.CPUID: changed.get("cpuid", Reply(code=1)),
         below.DETECT: changed.get("virt", "none\n"),
-        readings.OPENS: changed.get("opens", "/dev/kvm\n/dev/net/tun\n"),
+        rights.asked: changed.get("rights", rights.answer()),
         readings.MORE_FILES: extra,
         asks(readings.HAVE): changed.get("tools", "\n".join(readings.TOOLS) + "\n/usr/bin/python3\n"),
         QEMU: changed.get("qemu", "QEMU emulator version 9.0.1 (Debian)\n"),
@@ -124,6 +126,7 @@ def machine(
 def _with_an_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(cache, "current", lambda: IMAGE)
+    monkeypatch.setattr(readings, "rights_here", lambda: parse(rights.answer()))
 
 
 def examined(host: FakeMachine, name: str = "local") -> Readings:
@@ -260,7 +263,11 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     changed = {
         "system": "Linux x86_64\n1000\n",
         "virt": "amazon\n",
-        "opens": "",
+        "rights": rights.answer(
+            {"user": 1000, "capabilities": 0, "system": "ID=fedora"},
+            kvm=rights.NO_KVM,
+            command=("start", "ENOENT", "No such file or directory"),
+        ),
         "tools": "/usr/bin/python3\nip\ntaskset\n",
     }
     host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
@@ -271,10 +278,10 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     assert needs["KVM"].text == "no /dev/kvm, and the CPU shows neither vmx nor svm"
     assert needs["KVM"].remedy == "enable nested virtualization where this VM runs, or use bare metal"
     assert needs["root"].remedy == "vmtax run --host ssh://root@cloud"
-    assert needs["bwrap"].remedy == "install bubblewrap (so named by Debian) with your packager"
+    assert needs["bubblewrap"].remedy == "dnf install bubblewrap"
     assert {check.name for check in diagnosis.bad} == {"host", "VM"}
     shown = on_terminal(diagnosis)
-    assert shown.count("install bubblewrap") == 1, "a remedy is shown once"
+    assert shown.count("dnf install bubblewrap") == 1, "a remedy is shown once"
 
 
 def test_an_emulated_host_is_called_so() -> None:
@@ -298,14 +305,19 @@ def test_an_emulated_host_is_called_so() -> None:
             "apt-get install qemu-system-x86",
         ),
         (
-            {"opens": Reply("/dev/net/tun\n", stderr="dd: failed to open '/dev/kvm': Operation not permitted\n")},
+            {"rights": rights.answer({"container": "docker"}, kvm=("open", "EPERM", "Operation not permitted"))},
             "KVM",
-            "/dev/kvm does not open: dd: failed to open '/dev/kvm': Operation not permitted",
-            "",
+            "/dev/kvm: opening it: Operation not permitted",
+            "docker run --device /dev/kvm",
         ),
         ({"findmnt": FINDMNT.replace("ext4", "tmpfs")}, "disk space", "memory, not a disk", "vmtax run --disk-dir"),
         ({"findmnt": FINDMNT.replace("99000000000", "99000")}, "disk space", "0.0 GiB free on", "--disk-dir"),
-        ({"opens": "/dev/kvm\n"}, "tun", "/dev/net/tun does not open", "modprobe tun"),
+        (
+            {"rights": rights.answer(tun=("open", "ENODEV", "No such device"))},
+            "tun",
+            "a tap on /dev/net/tun: opening it: No such device",
+            "modprobe tun",
+        ),
     ],
 )
 def test_what_is_missing_comes_with_its_remedy(

@@ -83,6 +83,7 @@ def on(answers: Answers | None = None, *, emulated: bool = False) -> Provisioned
         placed=Placed("kernel", "initrd", "root", "tree"),
         cpus="0",
         is_root=True,
+        why_warm="",
         host_emulated=False,
         target=Target(),
         platform=Platform(Qemu(("qemu",), "10.0", "QEMU 10.0"), Accelerator("tcg" if emulated else "kvm", "tried")),

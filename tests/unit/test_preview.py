@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests import rights
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
@@ -63,11 +64,9 @@ def host(
             ("/no/qemu", "--version"): Reply(stderr="/no/qemu: No such file or directory", code=127),
             (DEFAULT, "--version"): "QEMU emulator version 10.0.2",
             ("uname", "-sm"): "Linux x86_64",
-            ("bwrap", "--version"): "",
+            rights.asked: rights.answer(),
             ("ip", "-V"): "",
-            ("test", "-w", "/var/tmp"): "",
             QUESTION: "Cpus_allowed_list:\t0-3",
-            ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): "",
             ("cat", "/proc/sys/kernel/random/boot_id"): "never seen before",
             ("stat", "-f", "-c", "%a %S", "/var/tmp"): f"{free // 4096} 4096",
             **(more or {}),
@@ -305,8 +304,7 @@ def test_the_guests_of_both_qemus_are_asked_for() -> None:
     plan = parse("name: x\nlayers: [vm]\nfactors: {cpu.model: [host, Nehalem]}\nworkloads: [cpuid]\n")
     lacks = "qemu: warning: TCG doesn't support requested feature: CPUID.01H:ECX.pcid [bit 17]\n"
     answers: dict[Any, Any] = {
-        ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1),
-        ("test", "-e", "/dev/kvm"): Reply(code=1),
+        rights.asked: rights.answer(kvm=rights.NO_KVM),
         lambda argv: argv[0] == DEFAULT and "-cpu" in argv: "",
         lambda argv: argv[0] == "/opt/qemu" and "-cpu" in argv: Reply(stderr=lacks, code=1),
     }
@@ -340,9 +338,15 @@ def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_
     [
         (host(free=GIB // 2), r"host: /var/tmp has 0.5 GiB free, 0.8 GiB are needed"),
         (host(available=GIB), r"1.0 GiB of memory are available, the largest guest takes 2.1 GiB"),
-        (host(more={("bwrap", "--version"): Reply(code=127)}), "host: bubblewrap is missing"),
+        (
+            host(more={rights.asked: rights.answer(command=("start", "ENOENT", "No such file or directory"))}),
+            "host: bubblewrap: starting it: No such file or directory; apt-get install bubblewrap",
+        ),
         (host(more={("ip", "-V"): Reply(code=127)}), "host: iproute2 is missing"),
-        (host(more={("test", "-w", "/var/tmp"): Reply(code=1)}), "host: /var/tmp cannot be written to"),
+        (
+            host(more={rights.asked: rights.answer(directory=("create", "EROFS", "Read-only file system"))}),
+            "host: /var/tmp: writing a file there: create: Read-only file system; --disk-dir /another/directory",
+        ),
         (host(more={QUESTION: "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
         (host(more={(DEFAULT, "--version"): Reply(stderr="not found", code=127)}), "no usable qemu-system-x86_64"),
     ],

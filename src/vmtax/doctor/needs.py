@@ -11,20 +11,33 @@ from vmtax.core.units import cpu_numbers, format_value
 from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
 from vmtax.image.build import CARRY, ROOM
 from vmtax.image.build import TOOLS as BUILD_TOOLS
+from vmtax.machine.rights import Rights
 from vmtax.meter.text import fields, kibibytes
 from vmtax.storage import DISK_DIRECTORY
 
 TO_COPY = ("tar", "zstd")  # tools that are only needed to copy the image
 FIRMWARE = "enable VT-x (Intel) or SVM (AMD) in the firmware setup (BIOS, UEFI)"
-BASE = ("system", "CPUs", "bwrap", "python3", "taskset", "image", "image cache", "tar", "zstd", "ssh", "ssh-keygen")
+BASE = (
+    "system",
+    "CPUs",
+    "bubblewrap",
+    "python3",
+    "taskset",
+    "image",
+    "image cache",
+    "tar",
+    "zstd",
+    "ssh",
+    "ssh-keygen",
+)
 DISKS = ("disk space", "fallocate")
 # What is measured -> its requirements.
 WANTS = {
     HOST: (*BASE, *DISKS),
     VM: (*BASE, *DISKS, "VM RAM", "QEMU", "KVM"),
     "nested VM": (*BASE, *DISKS, "nested RAM", "QEMU", "KVM", "nesting"),
-    "bridge network": ("root", "ip", "tun"),
-    "cold caches": ("root",),
+    "bridge network": ("root", "ip", "tun", "namespaces"),
+    "cold caches": ("root", "page cache"),
 }
 GOOD = {
     HOST: "CPU, memory and disk without a VM",
@@ -62,7 +75,10 @@ def needs(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
         _qemu(readings),
         _kvm(readings),
         _nesting(readings),
-        _tun(readings),
+        _granted("bubblewrap", readings.rights, "command", "it enters an image as a run does"),
+        _granted("tun", readings.rights, "tun", "a tap was made, in a network namespace of its own"),
+        _granted("namespaces", readings.rights, "mount", "a mount was made, in a namespace of its own"),
+        _granted("page cache", readings.rights, "caches", "it may be dropped"),
         _image(readings),
         _image_cache(readings),
         _disk(readings, wanted),
@@ -135,9 +151,12 @@ def _root(readings: Readings) -> Check:
 
 def _tools(readings: Readings) -> Iterable[Check]:
     sides = [(TOOLS, readings.tools, "on the host under test"), (TOOLS_HERE, readings.tools_here, "where vmtax runs")]
+    nameless = readings.rights_here.refused("ssh")
     for tools, have, side in sides:
         for tool, package in tools.items():
-            if tool in have:
+            if tool in have and nameless and tools is TOOLS_HERE:
+                yield _need(tool, "missing", nameless.why, nameless.remedy)
+            elif tool in have:
                 yield _need(tool, "ok", "found")
             elif not (tool in TO_COPY and readings.placed):
                 yield _need(tool, "missing", f"not found {side}", install(readings, package))
@@ -152,7 +171,7 @@ def _qemu(readings: Readings) -> Check:
 
 
 def _kvm(readings: Readings) -> Check:
-    facts, opens = readings.facts, "/dev/kvm" in readings.opens
+    facts, opens = readings.facts, readings.rights.may("kvm")
     if opens and readings.kvm_failure is None:
         text = "/dev/kvm opens, which proves nothing; --try boots a guest on it"
         return _need("KVM", "unknown", text, "vmtax doctor --try" + readings.option)
@@ -162,11 +181,9 @@ def _kvm(readings: Readings) -> Check:
         text = f"/dev/kvm opens, but no guest boots on it: {readings.kvm_failure}"
         again = f"vmtax doctor --try{readings.option}   # tries again"
         return _need("KVM", "failed", text, f"{_mend_kvm(readings)}\n{again}")
-    if facts["kvm_device"]:
-        text = f"/dev/kvm does not open: {readings.device_error or 'no reason given'}"
-        return _need(
-            "KVM", "missing", text, "" if readings.user == 0 else 'usermod -aG kvm "$USER"   # then log in anew'
-        )
+    refused = readings.rights.refused("kvm")
+    if refused and (facts["kvm_device"] or refused.remedy):
+        return _need("KVM", "missing", refused.why, refused.remedy)
     flag = facts["virtualization_flag"]
     if flag is None:
         known = facts["virtualized"] is not None
@@ -193,10 +210,11 @@ def _nesting(readings: Readings) -> Check:
     return _need("nesting", "missing", f"{module} is loaded with nested=0", cure)
 
 
-def _tun(readings: Readings) -> Check:
-    if "/dev/net/tun" in readings.opens:
-        return _need("tun", "ok", "/dev/net/tun opens")
-    return _need("tun", "missing", "/dev/net/tun does not open", "modprobe tun")
+def _granted(need: str, rights: Rights, name: str, good: str) -> Check:
+    """A requirement that was tried."""
+    if refused := rights.refused(name):
+        return _need(need, "missing", refused.why, refused.remedy)
+    return _need(need, "ok", good) if rights.may(name) else _need(need, "unknown", "it could not be tried")
 
 
 def _image(readings: Readings) -> Check:
@@ -216,6 +234,8 @@ def _image(readings: Readings) -> Check:
 
 
 def _image_cache(readings: Readings) -> Check:
+    if refused := readings.rights.refused("programs"):
+        return _need("image cache", "missing", refused.why, refused.remedy)
     needed = 0 if readings.placed else ROOM
     cure = "export XDG_CACHE_HOME=/a/larger/file-system"
     return _space("image cache", readings.cache_free, needed, "its file system", cure)
@@ -228,6 +248,8 @@ def _disk(readings: Readings, wanted: Wanted) -> Check:
     if system in ("tmpfs", "ramfs"):
         cure = f"vmtax run{readings.option} --disk-dir /a/directory/on/a/disk"
         return _need("disk space", "missing", f"{where} is memory, not a disk", cure)
+    if refused := readings.rights.refused("directory"):
+        return _need("disk space", "missing", f"{where}: {refused.why}", f"vmtax run{readings.option} {refused.remedy}")
     return _space("disk space", free, wanted.disk_bytes, where, cure)
 
 

@@ -14,6 +14,7 @@ from vmtax.image.place import Placed, place
 from vmtax.lab.home import Lab
 from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
+from vmtax.machine.rights import ask
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
@@ -55,6 +56,7 @@ class Examined:
     placed: Placed
     cpus: str  # the CPUs that the host layer gets, as taskset takes them
     is_root: bool  # we are root on the host under test
+    why_warm: str  # why its page cache is not dropped; empty if it is
     host_emulated: bool  # the host under test itself runs on TCG, and so does everything on it
     target: Target  # where the disks under test will be
     platform: Platform | None  # None if the plan has no guests
@@ -213,6 +215,10 @@ def _check_network(host: Machine, plan: Plan) -> None:
     if is_root(host):
         if not host.succeeds("ip", "-V"):
             raise CannotMeasure(f"{host.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+        rights = ask(host, "tun", "mount")
+        for name in ("tun", "mount"):  # a named network namespace is a mount
+            if refused := rights.refused(name):
+                raise CannotMeasure(f"{host.path}: a bridge in a network namespace: {refused}")
     elif (needy := next((one for one in networked if one.takes_bridge), None)) is not None:
         raise CannotMeasure(
             f"{host.path}: {needy.takes_bridge} needs a bridge and a tap, which take root there: run as root, or leave"
@@ -240,6 +246,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
         placed=placed,
         cpus=cpus,
         is_root=is_root(host),
+        why_warm=why_warm(host),
         host_emulated=emulated,
         target=options.target,
         platform=platform,
@@ -278,7 +285,26 @@ def note_of_below(below: Json) -> str | None:
 
 
 def is_root(host: Machine) -> bool:
+    """Whether we are root there, which says nothing about what we may do."""
     return host.run("id", "-u").strip() == "0"
+
+
+def enters(tree: str = "/", *, root: bool) -> tuple[str, ...]:
+    """A command that enters an image, or the machine's own files, as the run does, and succeeds if it may."""
+    return (*enter_tree(tree, root=root), "--", "true")
+
+
+def refuse_nameless(local: Machine) -> None:
+    """Raises CannotMeasure if ssh, which reaches guests, refuses the user that runs this."""
+    if refused := ask(local, "ssh").refused("ssh"):
+        raise CannotMeasure(f"{local.path}: {refused}")
+
+
+def why_warm(host: Machine) -> str:
+    """Why the host's caches stay warm; empty if the run may drop them."""
+    if not is_root(host):
+        return "dropping them needs root there"
+    return str(ask(host, "caches").refused("caches") or "")
 
 
 def choose_platform(session: Session, host: Machine, plan: Plan, placed: Placed, binary: str | None) -> Platform | None:
@@ -313,8 +339,10 @@ def _check_host(host: Machine) -> None:
     system = host.run("uname", "-sm").split()
     if system != ["Linux", "x86_64"]:
         raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
-    if not host.succeeds("bwrap", "--version"):
-        raise CannotMeasure(f"{host.path}: bubblewrap is missing (Debian: apt-get install bubblewrap)")
+    rights = ask(host, "programs", command=enters(root=is_root(host)))
+    for name in ("command", "programs"):
+        if refused := rights.refused(name):
+            raise CannotMeasure(f"{host.path}: {refused}")
 
 
 def _check_build(host: Machine, plan: Plan) -> None:
