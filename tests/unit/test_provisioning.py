@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import rights
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import disk_target
@@ -243,6 +244,7 @@ def test_four_devices_that_are_three_are_refused_before_anything_is_written() ->
 def provisioner(answers: Mapping[object, object], target: Target) -> tuple[FakeMachine, Provisioner]:
     usual = {
         ("id", "-u"): "0\n",
+        rights.asked: rights.answer(),
         lambda argv: argv[:2] == ("sh", "-c") and "command -v" in argv[2] and argv[:3] != WAIT_FOR[:3]: "",
         lambda argv: argv[: len(WAIT_FOR)] == WAIT_FOR: "",
     }

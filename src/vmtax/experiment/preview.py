@@ -13,7 +13,7 @@ from vmtax.design.interleaved import both, is_host
 from vmtax.hypervisor import Accelerator, Qemu, QemuError, known
 from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine, Reader
-from vmtax.machine.rights import ask
+from vmtax.machine.rights import why_not
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.plan.estimate import Emulation, foresee
@@ -171,7 +171,7 @@ def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[st
     if disk_facts(machine, target.directory)["mount_point"] is None:
         raise NoSuchPlace(f"{machine.path}: no directory {target.directory}; name another with --disk-dir")
     refuse_unsafe(machine, target.directory)
-    if refused := ask(machine, f"directory={target.directory}").refused("directory"):
+    if refused := why_not(machine, f"directory={target.directory}"):
         raise CannotMeasure(f"{machine.path}: {target.directory}: {refused}")
     _ = machine.scratch  # created now: this starts its guard, which undoes what an earlier run left on the devices
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]

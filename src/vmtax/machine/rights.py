@@ -59,6 +59,13 @@ def ask(reader: Reader, *names: str, command: Sequence[str] = ()) -> Rights:
     return parse(tried.stdout)
 
 
+def why_not(reader: Reader, *names: str, command: Sequence[str] = ()) -> str:
+    """Why we may not do one of these things there, and what grants it; empty if we may, or if none could be tried."""
+    rights = ask(reader, *names, command=command)
+    asked = [*(name.partition("=")[0] for name in names), *(("command",) if command else ())]
+    return next((str(refused) for name in asked if (refused := rights.refused(name))), "")
+
+
 @cache
 def source() -> str:
     return resources.files("vmtax.machine").joinpath("tries.py").read_text(encoding="utf-8")

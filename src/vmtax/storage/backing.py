@@ -15,6 +15,7 @@ from vmtax.design.settings import BACKED
 from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import Machine, Undoing
 from vmtax.machine.answer import number_of
+from vmtax.machine.rights import why_not
 from vmtax.storage.empty import MIB
 from vmtax.storage.file import NoSuchPlace, StorageError, check_free
 from vmtax.storage.ground import RAIDZ_DISKS, Area, Ground, Target
@@ -275,6 +276,10 @@ def refuse(machine: Machine, wanted: Sequence[DiskSettings], target: Target, siz
             f"{machine.path}: file systems, volumes and block devices take root there; without, "
             "disk.volume=plain with disk.filesystem=as-is, a file in a directory, is all that can be measured"
         )
+    if (needed or _cut_plain(wanted)) and (
+        refused := why_not(machine, "mount", *(() if target.devices else ("loop",)))
+    ):
+        raise StorageError(f"{machine.path}: file systems, volumes and block devices: {refused}")
     for tool, package in needed.items():
         if not machine.succeeds("sh", "-c", 'command -v "$1"', "sh", tool):
             raise StorageError(f"{machine.path}: {tool} is missing there (Debian: apt-get install {package})")

@@ -12,9 +12,8 @@ from vmtax.hypervisor import Accelerator, Qemu, choose, probe_spec
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed, place
 from vmtax.lab.home import Lab
-from vmtax.machine import Machine
+from vmtax.machine import Machine, rights
 from vmtax.machine.guarded import GuardedMachine
-from vmtax.machine.rights import ask
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
@@ -204,8 +203,15 @@ def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
             raise CannotMeasure(f"{machine.path}: a wire takes root there: its card goes to a namespace of the run's")
         if not machine.succeeds("ip", "-V"):
             raise CannotMeasure(f"{machine.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+        _refuse_namespaces(machine)
     refuse_cards(host, wire.card, peer, wire.peer_card)
     _check_host(peer)
+
+
+def _refuse_namespaces(machine: Machine) -> None:
+    """Raises CannotMeasure if we may not make taps and named network namespaces there; the latter are mounts."""
+    if refused := rights.why_not(machine, "tun", "mount"):
+        raise CannotMeasure(f"{machine.path}: a bridge in a network namespace: {refused}")
 
 
 def _check_network(host: Machine, plan: Plan) -> None:
@@ -215,10 +221,7 @@ def _check_network(host: Machine, plan: Plan) -> None:
     if is_root(host):
         if not host.succeeds("ip", "-V"):
             raise CannotMeasure(f"{host.path}: iproute2 is missing (Debian: apt-get install iproute2)")
-        rights = ask(host, "tun", "mount")
-        for name in ("tun", "mount"):  # a named network namespace is a mount
-            if refused := rights.refused(name):
-                raise CannotMeasure(f"{host.path}: a bridge in a network namespace: {refused}")
+        _refuse_namespaces(host)
     elif (needy := next((one for one in networked if one.takes_bridge), None)) is not None:
         raise CannotMeasure(
             f"{host.path}: {needy.takes_bridge} needs a bridge and a tap, which take root there: run as root, or leave"
@@ -296,7 +299,7 @@ def enters(tree: str = "/", *, root: bool) -> tuple[str, ...]:
 
 def refuse_nameless(local: Machine) -> None:
     """Raises CannotMeasure if ssh, which reaches guests, refuses the user that runs this."""
-    if refused := ask(local, "ssh").refused("ssh"):
+    if refused := rights.why_not(local, "ssh"):
         raise CannotMeasure(f"{local.path}: {refused}")
 
 
@@ -304,7 +307,7 @@ def why_warm(host: Machine) -> str:
     """Why the host's caches stay warm; empty if the run may drop them."""
     if not is_root(host):
         return "dropping them needs root there"
-    return str(ask(host, "caches").refused("caches") or "")
+    return rights.why_not(host, "caches")
 
 
 def choose_platform(session: Session, host: Machine, plan: Plan, placed: Placed, binary: str | None) -> Platform | None:
@@ -339,10 +342,8 @@ def _check_host(host: Machine) -> None:
     system = host.run("uname", "-sm").split()
     if system != ["Linux", "x86_64"]:
         raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
-    rights = ask(host, "programs", command=enters(root=is_root(host)))
-    for name in ("command", "programs"):
-        if refused := rights.refused(name):
-            raise CannotMeasure(f"{host.path}: {refused}")
+    if refused := rights.why_not(host, "programs", command=enters(root=is_root(host))):
+        raise CannotMeasure(f"{host.path}: {refused}")
 
 
 def _check_build(host: Machine, plan: Plan) -> None:
@@ -353,6 +354,8 @@ def _check_build(host: Machine, plan: Plan) -> None:
             f"{host.path}: a kernel build on the host takes root, to mount what it compiles; measure as root, or"
             " without the host: --layers vm"
         )
+    if "host" in plan.layers and (refused := rights.why_not(host, "mount", "loop")):
+        raise CannotMeasure(f"{host.path}: a kernel build on the host: {refused}; or without the host: --layers vm")
 
 
 def _check_real_time(host: Machine) -> None:

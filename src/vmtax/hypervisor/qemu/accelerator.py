@@ -15,7 +15,7 @@ from vmtax.hypervisor.credentials import Credentials
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineLost, Reader
 from vmtax.machine.local import LocalMachine
-from vmtax.machine.rights import ask
+from vmtax.machine.rights import why_not
 from vmtax.system.paths import cache_home, make_private
 
 # Most guests boot in a few seconds, on an emulated host in ten; a silent kernel is fastest. A working KVM three levels
@@ -68,8 +68,8 @@ def known(machine: Reader, hypervisor: Hypervisor) -> Accelerator | None:
 
 def _closed(machine: Reader) -> Accelerator | None:
     """TCG if /dev/kvm cannot even be opened; None if it can, or if that cannot be tried."""
-    refused = ask(machine, "kvm").refused("kvm")
-    return Accelerator("tcg", str(refused), tried=False) if refused else None
+    refused = why_not(machine, "kvm")
+    return Accelerator("tcg", refused, tried=False) if refused else None
 
 
 def _boot_id(machine: Reader) -> str:
