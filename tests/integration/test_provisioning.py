@@ -26,6 +26,7 @@ from vmtax.storage.ground import Area, refuse_used, table
 from vmtax.storage.page_cache import Bound
 from vmtax.storage.undo import NO_PARTITIONS
 from vmtax.testbed import disks
+from vmtax.testbed.cpus import Cpu, Topology
 from vmtax.testbed.disks import Disks, bound
 from vmtax.testbed.examine import Examined, Platform
 from vmtax.testbed.provision import not_opened
@@ -155,7 +156,8 @@ def test_what_qemu_refuses_in_the_directory_is_seen_before_the_question(
         plan=plan,
         workloads=plan.build_workloads(emulated=True),
         placed=placed,
-        cpus="0",
+        topology=Topology((Cpu(0, 0), Cpu(1, 1))),
+        unbound="",
         is_root=True,
         why_warm="",
         host_emulated=False,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests import rights
 from tests.answers import as_read
 from tests.fake_machine import Answers, Argv, FakeMachine, Reply
+from tests.topologies import ALDER, files, listed, printed
 from vmtax.core.units import cpu_numbers
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.needs import install
@@ -30,6 +31,7 @@ from vmtax.report.document import Detail
 from vmtax.report.render.terminal import whole
 from vmtax.report.sections.doctor import document, verdict
 from vmtax.system.console import console
+from vmtax.testbed.cpus import QUESTION
 
 CPU = "/sys/devices/system/cpu"
 IMAGE = Image(Path("/images/abc"), "abc", "recipe", "6.12", packages=100, bytes=800_000_000, mark="", created=0.0)
@@ -66,8 +68,6 @@ INTEL_EXTRA = f"""\
 /proc/meminfo:SwapTotal:       8000000 kB
 /proc/meminfo:SwapFree:        6000000 kB
 /etc/os-release:ID=debian
-{CPU}/cpu0/topology/thread_siblings_list:0-1
-{CPU}/cpu1/topology/thread_siblings_list:0-1
 {CPU}/cpu0/thermal_throttle/core_throttle_count:12
 {CPU}/cpu0/thermal_throttle/package_throttle_count:41
 """
@@ -105,6 +105,7 @@ def machine(
         asks((*GREP, *facts.INCLUDES)): more,
         below.CPUID: changed.get("cpuid", Reply(code=1)),
         below.DETECT: changed.get("virt", "none\n"),
+        QUESTION: changed.get("cpus", listed("0-1", "0-1\n0-1\n")),
         rights.asked: changed.get("rights", rights.answer()),
         readings.MORE_FILES: extra,
         asks(readings.HAVE): changed.get("tools", "\n".join(readings.TOOLS) + "\n/usr/bin/python3\n"),
@@ -221,17 +222,17 @@ AMD_MORE = f"""\
 {CPU}/cpufreq/policy0/scaling_driver:acpi-cpufreq
 """
 AMD_EXTRA = (
-    INTEL_EXTRA.replace("0-1", "0,64")
-    .replace("MemAvailable:    1000000", "MemAvailable:   12000000")
+    INTEL_EXTRA.replace("MemAvailable:    1000000", "MemAvailable:   12000000")
     .replace("SwapFree:        6000000", "SwapFree:        8000000")
     .replace("count:12", "count:0")
     .replace("count:41", "count:0")
 )
+APART = listed("0-3", "0,64\n1,65\n2,66\n3,67\n")
 KVM_AMD = KVM_INTEL.replace("intel", "amd")
 
 
 def test_an_amd_host_that_is_nearly_fine() -> None:
-    diagnosis = diagnose(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)))
+    diagnosis = diagnose(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=APART)))
     found = by_name(diagnosis, "disturbance")
     assert {name: check.remedy for name, check in found.items() if check.status == "disturbs"} == {
         "turbo": f"echo 0 > {CPU}/cpufreq/boost"
@@ -244,8 +245,19 @@ def test_an_amd_host_that_is_nearly_fine() -> None:
     assert not diagnosis.bad and verdict(diagnosis).startswith("Host and VM can probably be measured")
 
 
+def test_the_verdict_on_threads_is_about_the_cpus_that_a_run_uses() -> None:
+    """Eight cores of two threads, then four of one: a run uses 0 and 2, which are cores of their own."""
+    hybrid = machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=printed(files(*ALDER)))
+    found = by_name(diagnose(examined(hybrid)), "disturbance")
+    assert found["SMT"].status == "ok" and "cores of their own" in found["SMT"].text
+    assert found["equal CPUs"].status == "ok" and "CPUs 0,2 (cpu_core, up to 5.0 GHz)" in found["equal CPUs"].text
+    mixed = machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=printed(files(*ALDER, allowed="0,16")))
+    found = by_name(diagnose(examined(mixed)), "disturbance")
+    assert found["equal CPUs"].status == "disturbs" and "no 2 CPUs are alike" in found["equal CPUs"].text
+
+
 def test_what_the_probe_remembers_decides() -> None:
-    fine = examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA))
+    fine = examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=APART))
     proved = diagnose(replace(fine, kvm_failure=""))
     assert [check.status for check in proved.of("measurable")] == ["ok"] * 5
     assert verdict(proved) == "Host and VM can be measured: vmtax run"
@@ -331,7 +343,8 @@ def test_what_is_missing_comes_with_its_remedy(
 
 def test_without_an_image_its_build_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "current", lambda: None)
-    none = replace(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)), tools_here=frozenset({"tar"}))
+    host = machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)
+    none = replace(examined(host), tools_here=frozenset({"tar"}))
     check = by_name(diagnose(none), "need")["image"]
     assert check.remedy.startswith("apt-get install mmdebstrap util-linux erofs-utils zstd\nvmtax image import")
     tools = frozenset({"mmdebstrap", "unshare", "mkfs.erofs", "zstd", "tar"})
@@ -362,7 +375,7 @@ def test_cpu_lists(text: str | None, expected: list[int]) -> None:
 
 
 def test_debian_s_children_are_debian() -> None:
-    base = examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA))
+    base = examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=APART))
     ubuntu = replace(base, files={"/etc/os-release": 'ID=ubuntu\nID_LIKE="debian"'})
     assert install(ubuntu, "bubblewrap") == "apt-get install bubblewrap"
 

@@ -8,12 +8,13 @@ import pytest
 
 from tests import rights
 from tests.fake_machine import Answers, FakeMachine, Reply
+from tests.topologies import listed
 from vmtax.hypervisor import Qemu, QemuError
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
 from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.plan.schema import parse
 from vmtax.testbed import examine, provision
-from vmtax.testbed.cpus import QUESTION
+from vmtax.testbed.cpus import QUESTION, read
 from vmtax.testbed.examine import note_of_below
 from vmtax.testbed.session import CannotMeasure
 
@@ -75,13 +76,11 @@ def test_without_root_what_user_networking_does_not_carry_is_refused(workload: s
         examine._check_network(machine, plan)
 
 
-def test_the_host_layer_gets_the_first_cpus_it_may_use_on_different_cores_first() -> None:
-    machine = FakeMachine(answers={QUESTION: "Cpus_allowed_list:\t2-3,8\n"})
-    assert examine._cpus(machine, 3) == "2,3,8"
+def test_a_host_with_fewer_cpus_than_a_guest_is_refused() -> None:
+    topology = read(FakeMachine(answers={QUESTION: listed("2-3,8")}))
+    examine._refuse_few(FakeMachine(), topology, 3)
     with pytest.raises(CannotMeasure, match=r"has 3 CPUs, the plan gives a guest 4; lower guest\.vcpus"):
-        examine._cpus(machine, 4)
-    machine = FakeMachine(answers={QUESTION: "Cpus_allowed_list:\t0-3\n" + "0-1\n" * 2 + "2-3\n" * 2})
-    assert examine._cpus(machine, 2) == "0,2"
+        examine._refuse_few(FakeMachine(), topology, 4)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, la
             rights.asked: rights.answer(),
             ("id", "-u"): "0\n",
             ("grep", "CapEff", "/proc/self/status"): f"CapEff:\t{held:0>16}\n",
-            QUESTION: "Cpus_allowed_list:\t0-3\n",
+            QUESTION: listed("0-3"),
             ("cat", "/proc/meminfo"): "MemAvailable: 16000000 kB\n",
         }
     )

@@ -12,6 +12,7 @@ import pytest
 
 from tests import rights
 from tests.fake_machine import FakeMachine, Reply
+from tests.topologies import listed
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
 from vmtax.experiment import preview
@@ -66,7 +67,7 @@ def host(
             ("uname", "-sm"): "Linux x86_64",
             rights.asked: rights.answer(),
             ("ip", "-V"): "",
-            QUESTION: "Cpus_allowed_list:\t0-3",
+            QUESTION: listed("0-3"),
             ("cat", "/proc/sys/kernel/random/boot_id"): "never seen before",
             ("stat", "-f", "-c", "%a %S", "/var/tmp"): f"{free // 4096} 4096",
             **(more or {}),
@@ -347,7 +348,7 @@ def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_
             host(more={rights.asked: rights.answer(directory=("create", "EROFS", "Read-only file system"))}),
             "host: /var/tmp: writing a file there: create: Read-only file system; --disk-dir /another/directory",
         ),
-        (host(more={QUESTION: "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
+        (host(more={QUESTION: listed("0")}), "has 1 CPUs"),
         (host(more={(DEFAULT, "--version"): Reply(stderr="not found", code=127)}), "no usable qemu-system-x86_64"),
     ],
 )
@@ -372,7 +373,7 @@ FOUR = (
         ),
         (
             "host",
-            host(more={QUESTION: "Cpus_allowed_list:\t0-6"}),
+            host(more={QUESTION: listed("0-6")}),
             "has 7 CPUs; 4 guests at once x 2 vCPUs = 8; lower guest",
         ),
     ],

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tests import rights
+from tests.topologies import listed
 from tests.unit.test_preview import FOUR, host, lines, said
 from vmtax.core.errors import BadInput
 from vmtax.experiment.preview import emulation_advice, look, refuse_emulation
@@ -18,7 +19,7 @@ from vmtax.testbed.session import Hosts, TestbedOptions
 
 def test_emulated_guests_may_have_more_cpus_than_the_host() -> None:
     without = {rights.asked: rights.answer(kvm=rights.NO_KVM)}
-    machine = host(more={**without, QUESTION: "Cpus_allowed_list:\t0-1"})
+    machine = host(more={**without, QUESTION: listed("0-1")})
     assert said(parse(FOUR), machine)["needs"].startswith("8 CPUs (4 guests at once x 2), 2.5 GiB of memory")
 
 

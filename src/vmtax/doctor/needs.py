@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vmtax.core.checks import HOST, VM, WORST_FIRST, Check, Status
-from vmtax.core.units import cpu_numbers, format_value
+from vmtax.core.units import format_value
 from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
 from vmtax.image.build import CARRY, ROOM
 from vmtax.image.build import TOOLS as BUILD_TOOLS
@@ -120,7 +120,7 @@ def _system(readings: Readings) -> Check:
 
 
 def _cpus(readings: Readings, wanted: Wanted) -> Check:
-    allowed = cpu_numbers(readings.facts["cpus_allowed"])
+    allowed = readings.topology.cpus
     if not allowed:
         return _need("CPUs", "unknown", "which may be used cannot be read")
     text = f"{len(allowed)} may be used, plan quick gives a guest {wanted.vcpus}"

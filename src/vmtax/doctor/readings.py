@@ -22,6 +22,8 @@ from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import read_facts
 from vmtax.meter.text import Files, parse_files, whole
 from vmtax.storage import DISK_DIRECTORY
+from vmtax.testbed.cpus import Topology
+from vmtax.testbed.cpus import read as read_topology
 from vmtax.testbed.examine import enters
 
 LOAD_SECONDS = 1.0  # between the two readings of the load
@@ -38,7 +40,7 @@ CACHE_SPACE = (
 MORE_FILES = (
     *("sh", "-c"),
     'exec grep -s -a -H "" /proc/meminfo /proc/self/cgroup /etc/os-release '
-    f"{CPU}/cpu[0-9]*/topology/thread_siblings_list {CPU}/cpu[0-9]*/thermal_throttle/*_throttle_count",
+    f"{CPU}/cpu[0-9]*/thermal_throttle/*_throttle_count",
 )
 # Complete process names, cut to 15 characters as the kernel does. They must match completely: on Proxmox, KVM has a
 # kernel thread whose name begins with "kvm" and is longer.
@@ -77,6 +79,7 @@ class Readings:
     files: Files  # from MORE_FILES
     tools: frozenset[str]  # those of TOOLS that exist
     tools_here: frozenset[str]  # those of TOOLS_HERE and of the image's build that exist
+    topology: Topology  # the CPUs that may be used there
     rights: Rights  # what was tried there
     rights_here: Rights  # what was tried on the host that runs vmtax
     qemu: Qemu | None
@@ -114,6 +117,7 @@ def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep)
         files=parse_files(reader.try_run(*MORE_FILES).stdout),
         tools=_tools(reader),
         tools_here=frozenset(filter(shutil.which, (*TOOLS_HERE, *BUILD_TOOLS))),
+        topology=read_topology(reader),
         rights=ask(reader, *tried, command=enters(root=whole(user) == 0)),
         rights_here=rights_here(),
         qemu=qemu,

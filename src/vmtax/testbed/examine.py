@@ -20,8 +20,8 @@ from vmtax.network.wire import refuse_cards
 from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
-from vmtax.testbed import disks, needs
-from vmtax.testbed.cpus import allowed_cpus
+from vmtax.testbed import cpus, disks, needs
+from vmtax.testbed.cpus import Equal, Topology, allowed_cpus, bound
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, There, Wire
 from vmtax.workload import Workload
@@ -53,7 +53,8 @@ class Examined:
     plan: Plan  # the plan, without what cannot be measured there
     workloads: Sequence[Workload[Any]]
     placed: Placed
-    cpus: str  # the CPUs that the host layer gets, as taskset takes them
+    topology: Topology  # all CPUs that we may use there
+    unbound: str  # why memory is not bound to the node of the CPUs; empty: it is, if there are several nodes
     is_root: bool  # we are root on the host under test
     why_warm: str  # why its page cache is not dropped; empty if it is
     host_emulated: bool  # the host under test itself runs on TCG, and so does everything on it
@@ -61,7 +62,6 @@ class Examined:
     platform: Platform | None  # None if the plan has no guests
     notes: tuple[str, ...] = ()  # what is not measured, and why
     side: str = ""  # Treatment.side of the treatments measured on it
-    all_cpus: tuple[int, ...] = ()  # CPUs that we may use there, one of each core first
     destination: There | None = None  # where migrated guests move to; None: to another QEMU of their host
 
     @property
@@ -76,18 +76,27 @@ class Examined:
             return self.session.wired.wire.card
         return self.destination.wanted.card if self.destination else None
 
-    def cpus_of(self, sets: int) -> str:
-        """The CPUs that `sets` sets of processes on the host layer get together: as many as that many guests get."""
-        if sets == 1:
-            return self.cpus
-        return ",".join(map(str, self.all_cpus[: sets * self.plan.guest.vcpus]))
+    @property
+    def cpus(self) -> str:
+        """The CPUs that one guest, or one set of processes on the host layer, gets; as taskset takes them."""
+        return self.topology.equal(self.plan.guest.vcpus).text
+
+    def kept(self, sets: int = 1) -> tuple[str, ...]:
+        """Command prefix for `sets` sets of processes on the host layer: as many CPUs as that many guests get."""
+        chosen = self.topology.equal(sets * self.plan.guest.vcpus)
+        return bound(chosen.text, self.node(chosen))
+
+    def node(self, chosen: Equal) -> int | None:
+        """The NUMA node to which memory is bound beside these CPUs; None: to none."""
+        return None if self.unbound else chosen.node
 
     def cpus_of_one(self, number: int, sets: int) -> str:
         """The CPUs of the container of that number, of `sets` that work at once: as many as one guest gets."""
-        each, all_cpus = self.plan.guest.vcpus, self.all_cpus[: sets * self.plan.guest.vcpus]
-        if sets == 1 or len(all_cpus) < sets * each:
+        each = self.plan.guest.vcpus
+        every = self.topology.equal(sets * each).cpus
+        if sets == 1 or len(every) < sets * each:
             return self.cpus
-        return ",".join(map(str, all_cpus[(number - 1) * each : number * each]))
+        return ",".join(map(str, every[(number - 1) * each : number * each]))
 
     @property
     def second_qemu(self) -> bool:
@@ -165,7 +174,7 @@ class Examined:
         """
         return (
             *(("ip", "netns", "exec", namespace) if namespace else ()),
-            *("taskset", "-c", self.cpus_of(sets)),
+            *self.kept(sets),
             *enter_tree(
                 self.tree,
                 root=self.is_root,
@@ -190,7 +199,7 @@ def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     if "host" in plan.layers and any(choice.name == Wakeup.name for choice in plan.workloads):
         _check_real_time(host)
     _check_memory(host, plan, leaves=leaves)
-    _cpus(host, plan.guest.vcpus)
+    _refuse_few(host, cpus.read(host), plan.guest.vcpus)
     _check_network(host, plan)
 
 
@@ -234,7 +243,9 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
     below = read_below(host)
     emulated = below["emulated_cpu"] is True
     placed = place(host, session.local, session.image, session.emit)
-    cpus = _cpus(host, plan.guest.vcpus)
+    topology, vcpus = cpus.read(host), plan.guest.vcpus
+    _refuse_few(host, topology, vcpus)
+    most = topology.equal(guests_at_once(plan) * vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
     some_emulated = emulated or (platform is not None and platform.emulates)
     if not some_emulated:
@@ -247,7 +258,6 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
         plan=plan,
         workloads=workloads,
         placed=placed,
-        cpus=cpus,
         is_root=is_root(host),
         why_warm=why_warm(host),
         host_emulated=emulated,
@@ -259,7 +269,8 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
             *(platform.notes if platform else ()),
         ),
         side=side,
-        all_cpus=tuple(allowed_cpus(host)),
+        topology=topology,
+        unbound=cpus.why_unbound(host, topology, most, needs.most_memory(plan)),
     )
 
 
@@ -397,12 +408,10 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
         )
 
 
-def _cpus(host: Machine, count: int) -> str:
-    """`count` CPUs that we may use there, as "0,1"; on different cores while there are enough."""
-    numbers = allowed_cpus(host)
-    if len(numbers) < count:
-        raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
-    return ",".join(str(number) for number in numbers[:count])
+def _refuse_few(host: Machine, topology: Topology, count: int) -> None:
+    """Raises CannotMeasure if we may use fewer CPUs there than a guest gets."""
+    if (has := len(topology.cpus)) < count:
+        raise CannotMeasure(f"{host.path} has {has} CPUs, the plan gives a guest {count}; lower guest.vcpus")
 
 
 def _check_nesting(host: Machine) -> None:
