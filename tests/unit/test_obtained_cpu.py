@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fake_machine import FakeMachine, Reply
-from tests.topologies import listed
+from tests.topologies import ALDER, files, listed, printed
 from vmtax.core.records import Treatment
 from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import GuestSettings
@@ -211,6 +212,15 @@ def test_other_threads_of_qemu_keep_off_the_cores_of_guests_where_they_can(
     siblings: str, taken: int, paired: bool, own: list[int], others: list[int]
 ) -> None:
     assert pinning.places(cpus_of(parse_files(listed("0-7", siblings))).cores, taken, paired=paired) == (own, others)
+
+
+@pytest.mark.parametrize(
+    ("taken", "own", "others"),
+    [(2, [0, 2], range(4, 16)), (16, [*range(0, 16, 2), *range(1, 16, 2)], range(16, 20))],
+)
+def test_pinned_cpus_are_of_the_type_that_every_layer_gets(taken: int, own: list[int], others: Sequence[int]) -> None:
+    hybrid = FakeMachine("host", {QUESTION: printed(files(*ALDER))})
+    assert pinning._places_on(hybrid, taken, paired=False) == (own, [*others])
 
 
 def test_two_threads_of_a_guest_s_core_are_pinned_to_one_core_of_the_host() -> None:

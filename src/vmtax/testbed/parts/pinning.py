@@ -77,17 +77,20 @@ def places(there: Sequence[Sequence[int]], taken: int, *, paired: bool) -> tuple
     return own, free or rest
 
 
-def _like_chosen(parent: Machine, taken: int) -> list[list[int]]:
-    """The host's CPUs that are like those which every layer gets, by core; all of them if guests take all of these."""
+def _places_on(parent: Machine, taken: int, *, paired: bool) -> tuple[list[int], list[int]]:
+    """`places` on the CPUs that are like those which every layer gets; if guests take all of these, other threads run
+    on CPUs unlike them.
+    """
     topology = read(parent)
     alike = topology.equal(taken).alike
-    return by_core(cpu for cpu in topology.cpus if len(alike) <= taken or cpu.number in alike)
+    own, others = places(by_core(cpu for cpu in topology.cpus if cpu.number in alike), taken, paired=paired)
+    return own, others or sorted({*topology.numbers} - {*own})
 
 
 def _astray(parent: Machine, guest: Guest, number: int, guests: int) -> list[tuple[Thread, Sequence[int]]]:
     """Threads that may run elsewhere than they should, each with the CPUs on which it should run."""
     vcpus, paired = guest.spec.vcpus, guest.spec.settings.topology == "threads"
-    every, others = places(_like_chosen(parent, guests * vcpus), guests * vcpus, paired=paired)
+    every, others = _places_on(parent, guests * vcpus, paired=paired)
     own = every[(number - 1) * vcpus :]
     wanted = [(each, others if each.vcpu is None else [own[each.vcpu]]) for each in guest.threads(parent)]
     return [(thread, where) for thread, where in wanted if cpu_numbers(thread.cpus) != list(where)]
