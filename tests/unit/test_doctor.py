@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests import rights
 from tests.answers import as_read
 from tests.fake_machine import Answers, Argv, FakeMachine, Reply
+from tests.mounts import only
 from tests.topologies import ALDER, files, listed, printed
 from vmtax.core.units import cpu_numbers
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
@@ -24,7 +25,7 @@ from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
 from vmtax.machine.rights import parse
-from vmtax.meter import below, disk, facts, pressure
+from vmtax.meter import below, disk, facts, mounts, pressure
 from vmtax.meter.text import GREP
 from vmtax.report.answers.others import DIAGNOSIS
 from vmtax.report.document import Detail
@@ -86,7 +87,7 @@ BUSY = (
     .replace("cpu:some avg10=0.00 total=0", "cpu:some avg10=9.00 total=200000")
 )
 IDLE = BEFORE.replace("100.00 100.00", "101.00 100.00").replace("10000", "10200")
-FINDMNT = '{"filesystems": [{"target": "/", "source": "/dev/sda1", "fstype": "ext4", "avail": 99000000000}]}'
+MOUNT = only("ext4", "/dev/sda1")
 QEMU = ("qemu-system-x86_64", "--version")
 
 
@@ -112,7 +113,7 @@ def machine(
         QEMU: changed.get("qemu", "QEMU emulator version 9.0.1 (Debian)\n"),
         (QEMU[0], *sandbox(), QEMU[1]): "QEMU emulator version 9.0.1 (Debian)\n",
         RIGHTS: "Seccomp:\t0\n",
-        (*disk.FINDMNT, "/var/tmp"): changed.get("findmnt", FINDMNT),
+        (*mounts.READ, "/var/tmp"): changed.get("mount", MOUNT),
         (*disk.LSBLK, "/dev/sda1"): Reply(code=1),
         readings.CACHE_SPACE: changed.get("space", "10000000 4096\n"),
         readings.PROCESSES: changed.get("processes", Reply(code=1)),
@@ -322,8 +323,8 @@ def test_an_emulated_host_is_called_so() -> None:
             "/dev/kvm: opening it: Operation not permitted",
             "docker run --device /dev/kvm",
         ),
-        ({"findmnt": FINDMNT.replace("ext4", "tmpfs")}, "disk space", "memory, not a disk", "vmtax run --disk-dir"),
-        ({"findmnt": FINDMNT.replace("99000000000", "99000")}, "disk space", "0.0 GiB free on", "--disk-dir"),
+        ({"mount": only("tmpfs", "tmpfs")}, "disk space", "memory, not a disk", "vmtax run --disk-dir"),
+        ({"mount": only("ext4", "/dev/sda1", free=99000)}, "disk space", "0.0 GiB free on", "--disk-dir"),
         (
             {"rights": rights.answer(tun=("open", "ENODEV", "No such device"))},
             "tun",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ import pytest
 
 from tests import rights
 from tests.fake_machine import FakeMachine, Reply
+from tests.mounts import only
 from tests.topologies import listed
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
@@ -23,7 +23,8 @@ from vmtax.image.cache import ImageError
 from vmtax.image.packs import Kind, Userland
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
-from vmtax.meter.disk import FINDMNT, LSBLK
+from vmtax.meter.disk import LSBLK
+from vmtax.meter.mounts import READ
 from vmtax.meter.text import GREP
 from vmtax.plan.estimate import GUESS, Emulation, foresee, seconds_per_round
 from vmtax.plan.schema import Plan, load, parse
@@ -34,7 +35,6 @@ from vmtax.testbed.cpus import QUESTION
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 
 GIB = 2**30
-MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
 
 
 def host(
@@ -54,7 +54,7 @@ def host(
             below.CPUID: cpuid,
             ("id", "-u"): "0\n" if root else "1000\n",
             ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
-            (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
+            (*READ, "/var/tmp"): only("xfs", "/dev/nvme0n1p2", free=50 * GIB),
             (*LSBLK, "/dev/nvme0n1p2"): Reply(code=1),
             (PYTHON, *ISOLATED, Path(ownership.__file__).read_text(encoding="utf-8"), "/var/tmp"): (
                 Reply(stderr=f"{unsafe}\n", code=1) if unsafe else ""

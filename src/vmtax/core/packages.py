@@ -109,4 +109,4 @@ def _command(release: str, of: str) -> str:
 def _fields(release: str) -> dict[str, str]:
     """KEY=value, with the value in quotes or not."""
     lines = re.findall(r"^\s*([A-Z_]+)=[\"']?(.*?)[\"']?\s*$", release, re.MULTILINE)
-    return {key: value.lower() for key, value in reversed(lines)}
+    return {key: value.lower() for key, value in lines}  # the last one counts, as in a shell
