@@ -332,7 +332,7 @@ def test_a_tool_that_is_missing_is_named_before_anything_is_made(
     for tool in ("sh", "id"):
         (tmp_path / tool).symlink_to(f"/usr/bin/{tool}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StorageError, match=r"mkfs.xfs is missing there \(Debian: apt-get install xfsprogs\)"):
+    with pytest.raises(StorageError, match=r"mkfs\.xfs is missing there: apt-get install xfsprogs"):
         make(guests("disk.filesystem: [xfs]"))
     monkeypatch.undo()
     assert local.run("ls", str(ours)) == ""

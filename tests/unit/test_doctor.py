@@ -18,10 +18,9 @@ from tests.mounts import only
 from tests.topologies import ALDER, files, listed, printed
 from vmtax.core.units import cpu_numbers
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
-from vmtax.doctor.needs import install
 from vmtax.doctor.readings import Readings, free_bytes, processes, read
 from vmtax.hypervisor.confine import sandbox
-from vmtax.hypervisor.qemu.detect import RIGHTS
+from vmtax.hypervisor.qemu.detect import ELSEWHERE, FIRST, RIGHTS
 from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
 from vmtax.machine.rights import parse
@@ -113,6 +112,8 @@ def machine(
         QEMU: changed.get("qemu", "QEMU emulator version 9.0.1 (Debian)\n"),
         (QEMU[0], *sandbox(), QEMU[1]): "QEMU emulator version 9.0.1 (Debian)\n",
         RIGHTS: "Seccomp:\t0\n",
+        (*FIRST, *ELSEWHERE): changed.get("elsewhere", Reply(code=1)),
+        ("cat", "/etc/os-release"): "ID=debian\n",
         (*mounts.READ, "/var/tmp"): changed.get("mount", MOUNT),
         (*disk.LSBLK, "/dev/sda1"): Reply(code=1),
         readings.CACHE_SPACE: changed.get("space", "10000000 4096\n"),
@@ -373,12 +374,6 @@ def test_eighty_columns_and_no_control_characters() -> None:
 )
 def test_cpu_lists(text: str | None, expected: list[int]) -> None:
     assert cpu_numbers(text) == expected
-
-
-def test_debian_s_children_are_debian() -> None:
-    base = examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=APART))
-    ubuntu = replace(base, files={"/etc/os-release": 'ID=ubuntu\nID_LIKE="debian"'})
-    assert install(ubuntu, "bubblewrap") == "apt-get install bubblewrap"
 
 
 LINES = st.sampled_from(

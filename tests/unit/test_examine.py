@@ -11,7 +11,7 @@ from tests.fake_machine import Answers, FakeMachine, Reply
 from tests.topologies import listed
 from vmtax.hypervisor import Qemu, QemuError
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
-from vmtax.hypervisor.qemu.detect import RIGHTS
+from vmtax.hypervisor.qemu.detect import ELSEWHERE, FIRST, RIGHTS
 from vmtax.plan.schema import parse
 from vmtax.testbed import examine, provision
 from vmtax.testbed.cpus import QUESTION, read
@@ -19,6 +19,7 @@ from vmtax.testbed.examine import note_of_below
 from vmtax.testbed.session import CannotMeasure
 
 QEMU = ("qemu-system-x86_64", "--version")
+NOT_ELSEWHERE = (*FIRST, *ELSEWHERE)
 MISSING = Reply(stderr="qemu-system-x86_64: No such file or directory", code=127)
 
 
@@ -110,7 +111,7 @@ def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, la
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (MISSING, r"apt-get install qemu-system-x86\) or name another with --qemu"),
+        (MISSING, r"apt-get install qemu-system-x86, or name another with --qemu"),
         (Reply(stdout="QEMU emulator version 5.2.0\n"), "7.2 or newer is needed"),
         (Reply(stdout="QEMU emulator version 7.1.9\n"), "7.2 or newer is needed"),
         (Reply(stdout="something else\n"), "is no QEMU version"),
@@ -118,7 +119,16 @@ def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, la
 )
 def test_qemu_missing_too_old_or_not_qemu(reply: Reply, words: str) -> None:
     with pytest.raises(QemuError, match=words):
-        Qemu.probe(FakeMachine(answers={QEMU: reply, RIGHTS: ""}))
+        Qemu.probe(
+            FakeMachine(
+                answers={
+                    QEMU: reply,
+                    RIGHTS: "",
+                    ("cat", "/etc/os-release"): "ID=debian\n",
+                    NOT_ELSEWHERE: Reply(code=1),
+                }
+            )
+        )
 
 
 ROOT = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n"

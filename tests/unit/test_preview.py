@@ -18,7 +18,7 @@ from vmtax.core.units import format_span
 from vmtax.experiment import preview
 from vmtax.experiment.outlook import Line, outlook
 from vmtax.experiment.preview import look
-from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
+from vmtax.hypervisor.qemu.detect import DEFAULT, ELSEWHERE, FIRST, RIGHTS, QemuError
 from vmtax.image.cache import ImageError
 from vmtax.image.packs import Kind, Userland
 from vmtax.machine.local import ISOLATED, PYTHON
@@ -61,6 +61,8 @@ def host(
             ),
             ("mkdir", "-m", "700", "/tmp/vmtax"): "",
             RIGHTS: "",
+            ("cat", "/etc/os-release"): "ID=debian\n",
+            (*FIRST, *ELSEWHERE): Reply(code=1),
             ("/opt/qemu", "--version"): "QEMU emulator version 10.0.2",
             ("/no/qemu", "--version"): Reply(stderr="/no/qemu: No such file or directory", code=127),
             (DEFAULT, "--version"): "QEMU emulator version 10.0.2",
@@ -140,7 +142,7 @@ def test_a_kernel_pack_that_must_be_built_first_is_announced(monkeypatch: pytest
     assert "first" not in said(plan, host())
     monkeypatch.setattr(Userland, "is_there", lambda self: False)
     monkeypatch.setattr("shutil.which", lambda tool: None)
-    with pytest.raises(ImageError, match=r"missing .*mmdebstrap .*: apt-get install mmdebstrap util-linux erofs-utils"):
+    with pytest.raises(ImageError, match=r"missing mmdebstrap, .*: apt-get install mmdebstrap util-linux erofs-utils"):
         said(plan, host())
     monkeypatch.setattr(Kind, "refuse", lambda self: None)
     first = said(plan, host())["first"]
@@ -343,7 +345,7 @@ def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_
             host(more={rights.asked: rights.answer(command=("start", "ENOENT", "No such file or directory"))}),
             "host: bubblewrap: starting it: No such file or directory; apt-get install bubblewrap",
         ),
-        (host(more={("ip", "-V"): Reply(code=127)}), "host: iproute2 is missing"),
+        (host(more={("ip", "-V"): Reply(code=127)}), "host: ip is missing there: apt-get install iproute2"),
         (
             host(more={rights.asked: rights.answer(directory=("create", "EROFS", "Read-only file system"))}),
             "host: /var/tmp: writing a file there: create: Read-only file system; --disk-dir /another/directory",

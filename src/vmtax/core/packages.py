@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+RELEASE = "/etc/os-release"
 # The command of each family of systems; os-release's ID, then each word of ID_LIKE, picks the family.
 COMMANDS = {
     "debian": "apt-get install",
@@ -48,6 +49,8 @@ mkfs.erofs         = = = = = = sys-fs/erofs-utils  erofs-utils
 qemu-system-x86_64 qemu-system-x86 qemu-kvm qemu-x86 qemu-system-x86 qemu-system-x86_64 = app-emulation/qemu  qemu
 runc               = = = = = = app-containers/runc  runc
 seccomp.json       golang-github-containers-common = libcontainers-common = = - app-containers/containers-common  containers-common
+zfs                zfsutils-linux = = zfs-utils = = =  zfs
+zfs.ko             zfs-dkms = zfs-kmp-default zfs-dkms zfs-lts = sys-fs/zfs-kmod  zfs
 mkfs.ext4          = = = = = = sys-fs/e2fsprogs  e2fsprogs
 mkfs.xfs           = = = = = = sys-fs/xfsprogs  xfsprogs
 mkfs.btrfs         = = btrfsprogs = = = sys-fs/btrfs-progs  btrfs-progs

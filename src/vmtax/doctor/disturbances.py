@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from vmtax.core.checks import Check, Status
+from vmtax.core.packages import PACKAGES
 from vmtax.core.records import Disturbance
 from vmtax.doctor.needs import Wanted, gib, install
 from vmtax.doctor.readings import CPU, Readings
@@ -21,7 +22,6 @@ THP = {
     "madvise": "a guest's memory gets huge pages, because QEMU asks for them; programs on the host do not",
     "never": "neither guests nor programs get huge pages",
 }
-MICROCODE = {"GenuineIntel": "intel-microcode", "AuthenticAMD": "amd64-microcode"}
 
 
 def disturbances(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
@@ -218,8 +218,8 @@ def _microcode(readings: Readings) -> Check:
         judged = mitigations.get("old_microcode")
         words = f"the kernel on its age: {judged}" if judged else "the kernel complains of nothing"
         return _check("microcode", "ok", f"{version}; {words}")
-    package = MICROCODE.get(str(readings.facts["cpu_vendor"]))
-    cure = f"{install(readings, package)} && reboot" if package else "install the newest microcode and reboot"
+    vendor = str(readings.facts["cpu_vendor"])
+    cure = f"{install(readings, vendor)} && reboot" if vendor in PACKAGES else "install the newest microcode and reboot"
     if readings.facts["virtualized"]:
         cure = "newer microcode on the host of this VM"
     text = f"{version}; the kernel says {'; '.join(complaints)}. Mitigations cost differently with the right one"

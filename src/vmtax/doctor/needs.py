@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from vmtax.core import packages
 from vmtax.core.checks import HOST, VM, WORST_FIRST, Check, Status
 from vmtax.core.units import format_value
 from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
@@ -14,6 +15,7 @@ from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.machine.rights import Rights
 from vmtax.meter.text import fields, kibibytes
 from vmtax.storage import DISK_DIRECTORY
+from vmtax.system.packages import install_here
 
 TO_COPY = ("tar", "zstd")  # tools that are only needed to copy the image
 FIRMWARE = "enable VT-x (Intel) or SVM (AMD) in the firmware setup (BIOS, UEFI)"
@@ -150,24 +152,25 @@ def _root(readings: Readings) -> Check:
 
 
 def _tools(readings: Readings) -> Iterable[Check]:
-    sides = [(TOOLS, readings.tools, "on the host under test"), (TOOLS_HERE, readings.tools_here, "where vmtax runs")]
+    there = (TOOLS, readings.tools, "on the host under test", lambda tool: install(readings, tool))
+    here = (TOOLS_HERE, readings.tools_here, "where vmtax runs", install_here)
     nameless = readings.rights_here.refused("ssh")
-    for tools, have, side in sides:
-        for tool, package in tools.items():
+    for tools, have, side, cure in (there, here):
+        for tool in tools:
             if tool in have and nameless and tools is TOOLS_HERE:
                 yield _need(tool, "missing", nameless.why, nameless.remedy)
             elif tool in have:
                 yield _need(tool, "ok", "found")
             elif not (tool in TO_COPY and readings.placed):
-                yield _need(tool, "missing", f"not found {side}", install(readings, package))
+                yield _need(tool, "missing", f"not found {side}", cure(tool))
 
 
 def _qemu(readings: Readings) -> Check:
     if readings.qemu is not None:
         doubt = f" ({readings.qemu.doubt})" if readings.qemu.doubt else ""
         return _need("QEMU", "ok", readings.qemu.version + doubt)
-    text = re.split("; install it|: name another", readings.qemu_error)[0].removeprefix("host: ")
-    return _need("QEMU", "missing", text, install(readings, "qemu-system-x86"))
+    text = re.split("; [^;]*, or name another|: name another", readings.qemu_error)[0].removeprefix("host: ")
+    return _need("QEMU", "missing", text, install(readings, "qemu-system-x86_64"))
 
 
 def _kvm(readings: Readings) -> Check:
@@ -226,11 +229,11 @@ def _image(readings: Readings) -> Check:
         return _need("image", "ok", f"{image.identity}, {size}{there}")
     if readings.user != 0 and readings.is_local:
         return _need("image", "missing", "none yet, and only root can build one", CARRY.replace("; then here: ", "\n"))
-    lacking = [package for tool, package in BUILD_TOOLS.items() if tool not in readings.tools_here]
+    lacking = [tool for tool in BUILD_TOOLS if tool not in readings.tools_here]
     if not lacking:
         return _need("image", "ok", "none yet; the first run builds it from Debian packages: vmtax image build")
     text = f"none yet, and {', '.join(lacking)} to build one cannot be found where vmtax runs"
-    return _need("image", "missing", text, install(readings, *lacking) + "\nvmtax image import FILE   # or this")
+    return _need("image", "missing", text, install_here(*lacking) + "\nvmtax image import FILE   # or this")
 
 
 def _image_cache(readings: Readings) -> Check:
@@ -260,12 +263,9 @@ def _space(name: str, free: int | None, needed: int, where: str, cure: str) -> C
     return _need(name, "ok", text) if free >= needed else _need(name, "missing", text, cure)
 
 
-def install(readings: Readings, *packages: str) -> str:
-    """The command that installs packages, if known: on Debian and its derivatives."""
-    system = fields(readings.files.get("/etc/os-release", ""), "=")
-    family = f"{system.get('ID', '')} {system.get('ID_LIKE', '')}".replace('"', "").split()
-    command = f"apt-get install {' '.join(packages)}"
-    return command if "debian" in family else f"install {' '.join(packages)} (so named by Debian) with your packager"
+def install(readings: Readings, *programs: str) -> str:
+    """The command that installs them on the host under test."""
+    return packages.install(readings.files.get(packages.RELEASE, ""), *programs)
 
 
 def gib(size: int) -> str:

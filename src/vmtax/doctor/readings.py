@@ -47,17 +47,10 @@ MORE_FILES = (
 VMMS = "qemu-.*|kvm|firecracker|cloud-hyperviso|crosvm|VBoxHeadless|VirtualBoxVM|vmware-vmx"
 PROCESSES = ("sh", "-c", 'exec grep -s -a -H -x -E "$1" /proc/[0-9]*/comm', "sh", VMMS)
 
-# Tools that a host under test must have -> Debian package.
-TOOLS = {
-    "python3": "python3",
-    "ip": "iproute2",
-    "taskset": "util-linux",
-    "fallocate": "util-linux",
-    "tar": "tar",
-    "zstd": "zstd",
-}
+# Tools that a host under test must have, beside bubblewrap, which is tried.
+TOOLS = ("ip", "python3", "taskset", "fallocate", "tar", "zstd")
 # Tools that the host that runs vmtax must have.
-TOOLS_HERE = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
+TOOLS_HERE = ("ssh", "ssh-keygen")
 
 
 @dataclass(frozen=True, slots=True)

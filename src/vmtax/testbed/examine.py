@@ -14,6 +14,7 @@ from vmtax.image.place import Placed, place
 from vmtax.lab.home import Lab
 from vmtax.machine import Machine, rights
 from vmtax.machine.guarded import GuardedMachine
+from vmtax.machine.packages import missing
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
@@ -211,7 +212,7 @@ def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
         if not is_root(machine):
             raise CannotMeasure(f"{machine.path}: a wire takes root there: its card goes to a namespace of the run's")
         if not machine.succeeds("ip", "-V"):
-            raise CannotMeasure(f"{machine.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+            raise CannotMeasure(f"{machine.path}: {missing(machine, 'ip')}")
         _refuse_namespaces(machine)
     refuse_cards(host, wire.card, peer, wire.peer_card)
     _check_host(peer)
@@ -229,7 +230,7 @@ def _check_network(host: Machine, plan: Plan) -> None:
         return
     if is_root(host):
         if not host.succeeds("ip", "-V"):
-            raise CannotMeasure(f"{host.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+            raise CannotMeasure(f"{host.path}: {missing(host, 'ip')}")
         _refuse_namespaces(host)
     elif (needy := next((one for one in networked if one.takes_bridge), None)) is not None:
         raise CannotMeasure(
