@@ -14,6 +14,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.reader import LocalReader
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.mounts import READ, parse
+from vmtax.storage.undo import UNMOUNT
 
 
 def seen(script: str, path: str) -> tuple[str, str]:
@@ -65,8 +66,8 @@ def loops(local: LocalMachine, tmp_path: Path) -> Iterator[list[str]]:
 def test_a_btrfs_on_two_disks_names_both(local: LocalMachine, loops: list[str], tmp_path: Path) -> None:
     local.run("mkfs.btrfs", "-q", "-d", "raid1", *loops)
     (tmp_path / "on").mkdir()
-    local.undo_later("umount", str(tmp_path / "on"))
+    unmounting = local.undo_later(*UNMOUNT, str(tmp_path / "on"))
     local.run("mount", loops[0], str(tmp_path / "on"))
     facts = disk_facts(LocalReader(), tmp_path / "on")
     assert [f"/dev/{one['name']}" for one in facts["disks"]] == sorted(loops)
-    local.run("umount", str(tmp_path / "on"))
+    unmounting.undo()

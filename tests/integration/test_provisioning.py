@@ -329,7 +329,7 @@ def test_a_directory_that_is_too_small_or_cannot_hold_a_device(
 def test_a_tool_that_is_missing_is_named_before_anything_is_made(
     local: LocalMachine, ours: PurePosixPath, make: Making, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for tool in ("sh", "id"):
+    for tool in ("sh", "id", "cat"):
         (tmp_path / tool).symlink_to(f"/usr/bin/{tool}")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StorageError, match=r"mkfs\.xfs is missing there: apt-get install xfsprogs"):
