@@ -24,6 +24,7 @@ from vmtax.storage import FirstWrite, Target
 from vmtax.store import Store
 from vmtax.testbed import interleave
 from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.cpus import Cpu, Topology
 from vmtax.testbed.examine import Examined, Platform
 from vmtax.testbed.machines import Machines
 from vmtax.testbed.provisioned import Provisioned
@@ -119,8 +120,10 @@ class Lab:
             plan=plan,
             workloads=plan.build_workloads(),
             placed=Placed("", "", ""),
-            cpus="0,1",
+            topology=Topology((Cpu(0, 0), Cpu(1, 1))),
+            unbound="",
             is_root=("host" if host.path == "host" else "other") in self.root_on,
+            why_warm="",
             host_emulated=self.facts_of(host.path).get("emulated_cpu") is True,
             target=Target(),
             platform=self.choose_platform(session, host, plan, None, options.qemu) if has_guests else None,

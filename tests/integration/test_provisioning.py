@@ -26,6 +26,7 @@ from vmtax.storage.ground import Area, refuse_used, table
 from vmtax.storage.page_cache import Bound
 from vmtax.storage.undo import NO_PARTITIONS
 from vmtax.testbed import disks
+from vmtax.testbed.cpus import Cpu, Topology
 from vmtax.testbed.disks import Disks, bound
 from vmtax.testbed.examine import Examined, Platform
 from vmtax.testbed.provision import not_opened
@@ -155,8 +156,10 @@ def test_what_qemu_refuses_in_the_directory_is_seen_before_the_question(
         plan=plan,
         workloads=plan.build_workloads(emulated=True),
         placed=placed,
-        cpus="0",
+        topology=Topology((Cpu(0, 0), Cpu(1, 1))),
+        unbound="",
         is_root=True,
+        why_warm="",
         host_emulated=False,
         target=Target(PurePosixPath(tmp_path)),
         platform=Platform(qemu, Accelerator("tcg", "")),
@@ -326,10 +329,10 @@ def test_a_directory_that_is_too_small_or_cannot_hold_a_device(
 def test_a_tool_that_is_missing_is_named_before_anything_is_made(
     local: LocalMachine, ours: PurePosixPath, make: Making, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for tool in ("sh", "id"):
+    for tool in ("sh", "id", "cat"):
         (tmp_path / tool).symlink_to(f"/usr/bin/{tool}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StorageError, match=r"mkfs.xfs is missing there \(Debian: apt-get install xfsprogs\)"):
+    with pytest.raises(StorageError, match=r"mkfs\.xfs is missing there: apt-get install xfsprogs"):
         make(guests("disk.filesystem: [xfs]"))
     monkeypatch.undo()
     assert local.run("ls", str(ours)) == ""

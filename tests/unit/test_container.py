@@ -12,7 +12,8 @@ from tests.fake_machine import Answers, Argv, FakeMachine, Reply
 from vmtax.container import Container, ContainerError, Runtime, find_runtime, opened, why_not, why_not_confined
 from vmtax.container.bundle import CAPABILITIES, bind, configuration, mount_points
 from vmtax.container.run import PRINT_MISSING, READ_BACK
-from vmtax.container.seccomp import FILTER, PACKAGE, translate
+from vmtax.container.seccomp import FILTER, translate
+from vmtax.machine.packages import READ
 
 MIB = 2**20
 CONTAINER = Container("one", "/tree", "0,2-3", 256 * MIB, "1a2b")
@@ -38,6 +39,7 @@ Cpus_allowed_list:\t0,2-3
 memory: 268435456
 swap: 0
 """
+PACKAGE = "golang-github-containers-common"
 
 
 def profile(**rule: Any) -> str:
@@ -151,13 +153,13 @@ def test_a_rule_applies_only_under_its_conditions(conditions: dict[str, Any], ap
     ],
 )
 def test_no_container_is_started_with_a_file_that_is_no_filter(text: str) -> None:
-    machine = FakeMachine(answers={("cat", FILTER): text, ("uname", "-r"): KERNEL})
+    machine = FakeMachine(answers={("cat", FILTER): text, ("uname", "-r"): KERNEL, READ: "ID=debian\n"})
     with pytest.raises(ContainerError, match=f"is not understood.*{PACKAGE}"), opened(machine, CONTAINER, RUNC):
         pass
 
 
 def test_no_container_is_started_without_a_filter() -> None:
-    machine = FakeMachine(answers={("cat", FILTER): Reply(code=1)})
+    machine = FakeMachine(answers={("cat", FILTER): Reply(code=1), READ: "ID=debian\n"})
     with pytest.raises(ContainerError, match=f"apt-get install {PACKAGE}"), opened(machine, CONTAINER, RUNC):
         pass
 
@@ -205,6 +207,7 @@ def host(**changes: Any) -> FakeMachine:
     seen = SEEN.replace("0,2-3", "0-1").replace("268435456", str(64 * MIB))
     answers: Answers = {
         ("id", "-u"): changes.get("id", "0\n"),
+        READ: "ID=debian\n",
         ("test", "-r", FILTER): changes.get("filter", ""),
         ("crun", "--version"): changes.get("crun", CRUN_SAYS),
         ("runc", "--version"): changes.get("runc", RUNC_SAYS),

@@ -11,7 +11,9 @@ from typing import Any, cast
 
 import pytest
 
+from tests import rights
 from tests.fake_machine import FakeMachine, Reply
+from tests.topologies import listed
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import CardOptions
 from vmtax.cli.cards import destination_of
@@ -21,6 +23,7 @@ from vmtax.machine.ssh import SshMachine
 from vmtax.network.wire import LOGIN, CardInUse
 from vmtax.plan.schema import Plan, parse
 from vmtax.testbed import destination, host_facts, needs
+from vmtax.testbed.cpus import QUESTION
 from vmtax.testbed.examine import Platform
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.arrival import Arrival
@@ -51,7 +54,8 @@ def machine(path: str, card: str, mtu: int = 1500, boot: str = "", **answers: An
             ("id", "-u"): "0\n",
             ("ip", "-V"): "ip utility\n",
             ("uname", "-sm"): "Linux x86_64\n",
-            ("bwrap", "--version"): "",
+            rights.asked: rights.answer(),
+            QUESTION: listed("0-1"),
             ("ip", "-d", "-j", "link"): json.dumps([{"ifname": card, "link_type": "ether", "mtu": mtu}]),
             ("ip", "-j", "address", "show", "dev", card): '[{"addr_info": []}]',
             ("ip", "-4", "-j", "route", "show", "table", "all", "dev", card): "[]",
@@ -72,11 +76,6 @@ def look(there: FakeMachine, text: str = PLAN) -> Mapping[str, str]:
     here, asked = machine("host", "eth2"), plan(text)
     destination.look(here, there, asked, TO)
     return Arrival().lacking(Request(here, asked, asked.treatments()[0], destination=there, far_card=TO.far_card))
-
-
-@pytest.fixture(autouse=True)
-def two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vmtax.testbed.examine.allowed_cpus", lambda machine: [0, 1])
 
 
 def test_a_host_that_can_take_a_guest_needs_room_for_it_once() -> None:

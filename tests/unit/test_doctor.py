@@ -11,17 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import rights
 from tests.answers import as_read
 from tests.fake_machine import Answers, Argv, FakeMachine, Reply
+from tests.mounts import only
+from tests.topologies import ALDER, files, listed, printed
 from vmtax.core.units import cpu_numbers
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
-from vmtax.doctor.needs import install
 from vmtax.doctor.readings import Readings, free_bytes, read
 from vmtax.hypervisor.confine import sandbox
-from vmtax.hypervisor.qemu.detect import RIGHTS
+from vmtax.hypervisor.qemu.detect import ELSEWHERE, FIRST, RIGHTS
 from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
-from vmtax.meter import below, disk, facts, pressure
+from vmtax.machine.rights import parse
+from vmtax.meter import below, disk, facts, mounts, pressure
 from vmtax.meter.neighbours import PROCESSES, processes
 from vmtax.meter.text import GREP
 from vmtax.report.answers.others import DIAGNOSIS
@@ -29,6 +32,7 @@ from vmtax.report.document import Detail
 from vmtax.report.render.terminal import whole
 from vmtax.report.sections.doctor import document, verdict
 from vmtax.system.console import console
+from vmtax.testbed.cpus import QUESTION
 
 CPU = "/sys/devices/system/cpu"
 IMAGE = Image(Path("/images/abc"), "abc", "recipe", "6.12", packages=100, bytes=800_000_000, mark="", created=0.0)
@@ -65,8 +69,6 @@ INTEL_EXTRA = f"""\
 /proc/meminfo:SwapTotal:       8000000 kB
 /proc/meminfo:SwapFree:        6000000 kB
 /etc/os-release:ID=debian
-{CPU}/cpu0/topology/thread_siblings_list:0-1
-{CPU}/cpu1/topology/thread_siblings_list:0-1
 {CPU}/cpu0/thermal_throttle/core_throttle_count:12
 {CPU}/cpu0/thermal_throttle/package_throttle_count:41
 """
@@ -85,7 +87,7 @@ BUSY = (
     .replace("cpu:some avg10=0.00 total=0", "cpu:some avg10=9.00 total=200000")
 )
 IDLE = BEFORE.replace("100.00 100.00", "101.00 100.00").replace("10000", "10200")
-FINDMNT = '{"filesystems": [{"target": "/", "source": "/dev/sda1", "fstype": "ext4", "avail": 99000000000}]}'
+MOUNT = only("ext4", "/dev/sda1")
 QEMU = ("qemu-system-x86_64", "--version")
 
 
@@ -104,13 +106,16 @@ def machine(
         asks((*GREP, *facts.INCLUDES)): more,
         below.CPUID: changed.get("cpuid", Reply(code=1)),
         below.DETECT: changed.get("virt", "none\n"),
-        readings.OPENS: changed.get("opens", "/dev/kvm\n/dev/net/tun\n"),
+        QUESTION: changed.get("cpus", listed("0-1", "0-1\n0-1\n")),
+        rights.asked: changed.get("rights", rights.answer()),
         readings.MORE_FILES: extra,
         asks(readings.HAVE): changed.get("tools", "\n".join(readings.TOOLS) + "\n/usr/bin/python3\n"),
         QEMU: changed.get("qemu", "QEMU emulator version 9.0.1 (Debian)\n"),
         (QEMU[0], *sandbox(), QEMU[1]): "QEMU emulator version 9.0.1 (Debian)\n",
         RIGHTS: "Seccomp:\t0\n",
-        (*disk.FINDMNT, "/var/tmp"): changed.get("findmnt", FINDMNT),
+        (*FIRST, *ELSEWHERE): changed.get("elsewhere", Reply(code=1)),
+        ("cat", "/etc/os-release"): "ID=debian\n",
+        (*mounts.READ, "/var/tmp"): changed.get("mount", MOUNT),
         (*disk.LSBLK, "/dev/sda1"): Reply(code=1),
         readings.CACHE_SPACE: changed.get("space", "10000000 4096\n"),
         PROCESSES: changed.get("processes", Reply(code=1)),
@@ -125,6 +130,7 @@ def machine(
 def _with_an_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(cache, "current", lambda: IMAGE)
+    monkeypatch.setattr(readings, "rights_here", lambda: parse(rights.answer()))
 
 
 def examined(host: FakeMachine, name: str = "local") -> Readings:
@@ -219,17 +225,17 @@ AMD_MORE = f"""\
 {CPU}/cpufreq/policy0/scaling_driver:acpi-cpufreq
 """
 AMD_EXTRA = (
-    INTEL_EXTRA.replace("0-1", "0,64")
-    .replace("MemAvailable:    1000000", "MemAvailable:   12000000")
+    INTEL_EXTRA.replace("MemAvailable:    1000000", "MemAvailable:   12000000")
     .replace("SwapFree:        6000000", "SwapFree:        8000000")
     .replace("count:12", "count:0")
     .replace("count:41", "count:0")
 )
+APART = listed("0-3", "0,64\n1,65\n2,66\n3,67\n")
 KVM_AMD = KVM_INTEL.replace("intel", "amd")
 
 
 def test_an_amd_host_that_is_nearly_fine() -> None:
-    diagnosis = diagnose(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)))
+    diagnosis = diagnose(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=APART)))
     found = by_name(diagnosis, "disturbance")
     assert {name: check.remedy for name, check in found.items() if check.status == "disturbs"} == {
         "turbo": f"echo 0 > {CPU}/cpufreq/boost"
@@ -242,8 +248,19 @@ def test_an_amd_host_that_is_nearly_fine() -> None:
     assert not diagnosis.bad and verdict(diagnosis).startswith("Host and VM can probably be measured")
 
 
+def test_the_verdict_on_threads_is_about_the_cpus_that_a_run_uses() -> None:
+    """Eight cores of two threads, then four of one: a run uses 0 and 2, which are cores of their own."""
+    hybrid = machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=printed(files(*ALDER)))
+    found = by_name(diagnose(examined(hybrid)), "disturbance")
+    assert found["SMT"].status == "ok" and "cores of their own" in found["SMT"].text
+    assert found["equal CPUs"].status == "ok" and "CPUs 0,2 (cpu_core, up to 5.0 GHz)" in found["equal CPUs"].text
+    mixed = machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=printed(files(*ALDER, allowed="0,16")))
+    found = by_name(diagnose(examined(mixed)), "disturbance")
+    assert found["equal CPUs"].status == "disturbs" and "no 2 CPUs are alike" in found["equal CPUs"].text
+
+
 def test_what_the_probe_remembers_decides() -> None:
-    fine = examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA))
+    fine = examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=APART))
     proved = diagnose(replace(fine, kvm_failure=""))
     assert [check.status for check in proved.of("measurable")] == ["ok"] * 5
     assert verdict(proved) == "Host and VM can be measured: vmtax run"
@@ -261,7 +278,11 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     changed = {
         "system": "Linux x86_64\n1000\n",
         "virt": "amazon\n",
-        "opens": "",
+        "rights": rights.answer(
+            {"user": 1000, "capabilities": 0, "system": "ID=fedora"},
+            kvm=rights.NO_KVM,
+            command=("start", "ENOENT", "No such file or directory"),
+        ),
         "tools": "/usr/bin/python3\nip\ntaskset\n",
     }
     host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
@@ -272,10 +293,10 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     assert needs["KVM"].text == "no /dev/kvm, and the CPU shows neither vmx nor svm"
     assert needs["KVM"].remedy == "enable nested virtualization where this VM runs, or use bare metal"
     assert needs["root"].remedy == "vmtax run --host ssh://root@cloud"
-    assert needs["bwrap"].remedy == "install bubblewrap (so named by Debian) with your packager"
+    assert needs["bubblewrap"].remedy == "dnf install bubblewrap"
     assert {check.name for check in diagnosis.bad} == {"host", "VM"}
     shown = on_terminal(diagnosis)
-    assert shown.count("install bubblewrap") == 1, "a remedy is shown once"
+    assert shown.count("dnf install bubblewrap") == 1, "a remedy is shown once"
 
 
 def test_an_emulated_host_is_called_so() -> None:
@@ -299,14 +320,19 @@ def test_an_emulated_host_is_called_so() -> None:
             "apt-get install qemu-system-x86",
         ),
         (
-            {"opens": Reply("/dev/net/tun\n", stderr="dd: failed to open '/dev/kvm': Operation not permitted\n")},
+            {"rights": rights.answer({"container": "docker"}, kvm=("open", "EPERM", "Operation not permitted"))},
             "KVM",
-            "/dev/kvm does not open: dd: failed to open '/dev/kvm': Operation not permitted",
-            "",
+            "/dev/kvm: opening it: Operation not permitted",
+            "docker run --device /dev/kvm",
         ),
-        ({"findmnt": FINDMNT.replace("ext4", "tmpfs")}, "disk space", "memory, not a disk", "vmtax run --disk-dir"),
-        ({"findmnt": FINDMNT.replace("99000000000", "99000")}, "disk space", "0.0 GiB free on", "--disk-dir"),
-        ({"opens": "/dev/kvm\n"}, "tun", "/dev/net/tun does not open", "modprobe tun"),
+        ({"mount": only("tmpfs", "tmpfs")}, "disk space", "memory, not a disk", "vmtax run --disk-dir"),
+        ({"mount": only("ext4", "/dev/sda1", free=99000)}, "disk space", "0.0 GiB free on", "--disk-dir"),
+        (
+            {"rights": rights.answer(tun=("open", "ENODEV", "No such device"))},
+            "tun",
+            "a tap on /dev/net/tun: opening it: No such device",
+            "modprobe tun",
+        ),
     ],
 )
 def test_what_is_missing_comes_with_its_remedy(
@@ -320,7 +346,8 @@ def test_what_is_missing_comes_with_its_remedy(
 
 def test_without_an_image_its_build_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "current", lambda: None)
-    none = replace(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)), tools_here=frozenset({"tar"}))
+    host = machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)
+    none = replace(examined(host), tools_here=frozenset({"tar"}))
     check = by_name(diagnose(none), "need")["image"]
     assert check.remedy.startswith("apt-get install mmdebstrap util-linux erofs-utils zstd\nvmtax image import")
     tools = frozenset({"mmdebstrap", "unshare", "mkfs.erofs", "zstd", "tar"})
@@ -348,12 +375,6 @@ def test_eighty_columns_and_no_control_characters() -> None:
 )
 def test_cpu_lists(text: str | None, expected: list[int]) -> None:
     assert cpu_numbers(text) == expected
-
-
-def test_debian_s_children_are_debian() -> None:
-    base = examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA))
-    ubuntu = replace(base, files={"/etc/os-release": 'ID=ubuntu\nID_LIKE="debian"'})
-    assert install(ubuntu, "bubblewrap") == "apt-get install bubblewrap"
 
 
 LINES = st.sampled_from(

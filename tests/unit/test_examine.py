@@ -6,17 +6,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import rights
 from tests.fake_machine import Answers, FakeMachine, Reply
+from tests.topologies import listed
 from vmtax.hypervisor import Qemu, QemuError
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
-from vmtax.hypervisor.qemu.detect import RIGHTS
+from vmtax.hypervisor.qemu.detect import ELSEWHERE, FIRST, RIGHTS
 from vmtax.plan.schema import parse
 from vmtax.testbed import examine, provision
-from vmtax.testbed.cpus import QUESTION
+from vmtax.testbed.cpus import QUESTION, read
 from vmtax.testbed.examine import note_of_below
 from vmtax.testbed.session import CannotMeasure
 
 QEMU = ("qemu-system-x86_64", "--version")
+NOT_ELSEWHERE = (*FIRST, *ELSEWHERE)
 MISSING = Reply(stderr="qemu-system-x86_64: No such file or directory", code=127)
 
 
@@ -45,7 +48,8 @@ def test_another_architecture_and_a_missing_bubblewrap_are_said() -> None:
     arm = FakeMachine(answers={("uname", "-sm"): "Linux aarch64\n"})
     with pytest.raises(CannotMeasure, match="Linux aarch64; vmtax measures Linux on x86-64"):
         examine._check_host(arm)
-    bare = FakeMachine(answers={("uname", "-sm"): "Linux x86_64\n", ("bwrap", "--version"): Reply(code=127)})
+    missing = rights.answer(command=("start", "ENOENT", "No such file or directory"))
+    bare = FakeMachine(answers={("uname", "-sm"): "Linux x86_64\n", ("id", "-u"): "0\n", rights.asked: missing})
     with pytest.raises(CannotMeasure, match="apt-get install bubblewrap"):
         examine._check_host(bare)
 
@@ -63,7 +67,8 @@ def test_another_architecture_and_a_missing_bubblewrap_are_said() -> None:
 )
 def test_without_root_what_user_networking_does_not_carry_is_refused(workload: str, refused: str) -> None:
     plan = parse(f"name: x\nlayers: [host, vm]\nworkloads:\n  - {workload}\n")
-    examine._check_network(FakeMachine(answers={("id", "-u"): "0\n", ("ip", "-V"): "ip utility"}), plan)
+    granted: Answers = {("id", "-u"): "0\n", ("ip", "-V"): "ip utility", rights.asked: rights.answer()}
+    examine._check_network(FakeMachine(answers=granted), plan)
     machine = FakeMachine(answers={("id", "-u"): "1000\n"})
     if not refused:
         examine._check_network(machine, plan)
@@ -72,13 +77,11 @@ def test_without_root_what_user_networking_does_not_carry_is_refused(workload: s
         examine._check_network(machine, plan)
 
 
-def test_the_host_layer_gets_the_first_cpus_it_may_use_on_different_cores_first() -> None:
-    machine = FakeMachine(answers={QUESTION: "Cpus_allowed_list:\t2-3,8\n"})
-    assert examine._cpus(machine, 3) == "2,3,8"
+def test_a_host_with_fewer_cpus_than_a_guest_is_refused() -> None:
+    topology = read(FakeMachine(answers={QUESTION: listed("2-3,8")}))
+    examine._refuse_few(FakeMachine(), topology, 3)
     with pytest.raises(CannotMeasure, match=r"has 3 CPUs, the plan gives a guest 4; lower guest\.vcpus"):
-        examine._cpus(machine, 4)
-    machine = FakeMachine(answers={QUESTION: "Cpus_allowed_list:\t0-3\n" + "0-1\n" * 2 + "2-3\n" * 2})
-    assert examine._cpus(machine, 2) == "0,2"
+        examine._refuse_few(FakeMachine(), topology, 4)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +91,10 @@ def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, la
     machine = FakeMachine(
         answers={
             ("uname", "-sm"): "Linux x86_64\n",
-            ("bwrap", "--version"): "",
+            rights.asked: rights.answer(),
+            ("id", "-u"): "0\n",
             ("grep", "CapEff", "/proc/self/status"): f"CapEff:\t{held:0>16}\n",
-            QUESTION: "Cpus_allowed_list:\t0-3\n",
+            QUESTION: listed("0-3"),
             ("cat", "/proc/meminfo"): "MemAvailable: 16000000 kB\n",
         }
     )
@@ -107,7 +111,7 @@ def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, la
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (MISSING, r"apt-get install qemu-system-x86\) or name another with --qemu"),
+        (MISSING, r"apt-get install qemu-system-x86, or name another with --qemu"),
         (Reply(stdout="QEMU emulator version 5.2.0\n"), "7.2 or newer is needed"),
         (Reply(stdout="QEMU emulator version 7.1.9\n"), "7.2 or newer is needed"),
         (Reply(stdout="something else\n"), "is no QEMU version"),
@@ -115,7 +119,16 @@ def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, la
 )
 def test_qemu_missing_too_old_or_not_qemu(reply: Reply, words: str) -> None:
     with pytest.raises(QemuError, match=words):
-        Qemu.probe(FakeMachine(answers={QEMU: reply, RIGHTS: ""}))
+        Qemu.probe(
+            FakeMachine(
+                answers={
+                    QEMU: reply,
+                    RIGHTS: "",
+                    ("cat", "/etc/os-release"): "ID=debian\n",
+                    NOT_ELSEWHERE: Reply(code=1),
+                }
+            )
+        )
 
 
 ROOT = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n"

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fake_machine import FakeMachine, Reply
-from vmtax.meter import below, disk, facts
+from tests.mounts import only
+from vmtax.meter import below, disk, facts, mounts
 from vmtax.meter.text import GREP, parse_files
 
 GUEST = (Path(__file__).parents[1] / "golden" / "facts" / "guest-amd.txt").read_text()
@@ -36,8 +37,6 @@ HOST_FILES = """\
 """
 
 # util-linux 2.38 on the machine of guest-amd.txt.
-FINDMNT = """{"filesystems": [{"target": "/", "source": "/dev/vda", "fstype": "ext4",
- "options": "rw,relatime,discard", "avail": 83363958784}]}"""
 LSBLK = """{"blockdevices": [{"kname": "vda", "type": "disk", "model": null, "rota": true, "sched": "mq-deadline",
  "size": 274877906944, "log-sec": 512, "phy-sec": 4096, "tran": null}]}"""
 
@@ -106,7 +105,7 @@ def test_nothing_answers_and_every_key_is_still_there() -> None:
 def test_the_disk_under_a_directory() -> None:
     machine = FakeMachine(
         answers={
-            (*disk.FINDMNT, "/var/tmp"): FINDMNT,
+            (*mounts.READ, "/var/tmp"): only("ext4", "/dev/vda", free=83363958784),
             (*disk.LSBLK, "/dev/vda"): LSBLK,
             (
                 *GREP,
@@ -118,8 +117,8 @@ def test_the_disk_under_a_directory() -> None:
     found = facts.disk_facts(machine, "/var/tmp")
     assert (found["device"], found["file_system"], found["free_bytes"]) == ("/dev/vda", "ext4", 83363958784)
     assert found["stack"] == ["disk"]
-    [only] = found["disks"]
-    assert (only["scheduler"], only["rotational"], only["write_cache"]) == ("mq-deadline", True, "write back")
+    [one] = found["disks"]
+    assert (one["scheduler"], one["rotational"], one["write_cache"]) == ("mq-deadline", True, "write back")
 
 
 def test_a_logical_volume_over_two_disks_and_an_old_lsblk() -> None:
@@ -135,10 +134,9 @@ def test_a_logical_volume_over_two_disks_and_an_old_lsblk() -> None:
         ("sda", False, 42),
         ("sdb", False, 42),
     ]
-    on_volume = json.dumps({"filesystems": [{"source": "/dev/dm-0", "fstype": "ext4"}]})
     machine = FakeMachine(
         answers={
-            (*disk.FINDMNT, "/var/tmp"): on_volume,
+            (*mounts.READ, "/var/tmp"): only("ext4", "/dev/dm-0"),
             (*disk.LSBLK, "/dev/dm-0"): text,
             (*GREP, "", *(f"/sys/class/block/{name}/queue/write_cache" for name in ("sda", "sdb"))): "",
         }
@@ -199,5 +197,4 @@ def test_no_text_makes_the_parsers_raise(text: str) -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON.map(json.dumps) | st.text())
 def test_no_json_makes_the_disk_parsers_raise(text: str) -> None:
-    disk.parse_findmnt(text)
     disk.parse_lsblk(text)

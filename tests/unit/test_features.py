@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from tests.fake_machine import Answers, FakeMachine, Reply
+from tests.mounts import only
 from vmtax.design.disk import CacheMode, DiskSettings, Volume
 from vmtax.design.features import Feature, documented_durability
 from vmtax.hypervisor import Drive, GuestSpec, Qemu
 from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import MachineLost
+from vmtax.meter.mounts import READ
 from vmtax.storage import Backing
 from vmtax.storage.features import features
 from vmtax.storage.full import _Small, _watched, stops_when_full
@@ -43,7 +45,7 @@ def looked_at(
     """`answers` by a command's first word; QEMU says `lines`."""
     scripted: Answers = {
         lambda argv: argv[0] == "stat": answers.get("stat", "regular file"),
-        lambda argv: argv[0] == "findmnt": answers.get("findmnt", "ext4 rw,relatime /dev/sda1"),
+        lambda argv: argv[:-1] == READ: answers.get("mount", only("ext4", "/dev/sda1", "rw,relatime")),
         lambda argv: argv[0] == "qemu-img": answers.get("image", ""),
         lambda argv: argv[0] == "sh": answers.get("blocks", "8 512"),
         lambda argv: argv[0] == "lvs": answers.get("lvs", ""),
@@ -110,9 +112,17 @@ def test_a_volume_that_cannot_be_asked_is_not_tried_and_the_rest_is() -> None:
 @pytest.mark.parametrize(
     ("path", "answers", "words"),
     [
-        ("/d/disk", {"findmnt": "tmpfs rw tmpfs"}, "tmpfs, kept in memory"),
-        ("/d/disk", {"findmnt": "ext4 rw,barrier=0 /dev/sda1"}, "/dev/sda1 is mounted without write barriers"),
-        ("/d/disk", {"findmnt": "zfs rw,xattr tank/my data", "zfs": "disabled\n"}, "tank/my data has sync=disabled"),
+        ("/d/disk", {"mount": only("tmpfs", "tmpfs", "rw")}, "tmpfs, kept in memory"),
+        (
+            "/d/disk",
+            {"mount": only("ext4", "/dev/sda1", "rw,barrier=0")},
+            "/dev/sda1 is mounted without write barriers",
+        ),
+        (
+            "/d/disk",
+            {"mount": only("zfs", "tank/my data", "rw,xattr"), "zfs": "disabled\n"},
+            "tank/my data has sync=disabled",
+        ),
         ("/dev/zvol/tank/a", {"stat": "block special file", "zfs": "disabled\n"}, "tank/a has sync=disabled"),
     ],
 )
@@ -130,17 +140,23 @@ DEVICE = {"stat": "block special file"}
     ("path", "levels", "answers", "state", "words"),
     [
         ("/d/disk", {}, {}, "yes", "paused"),
-        ("/d/disk", QCOW2, {"findmnt": "xfs rw /dev/sda1", "blocks": ALLOCATED}, "yes", "paused"),
+        ("/d/disk", QCOW2, {"mount": only("xfs", "/dev/sda1", "rw"), "blocks": ALLOCATED}, "yes", "paused"),
         ("/d/disk", {"disk.volume": "lvm", "disk.filesystem": "ext4"}, {}, "yes", "paused"),
         ("/d/disk", {"disk.volume": "lvm-thin", "disk.filesystem": "ext4"}, {}, "not tried", "not on lvm-thin"),
         (
             *("/d/disk", {"disk.volume": "lvm-thin", "disk.filesystem": "ext4"}, {"blocks": ALLOCATED}),
             *("not tried", "not on lvm-thin"),
         ),
-        ("/d/disk", {}, {"findmnt": "btrfs rw /dev/sda1", "blocks": ALLOCATED}, "not tried", "not on btrfs"),
-        ("/d/disk", {"disk.volume": "dataset"}, {"findmnt": "zfs rw tank/a"}, "not tried", "on ext4, not on zfs"),
-        ("/d/disk", {}, {"findmnt": Reply(code=1)}, "not tried", "not on an unknown file system"),
-        ("/d/disk", {}, {"findmnt": Reply(code=1), "blocks": ALLOCATED}, "not tried", "an unknown file system"),
+        ("/d/disk", {}, {"mount": only("btrfs", "/dev/sda1", "rw"), "blocks": ALLOCATED}, "not tried", "not on btrfs"),
+        (
+            "/d/disk",
+            {"disk.volume": "dataset"},
+            {"mount": only("zfs", "tank/a", "rw")},
+            "not tried",
+            "on ext4, not on zfs",
+        ),
+        ("/d/disk", {}, {"mount": Reply(code=1)}, "not tried", "not on an unknown file system"),
+        ("/d/disk", {}, {"mount": Reply(code=1), "blocks": ALLOCATED}, "not tried", "an unknown file system"),
         ("/d/disk", {}, {"blocks": ALLOCATED}, "yes", "it cannot fill up"),
         ("/d/disk", {}, {"blocks": ALLOCATED, "discard": "unmap"}, "yes", "paused"),
         ("/dev/vg/a", {"disk.volume": "lvm-thin"}, {**DEVICE, "lvs": "pool"}, "not tried", "not on lvm-thin"),

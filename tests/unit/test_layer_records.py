@@ -62,6 +62,7 @@ def test_where_no_container_can_be_started_it_is_left_out_with_the_cure() -> Non
                 ("id", "-u"): answers.get("user", Reply(stdout="0\n")),
                 ("crun", "--version"): Reply(code=127),
                 ("runc", "--version"): answers.get("runc", Reply(stdout="runc version 1.1.5\n")),
+                ("cat", "/etc/os-release"): "ID=debian\n",
                 ("test", "-r", FILTER): answers.get("filter", Reply()),
             },
         )

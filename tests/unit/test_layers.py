@@ -18,6 +18,7 @@ from vmtax.plan.schema import parse
 from vmtax.storage import Target
 from vmtax.storage.page_cache import HIERARCHY
 from vmtax.testbed import layers
+from vmtax.testbed.cpus import Cpu, Topology
 from vmtax.testbed.examine import Platform
 from vmtax.testbed.layers import boots, opening
 from vmtax.testbed.provisioned import Provisioned
@@ -81,8 +82,10 @@ def on(answers: Answers | None = None, *, emulated: bool = False) -> Provisioned
         plan=PLAN,
         workloads=PLAN.build_workloads(),
         placed=Placed("kernel", "initrd", "root", "tree"),
-        cpus="0",
+        topology=Topology((Cpu(0, 0), Cpu(1, 1))),
+        unbound="",
         is_root=True,
+        why_warm="",
         host_emulated=False,
         target=Target(),
         platform=Platform(Qemu(("qemu",), "10.0", "QEMU 10.0"), Accelerator("tcg" if emulated else "kvm", "tried")),

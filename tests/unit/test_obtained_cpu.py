@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fake_machine import FakeMachine, Reply
+from tests.topologies import ALDER, files, listed, printed
 from vmtax.core.records import Treatment
 from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import GuestSettings
@@ -22,8 +24,10 @@ from vmtax.hypervisor import Qemu, QemuError, Thread
 from vmtax.hypervisor.qemu.cpu import missing_features, nearest_models
 from vmtax.hypervisor.qemu.threads import parse_threads
 from vmtax.machine.local import LocalMachine
+from vmtax.meter.text import parse_files
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed.cpus import QUESTION, apart, by_core, in_pairs
+from vmtax.testbed.cpus import QUESTION, apart, in_pairs
+from vmtax.testbed.cpus import parse as cpus_of
 from vmtax.testbed.obtained import why_no_clock, why_no_hpet, why_not
 from vmtax.testbed.parts import Request, pinning, polling
 from vmtax.testbed.parts.pinning import Pinning
@@ -42,8 +46,8 @@ qemu-system-x86_64: TCG doesn't support requested features
 def test_what_qemu_says_of_a_cpu_is_understood() -> None:
     assert missing_features(LACKS) == ["pcid", "avx512f"]
     old, new = "Available CPUs:\nx86 Haswell-v1   Intel\nx86 host", "Available CPUs:\n  Haswell-v1   Intel\n  host"
-    for listed in (old, new):
-        assert nearest_models("haswel", "/opt/qemu", f"{listed}\n\nRecognized CPUID") == (
+    for models in (old, new):
+        assert nearest_models("haswel", "/opt/qemu", f"{models}\n\nRecognized CPUID") == (
             "knows no CPU 'haswel'; nearest: Haswell-v1; `/opt/qemu -cpu help` lists its own"
         )
     assert "nearest: x86-64-v4" in nearest_models("x86-64-v9", "/opt/qemu", new), "vmtax's own names count"
@@ -138,7 +142,7 @@ def test_a_thread_is_known_by_its_number_in_qemu_s_own_namespace() -> None:
 @pytest.mark.parametrize(("text", "wanted"), [("0-3", 3), ("0-2", 3), ("0-1", 3)])
 def test_pinned_guests_take_one_cpu_more_than_they_have(text: str, wanted: int) -> None:
     asked = plan("cpu.pinning: [none, one-to-one]", vcpus=2)
-    machine = FakeMachine("host", {QUESTION: f"Cpus_allowed_list:\t{text}\n"})
+    machine = FakeMachine("host", {QUESTION: listed(text)})
     said = Pinning().lacking(Request(machine, asked, asked.treatments()[0]))
     has = len(cpu_numbers(text))
     line = f"takes {wanted} CPUs, 2 for guests and one or more for QEMU's other threads, and host has {has}"
@@ -157,7 +161,7 @@ def test_guests_are_pinned_beside_each_other_and_what_is_not_pinned_is_counted()
     def threads(parent: Any) -> tuple[Thread, ...]:
         return tuple(Thread(each, {48: 0, 49: 1}.get(each), where) for each, where in allowed.items())
 
-    machine = FakeMachine("host", {QUESTION: "Cpus_allowed_list:\t0-4\n", taskset: ""})
+    machine = FakeMachine("host", {QUESTION: listed("0-4"), taskset: ""})
     guest: Any = SimpleNamespace(threads=threads, spec=SimpleNamespace(vcpus=2, settings=GuestSettings(pinned=True)))
     assert pinning.readings(machine, guest, 2, 2) == {"pinned_cpus": 0, "pinned_cores": 0, "threads_astray": 3}
     pinning.pin(machine, guest, 2, 2)
@@ -189,7 +193,7 @@ FAR, NEAR = "0,4\n1,5\n2,6\n3,7\n" * 2, "0-1\n0-1\n2-3\n2-3\n4-5\n4-5\n6-7\n6-7\
 def test_cpus_of_different_cores_come_first_or_in_pairs(
     allowed: str, siblings: str, apart_first: str, pairs: str
 ) -> None:
-    each = by_core(cpu_numbers(allowed), siblings)
+    each = cpus_of(parse_files(listed(allowed, siblings))).cores
     assert (apart(each), in_pairs(each)) == (cpu_numbers(apart_first), cpu_numbers(pairs))
 
 
@@ -207,11 +211,20 @@ def test_cpus_of_different_cores_come_first_or_in_pairs(
 def test_other_threads_of_qemu_keep_off_the_cores_of_guests_where_they_can(
     siblings: str, taken: int, paired: bool, own: list[int], others: list[int]
 ) -> None:
-    assert pinning.places(by_core(range(8), siblings), taken, paired=paired) == (own, others)
+    assert pinning.places(cpus_of(parse_files(listed("0-7", siblings))).cores, taken, paired=paired) == (own, others)
+
+
+@pytest.mark.parametrize(
+    ("taken", "own", "others"),
+    [(2, [0, 2], range(4, 16)), (16, [*range(0, 16, 2), *range(1, 16, 2)], range(16, 20))],
+)
+def test_pinned_cpus_are_of_the_type_that_every_layer_gets(taken: int, own: list[int], others: Sequence[int]) -> None:
+    hybrid = FakeMachine("host", {QUESTION: printed(files(*ALDER))})
+    assert pinning._places_on(hybrid, taken, paired=False) == (own, [*others])
 
 
 def test_two_threads_of_a_guest_s_core_are_pinned_to_one_core_of_the_host() -> None:
-    machine = FakeMachine("host", {QUESTION: "Cpus_allowed_list:\t0-7\n" + FAR})
+    machine = FakeMachine("host", {QUESTION: listed("0-7", FAR)})
 
     def guest(topology: str, *pins: str) -> Any:
         settings = GuestSettings(pinned=True, topology=topology)

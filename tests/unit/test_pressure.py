@@ -60,6 +60,30 @@ def test_between_two_readings() -> None:
     assert found.throttles == 3
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "grown"),
+    [
+        ({0: 4, 64: 1}, {0: 4, 64: 9}, 8),
+        ({0: 4, 64: 1}, {0: 5, 64: 1}, 1),
+        ({64: 1}, {64: 1}, 0),
+        ({0: 4}, {}, None),
+        ({}, {}, None),
+        ({0: 9, 1: 9}, {0: 0, 1: 9}, 0),
+    ],
+)
+def test_a_package_that_is_throttled_is_seen_wherever_it_is(
+    before: dict[int, int], after: dict[int, int], grown: int | None
+) -> None:
+    def reading(counts: dict[int, int]) -> pressure.Reading:
+        name = "/sys/devices/system/cpu/cpu{}/thermal_throttle/package_throttle_count:{}\n"
+        others = "".join(line for line in BEFORE.splitlines(keepends=True) if "throttle" not in line)
+        found = parse(others + "".join(name.format(*each) for each in counts.items()))
+        assert found is not None
+        return found
+
+    assert between(reading(before), reading(after)).throttles == grown
+
+
 def test_nothing_is_negative_when_ticks_lag_behind() -> None:
     reading = parse(BEFORE)
     later = parse(BEFORE.replace("210726", "210728"))
@@ -76,7 +100,7 @@ def test_without_psi_pressure_is_unknown_not_zero() -> None:
 
 def test_no_proc_is_an_error_that_says_so() -> None:
     machine = FakeMachine("host/vm", {pressure.COMMAND: Reply(code=2)})
-    with pytest.raises(CommandFailed, match=r"host/vm: grep .*\n.*is /proc mounted"):
+    with pytest.raises(CommandFailed, match=r"host/vm: sh -c .*grep .*\n.*is /proc mounted"):
         pressure.read(machine)
 
 

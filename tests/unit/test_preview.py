@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,18 +9,22 @@ from typing import Any, cast
 
 import pytest
 
+from tests import rights
 from tests.fake_machine import FakeMachine, Reply
+from tests.mounts import only
+from tests.topologies import listed
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
 from vmtax.experiment import preview
 from vmtax.experiment.outlook import Line, outlook
 from vmtax.experiment.preview import look
-from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
+from vmtax.hypervisor.qemu.detect import DEFAULT, ELSEWHERE, FIRST, RIGHTS, QemuError
 from vmtax.image.cache import ImageError
 from vmtax.image.packs import Kind, Userland
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
-from vmtax.meter.disk import FINDMNT, LSBLK
+from vmtax.meter.disk import LSBLK
+from vmtax.meter.mounts import READ
 from vmtax.meter.neighbours import LOAD, PROCESSES
 from vmtax.meter.text import GREP
 from vmtax.plan.estimate import GUESS, Emulation, foresee, seconds_per_round
@@ -33,7 +36,6 @@ from vmtax.testbed.cpus import QUESTION
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 
 GIB = 2**30
-MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
 
 
 def host(
@@ -56,22 +58,22 @@ def host(
             PROCESSES: Reply(vms, code=0 if vms else 1),
             LOAD: "0.42 0.31 0.30 1/200 4711\n",
             ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
-            (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
+            (*READ, "/var/tmp"): only("xfs", "/dev/nvme0n1p2", free=50 * GIB),
             (*LSBLK, "/dev/nvme0n1p2"): Reply(code=1),
             (PYTHON, *ISOLATED, Path(ownership.__file__).read_text(encoding="utf-8"), "/var/tmp"): (
                 Reply(stderr=f"{unsafe}\n", code=1) if unsafe else ""
             ),
             ("mkdir", "-m", "700", "/tmp/vmtax"): "",
             RIGHTS: "",
+            ("cat", "/etc/os-release"): "ID=debian\n",
+            (*FIRST, *ELSEWHERE): Reply(code=1),
             ("/opt/qemu", "--version"): "QEMU emulator version 10.0.2",
             ("/no/qemu", "--version"): Reply(stderr="/no/qemu: No such file or directory", code=127),
             (DEFAULT, "--version"): "QEMU emulator version 10.0.2",
             ("uname", "-sm"): "Linux x86_64",
-            ("bwrap", "--version"): "",
+            rights.asked: rights.answer(),
             ("ip", "-V"): "",
-            ("test", "-w", "/var/tmp"): "",
-            QUESTION: "Cpus_allowed_list:\t0-3",
-            ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): "",
+            QUESTION: listed("0-3"),
             ("cat", "/proc/sys/kernel/random/boot_id"): "never seen before",
             ("stat", "-f", "-c", "%a %S", "/var/tmp"): f"{free // 4096} 4096",
             **(more or {}),
@@ -164,7 +166,7 @@ def test_a_kernel_pack_that_must_be_built_first_is_announced(monkeypatch: pytest
     assert "first" not in said(plan, host())
     monkeypatch.setattr(Userland, "is_there", lambda self: False)
     monkeypatch.setattr("shutil.which", lambda tool: None)
-    with pytest.raises(ImageError, match=r"missing .*mmdebstrap .*: apt-get install mmdebstrap util-linux erofs-utils"):
+    with pytest.raises(ImageError, match=r"missing mmdebstrap, .*: apt-get install mmdebstrap util-linux erofs-utils"):
         said(plan, host())
     monkeypatch.setattr(Kind, "refuse", lambda self: None)
     first = said(plan, host())["first"]
@@ -336,8 +338,7 @@ def test_the_guests_of_both_qemus_are_asked_for() -> None:
     plan = parse("name: x\nlayers: [vm]\nfactors: {cpu.model: [host, Nehalem]}\nworkloads: [cpuid]\n")
     lacks = "qemu: warning: TCG doesn't support requested feature: CPUID.01H:ECX.pcid [bit 17]\n"
     answers: dict[Any, Any] = {
-        ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1),
-        ("test", "-e", "/dev/kvm"): Reply(code=1),
+        rights.asked: rights.answer(kvm=rights.NO_KVM),
         lambda argv: argv[0] == DEFAULT and "-cpu" in argv: "",
         lambda argv: argv[0] == "/opt/qemu" and "-cpu" in argv: Reply(stderr=lacks, code=1),
     }
@@ -371,10 +372,16 @@ def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_
     [
         (host(free=GIB // 2), r"host: /var/tmp has 0.5 GiB free, 0.8 GiB are needed"),
         (host(available=GIB), r"1.0 GiB of memory are available, the largest guest takes 2.1 GiB"),
-        (host(more={("bwrap", "--version"): Reply(code=127)}), "host: bubblewrap is missing"),
-        (host(more={("ip", "-V"): Reply(code=127)}), "host: iproute2 is missing"),
-        (host(more={("test", "-w", "/var/tmp"): Reply(code=1)}), "host: /var/tmp cannot be written to"),
-        (host(more={QUESTION: "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
+        (
+            host(more={rights.asked: rights.answer(command=("start", "ENOENT", "No such file or directory"))}),
+            "host: bubblewrap: starting it: No such file or directory; apt-get install bubblewrap",
+        ),
+        (host(more={("ip", "-V"): Reply(code=127)}), "host: ip is missing there: apt-get install iproute2"),
+        (
+            host(more={rights.asked: rights.answer(directory=("create", "EROFS", "Read-only file system"))}),
+            "host: /var/tmp: writing a file there: create: Read-only file system; --disk-dir /another/directory",
+        ),
+        (host(more={QUESTION: listed("0")}), "has 1 CPUs"),
         (host(more={(DEFAULT, "--version"): Reply(stderr="not found", code=127)}), "no usable qemu-system-x86_64"),
     ],
 )
@@ -399,7 +406,7 @@ FOUR = (
         ),
         (
             "host",
-            host(more={QUESTION: "Cpus_allowed_list:\t0-6"}),
+            host(more={QUESTION: listed("0-6")}),
             "has 7 CPUs; 4 guests at once x 2 vCPUs = 8; lower guest",
         ),
     ],

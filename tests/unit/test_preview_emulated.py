@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.fake_machine import Reply
+from tests import rights
+from tests.topologies import listed
 from tests.unit.test_preview import FOUR, host, lines, said
 from vmtax.core.errors import BadInput
 from vmtax.experiment.preview import emulation_advice, look, refuse_emulation
@@ -17,19 +18,22 @@ from vmtax.testbed.session import Hosts, TestbedOptions
 
 
 def test_emulated_guests_may_have_more_cpus_than_the_host() -> None:
-    without = {("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1), ("test", "-e", "/dev/kvm"): Reply()}
-    machine = host(more={**without, QUESTION: "Cpus_allowed_list:\t0-1"})
+    without = {rights.asked: rights.answer(kvm=rights.NO_KVM)}
+    machine = host(more={**without, QUESTION: listed("0-1")})
     assert said(parse(FOUR), machine)["needs"].startswith("8 CPUs (4 guests at once x 2), 2.5 GiB of memory")
 
 
 @pytest.mark.parametrize(
-    ("exists", "why"), [(False, "there is no /dev/kvm"), (True, "you may not use /dev/kvm (join the group kvm)")]
+    ("failed", "why"),
+    [
+        (rights.NO_KVM, "there is no /dev/kvm"),
+        (("open", "EACCES", "Permission denied"), "/dev/kvm: opening it: Permission denied"),
+    ],
 )
-def test_a_host_without_kvm_is_known_without_a_boot(exists: bool, why: str) -> None:
+def test_a_host_without_kvm_is_known_without_a_boot(failed: tuple[str, str, str], why: str) -> None:
     machine = host(
         more={
-            ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1),
-            ("test", "-e", "/dev/kvm"): Reply(code=0 if exists else 1),
+            rights.asked: rights.answer(kvm=failed),
         }
     )
     hosts = Hosts(cast(Any, machine), machine)
@@ -79,8 +83,7 @@ def test_a_first_guess_knows_of_emulation_and_an_earlier_run_gives_a_figure() ->
 def test_a_plan_check_says_what_is_known_of_kvm_without_a_boot(layers: str, usable: bool, words: str) -> None:
     machine = host(
         more={
-            ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=0 if usable else 1),
-            ("test", "-e", "/dev/kvm"): Reply(code=1),
+            rights.asked: rights.answer() if usable else rights.answer(kvm=rights.NO_KVM),
         }
     )
     found = emulation_advice(parse(f"name: x\nlayers: {layers}\nworkloads: [chess]"), machine)

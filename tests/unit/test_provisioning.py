@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import rights
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import DiskOptions
@@ -105,8 +106,8 @@ def test_what_it_is_called(wanted: DiskSettings, text: str) -> None:
 
 
 def test_the_tools_it_takes() -> None:
-    assert tools([levels(), levels(format="qcow2")], cuts=False) == {}
-    assert tools([levels("lvm", "xfs")], cuts=True) == {"sfdisk": "fdisk", "lvcreate": "lvm2", "mkfs.xfs": "xfsprogs"}
+    assert tools([levels(), levels(format="qcow2")], cuts=False) == []
+    assert tools([levels("lvm", "xfs")], cuts=True) == ["sfdisk", "lvcreate", "mkfs.xfs"]
     assert set(tools([levels("raidz1-dataset")], cuts=False)) == {"zpool", "zfs"}
 
 
@@ -245,6 +246,8 @@ def test_four_devices_that_are_three_are_refused_before_anything_is_written() ->
 def provisioner(answers: Mapping[object, object], target: Target) -> tuple[FakeMachine, Provisioner]:
     usual = {
         ("id", "-u"): "0\n",
+        rights.asked: rights.answer(),
+        ("cat", "/etc/os-release"): "ID=debian\n",
         lambda argv: argv[:2] == ("sh", "-c") and "command -v" in argv[2] and argv[:3] != WAIT_FOR[:3]: "",
         lambda argv: argv[: len(WAIT_FOR)] == WAIT_FOR: "",
     }
@@ -341,7 +344,7 @@ def test_a_group_and_pool_that_are_missing_or_full() -> None:
 def test_what_is_missing_there_is_named_with_its_package() -> None:
     answers = {("sh", "-c", 'command -v "$1"', "sh", "zpool"): Reply(code=127)}
     _, made = provisioner(answers, Target())
-    with pytest.raises(StorageError, match=r"zpool is missing there \(Debian: apt-get install zfsutils-linux\)"):
+    with pytest.raises(StorageError, match="zpool is missing there: apt-get install zfsutils-linux"):
         made.prepare([levels("zvol", "none")], SIZE, 0)
 
 

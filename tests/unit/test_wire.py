@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests import rights
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import CardOptions
@@ -34,7 +35,7 @@ def machine(
             ("id", "-u"): "0\n",
             ("ip", "-V"): "ip utility\n",
             ("uname", "-sm"): "Linux x86_64\n",
-            ("bwrap", "--version"): "",
+            rights.asked: rights.answer(),
             ("ip", "-d", "-j", "link"): json.dumps(links),
             ("ip", "-j", "address", "show", "dev", "eth2"): json.dumps([{"addr_info": addresses}]),
             ("ip", "-4", "-j", "route", "show", "table", "all", "dev", "eth2"): routes,

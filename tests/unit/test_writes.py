@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.changed import scaled
 from tests.sample import sample_experiment
 from vmtax.core.records import Trial
 from vmtax.experiment.writes import foresee_writes, why_over, written_by_round

@@ -15,6 +15,7 @@ from vmtax.cli.app import AsJson, BadUse, agree, answer, app, fail, say, say_wra
 from vmtax.cli.command import App
 from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.units import format_value
+from vmtax.system.packages import install_here
 
 DEFAULT_NAME = "lab"
 NEW = {"memory": "4GiB", "vcpus": "2", "spares": "4", "spare size": "4GiB"}  # as in lab.spec.Size; a test compares them
@@ -195,7 +196,7 @@ def lab_ssh(
     try:
         os.execvp("ssh", ["ssh", *way.options, way.destination, *words])
     except OSError as error:
-        raise CannotDo(f"ssh: {error.strerror}; it is in the package openssh-client") from error
+        raise CannotDo(f"ssh: {error.strerror}: {install_here('ssh')}") from error
 
 
 @lab_app.command("status")

@@ -45,6 +45,7 @@ class Container:
     data: str | None = None  # file, directory or block device of the host that the container can reach
     inside: str | None = None  # its path in the container; a device's is below /dev
     more_capabilities: tuple[str, ...] = ()  # beyond the default ones
+    node: int | None = None  # NUMA node of its memory; None: any
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -171,7 +172,7 @@ def _resources(container: Container, device: tuple[int, int] | None) -> Json:
     if device:
         rules.append({"allow": True, "type": "b", "major": device[0], "minor": device[1], "access": "rw"})
     return {
-        "cpu": {"cpus": container.cpus},
+        "cpu": {"cpus": container.cpus, **({} if container.node is None else {"mems": str(container.node)})},
         # The specification counts memory and swap together.
         "memory": {"limit": container.memory_bytes, "swap": container.memory_bytes},
         "devices": rules,

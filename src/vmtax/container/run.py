@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from vmtax.container.bundle import DIRECTORY, Container, ContainerError, bind, configuration, mount_points
 from vmtax.container.proof import READ_BACK, why_not_confined
-from vmtax.container.seccomp import FILTER, MISSING, read_filter
+from vmtax.container.seccomp import FILTER, read_filter, why_missing
 from vmtax.core.machines import first_line
 from vmtax.core.records import Json
 from vmtax.machine import CommandFailed, Machine, Reader
+from vmtax.machine.packages import install
 
 RUNTIMES = ("crun", "runc")  # in the order of preference
 START_SECONDS = 120.0  # an emulated host takes its time
@@ -48,8 +49,8 @@ def why_not(reader: Reader) -> str | None:
     if reader.try_run("id", "-u").stdout.strip() != "0":
         return "containers take root there"
     if not any(reader.try_run(name, "--version").ok for name in RUNTIMES):
-        return "neither crun nor runc is there (Debian: apt-get install runc)"
-    return None if reader.try_run("test", "-r", FILTER).ok else MISSING
+        return f"neither crun nor runc is there: {install(reader, 'runc')}"
+    return None if reader.try_run("test", "-r", FILTER).ok else why_missing(reader)
 
 
 def find_runtime(machine: Machine) -> Runtime:

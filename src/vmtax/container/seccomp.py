@@ -15,27 +15,31 @@ from typing import Any
 
 from vmtax.container.bundle import ContainerError
 from vmtax.core.records import Json
-from vmtax.machine import Machine
+from vmtax.machine import Machine, Reader
+from vmtax.machine.packages import install
 
 FILTER = "/usr/share/containers/seccomp.json"
-PACKAGE = "golang-github-containers-common"
-MISSING = f"{FILTER} is missing: the default filter of system calls (Debian: apt-get install {PACKAGE})"
 # Docker's own filter allows it. That of Debian 12 refuses it with EPERM, which libaio takes for the disk's error.
 ALSO_ALLOWED = ("io_pgetevents",)
 ARCHITECTURE, OF_LIBSECCOMP = "amd64", "SCMP_ARCH_X86_64"
+
+
+def why_missing(machine: Reader) -> str:
+    """That there is no filter, and what installs it."""
+    return f"{FILTER} is missing, the default filter of system calls: {install(machine, 'seccomp.json')}"
 
 
 def read_filter(machine: Machine, capabilities: Collection[str]) -> Json:
     """The filter for a container with those capabilities on that machine. Raises ContainerError if there is none."""
     outcome = machine.try_run("cat", FILTER)
     if not outcome.ok:
-        raise ContainerError(f"{machine.path}: {MISSING}")
+        raise ContainerError(f"{machine.path}: {why_missing(machine)}")
     try:
         return translate(outcome.stdout, capabilities, machine.run("uname", "-r"))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise ContainerError(
-            f"{machine.path}: {FILTER} is not understood ({error}); install it anew: apt-get install --reinstall"
-            f" {PACKAGE}"
+            f"{machine.path}: {FILTER} is not understood ({error}); install its package anew:"
+            f" {install(machine, 'seccomp.json')}"
         ) from error
 
 

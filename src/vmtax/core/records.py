@@ -163,7 +163,7 @@ class Disturbance:
     memory_pressure_seconds: Reading | None  # time in which some task waited for memory; None: the kernel has no PSI
     mean_frequency_hz: Reading | None  # mean of the frequencies at the two readings, not over the time between them;
     # None: unknown
-    throttles: Difference | None  # how often the first CPU's package was slowed down because it was too hot; None: this
+    throttles: Difference | None  # how often the package that was too hot most often was slowed down; None: this
     # is not counted there
 
 

@@ -23,14 +23,13 @@ from vmtax.hypervisor import (
     probe_spec,
     remembered,
 )
-from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.cache import Image, ImageError
 from vmtax.image.place import Placed, check
 from vmtax.machine import Machine, MachineError
 from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.storage import DISK_DIRECTORY, RawFile
 from vmtax.storage.file import StorageError
-from vmtax.testbed.examine import is_root
+from vmtax.testbed.examine import enters, is_root
 from vmtax.testbed.session import Hosts, connected
 
 Emit = Callable[[Event], None]
@@ -144,7 +143,7 @@ def _check_image(host: Machine, image: Image, placed: Placed) -> str:
 
 def _enter(host: Machine, placed: Placed) -> str:
     assert placed.tree is not None
-    host.run(*enter_tree(placed.tree, root=is_root(host)), "--", "true")
+    host.run(*enters(placed.tree, root=is_root(host)))
     return "bubblewrap enters the image"
 
 
@@ -161,7 +160,7 @@ def _guests(
     if accelerator.name == "kvm":
         return replace(readings, kvm_failure=""), [Check("tried", "guest on KVM", "ok", accelerator.reason)]
     failure = remembered(str(readings.facts["boot_id"]), qemu)
-    text = f"no guest boots on /dev/kvm: {failure}" if "/dev/kvm" in readings.opens and failure else accelerator.reason
+    text = f"no guest boots on /dev/kvm: {failure}" if readings.rights.may("kvm") and failure else accelerator.reason
     checks = [Check("tried", "guest on KVM", "failed", text)]
 
     def emulated() -> str:

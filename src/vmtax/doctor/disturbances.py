@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from vmtax.core.checks import Check, Status
+from vmtax.core.packages import PACKAGES
 from vmtax.core.records import Disturbance
-from vmtax.core.units import cpu_numbers
 from vmtax.doctor.needs import Wanted, gib, install
 from vmtax.doctor.readings import CPU, Readings
 from vmtax.meter.text import fields, kibibytes, whole
@@ -22,7 +22,6 @@ THP = {
     "madvise": "a guest's memory gets huge pages, because QEMU asks for them; programs on the host do not",
     "never": "neither guests nor programs get huge pages",
 }
-MICROCODE = {"GenuineIntel": "intel-microcode", "AuthenticAMD": "amd64-microcode"}
 
 
 def disturbances(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
@@ -35,6 +34,7 @@ def disturbances(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
         _turbo(readings),
         _throttling(readings),
         _smt(readings, wanted),
+        _alike(readings, wanted),
         _quota(readings),
         _swap(readings),
         _thp(readings),
@@ -147,23 +147,25 @@ def _throttling(readings: Readings) -> Check:
 
 
 def _smt(readings: Readings, wanted: Wanted) -> Check:
-    active = readings.facts["smt_active"]
-    measured = cpu_numbers(readings.facts["cpus_allowed"])[: wanted.vcpus]
-    cores = [siblings(readings, cpu) for cpu in measured]
-    if any(len(core & set(measured)) > 1 for core in cores):
-        named = ",".join(map(str, measured))
-        text = f"on, and the measured CPUs {named} are siblings: they share one core"
+    active, chosen = readings.facts["smt_active"], readings.topology.equal(wanted.vcpus)
+    if chosen.shared:
+        text = f"on, and the measured CPUs {chosen.text} are siblings: they share one core"
         return _check("SMT", "disturbs", text, f"echo off > {CPU}/smt/control")
-    if active is None and not (cores and all(cores)):
-        return _check("SMT", "unknown", "the kernel does not show which CPUs are siblings")
+    if active is None:
+        return _check("SMT", "unknown", "the kernel does not show whether it is on")
     if active:
         return _check("SMT", "ok", "on; the measured CPUs have cores of their own, a neighbour may share them")
     return _check("SMT", "ok", "off")
 
 
-def siblings(readings: Readings, cpu: int) -> set[int]:
-    """The CPUs of the same core, itself included; empty if it is not known."""
-    return set(cpu_numbers(readings.files.get(f"{CPU}/cpu{cpu}/topology/thread_siblings_list")))
+def _alike(readings: Readings, wanted: Wanted) -> Check:
+    """Whether all layers of plan quick get CPUs that are alike."""
+    chosen = readings.topology.equal(wanted.vcpus)
+    if not chosen.cpus:
+        return _check("equal CPUs", "unknown", "which may be used cannot be read")
+    if chosen.why:
+        return _check("equal CPUs", "disturbs", chosen.said, "lower guest.vcpus in a plan of your own")
+    return _check("equal CPUs", "ok", chosen.said or "all are alike")
 
 
 def _quota(readings: Readings) -> Check:
@@ -216,8 +218,8 @@ def _microcode(readings: Readings) -> Check:
         judged = mitigations.get("old_microcode")
         words = f"the kernel on its age: {judged}" if judged else "the kernel complains of nothing"
         return _check("microcode", "ok", f"{version}; {words}")
-    package = MICROCODE.get(str(readings.facts["cpu_vendor"]))
-    cure = f"{install(readings, package)} && reboot" if package else "install the newest microcode and reboot"
+    vendor = str(readings.facts["cpu_vendor"])
+    cure = f"{install(readings, vendor)} && reboot" if vendor in PACKAGES else "install the newest microcode and reboot"
     if readings.facts["virtualized"]:
         cure = "newer microcode on the host of this VM"
     text = f"{version}; the kernel says {'; '.join(complaints)}. Mitigations cost differently with the right one"

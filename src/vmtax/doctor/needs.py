@@ -6,25 +6,40 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from vmtax.core import packages
 from vmtax.core.checks import HOST, VM, WORST_FIRST, Check, Status
-from vmtax.core.units import cpu_numbers, format_value
+from vmtax.core.units import format_value
 from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
 from vmtax.image.build import CARRY, ROOM
 from vmtax.image.build import TOOLS as BUILD_TOOLS
+from vmtax.machine.rights import Rights
 from vmtax.meter.text import fields, kibibytes
 from vmtax.storage import DISK_DIRECTORY
+from vmtax.system.packages import install_here
 
 TO_COPY = ("tar", "zstd")  # tools that are only needed to copy the image
 FIRMWARE = "enable VT-x (Intel) or SVM (AMD) in the firmware setup (BIOS, UEFI)"
-BASE = ("system", "CPUs", "bwrap", "python3", "taskset", "image", "image cache", "tar", "zstd", "ssh", "ssh-keygen")
+BASE = (
+    "system",
+    "CPUs",
+    "bubblewrap",
+    "python3",
+    "taskset",
+    "image",
+    "image cache",
+    "tar",
+    "zstd",
+    "ssh",
+    "ssh-keygen",
+)
 DISKS = ("disk space", "fallocate")
 # What is measured -> its requirements.
 WANTS = {
     HOST: (*BASE, *DISKS),
     VM: (*BASE, *DISKS, "VM RAM", "QEMU", "KVM"),
     "nested VM": (*BASE, *DISKS, "nested RAM", "QEMU", "KVM", "nesting"),
-    "bridge network": ("root", "ip", "tun"),
-    "cold caches": ("root",),
+    "bridge network": ("root", "ip", "tun", "namespaces"),
+    "cold caches": ("root", "page cache"),
 }
 GOOD = {
     HOST: "CPU, memory and disk without a VM",
@@ -62,7 +77,10 @@ def needs(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
         _qemu(readings),
         _kvm(readings),
         _nesting(readings),
-        _tun(readings),
+        _granted("bubblewrap", readings.rights, "command", "it enters an image as a run does"),
+        _granted("tun", readings.rights, "tun", "a tap was made, in a network namespace of its own"),
+        _granted("namespaces", readings.rights, "mount", "a mount was made, in a namespace of its own"),
+        _granted("page cache", readings.rights, "caches", "it may be dropped"),
         _image(readings),
         _image_cache(readings),
         _disk(readings, wanted),
@@ -104,7 +122,7 @@ def _system(readings: Readings) -> Check:
 
 
 def _cpus(readings: Readings, wanted: Wanted) -> Check:
-    allowed = cpu_numbers(readings.facts["cpus_allowed"])
+    allowed = readings.topology.cpus
     if not allowed:
         return _need("CPUs", "unknown", "which may be used cannot be read")
     text = f"{len(allowed)} may be used, plan quick gives a guest {wanted.vcpus}"
@@ -134,25 +152,29 @@ def _root(readings: Readings) -> Check:
 
 
 def _tools(readings: Readings) -> Iterable[Check]:
-    sides = [(TOOLS, readings.tools, "on the host under test"), (TOOLS_HERE, readings.tools_here, "where vmtax runs")]
-    for tools, have, side in sides:
-        for tool, package in tools.items():
-            if tool in have:
+    there = (TOOLS, readings.tools, "on the host under test", lambda tool: install(readings, tool))
+    here = (TOOLS_HERE, readings.tools_here, "where vmtax runs", install_here)
+    nameless = readings.rights_here.refused("ssh")
+    for tools, have, side, cure in (there, here):
+        for tool in tools:
+            if tool in have and nameless and tools is TOOLS_HERE:
+                yield _need(tool, "missing", nameless.why, nameless.remedy)
+            elif tool in have:
                 yield _need(tool, "ok", "found")
             elif not (tool in TO_COPY and readings.placed):
-                yield _need(tool, "missing", f"not found {side}", install(readings, package))
+                yield _need(tool, "missing", f"not found {side}", cure(tool))
 
 
 def _qemu(readings: Readings) -> Check:
     if readings.qemu is not None:
         doubt = f" ({readings.qemu.doubt})" if readings.qemu.doubt else ""
         return _need("QEMU", "ok", readings.qemu.version + doubt)
-    text = re.split("; install it|: name another", readings.qemu_error)[0].removeprefix("host: ")
-    return _need("QEMU", "missing", text, install(readings, "qemu-system-x86"))
+    text = re.split("; [^;]*, or name another|: name another", readings.qemu_error)[0].removeprefix("host: ")
+    return _need("QEMU", "missing", text, install(readings, "qemu-system-x86_64"))
 
 
 def _kvm(readings: Readings) -> Check:
-    facts, opens = readings.facts, "/dev/kvm" in readings.opens
+    facts, opens = readings.facts, readings.rights.may("kvm")
     if opens and readings.kvm_failure is None:
         text = "/dev/kvm opens, which proves nothing; --try boots a guest on it"
         return _need("KVM", "unknown", text, "vmtax doctor --try" + readings.option)
@@ -162,11 +184,9 @@ def _kvm(readings: Readings) -> Check:
         text = f"/dev/kvm opens, but no guest boots on it: {readings.kvm_failure}"
         again = f"vmtax doctor --try{readings.option}   # tries again"
         return _need("KVM", "failed", text, f"{_mend_kvm(readings)}\n{again}")
-    if facts["kvm_device"]:
-        text = f"/dev/kvm does not open: {readings.device_error or 'no reason given'}"
-        return _need(
-            "KVM", "missing", text, "" if readings.user == 0 else 'usermod -aG kvm "$USER"   # then log in anew'
-        )
+    refused = readings.rights.refused("kvm")
+    if refused and (facts["kvm_device"] or refused.remedy):
+        return _need("KVM", "missing", refused.why, refused.remedy)
     flag = facts["virtualization_flag"]
     if flag is None:
         known = facts["virtualized"] is not None
@@ -193,10 +213,11 @@ def _nesting(readings: Readings) -> Check:
     return _need("nesting", "missing", f"{module} is loaded with nested=0", cure)
 
 
-def _tun(readings: Readings) -> Check:
-    if "/dev/net/tun" in readings.opens:
-        return _need("tun", "ok", "/dev/net/tun opens")
-    return _need("tun", "missing", "/dev/net/tun does not open", "modprobe tun")
+def _granted(need: str, rights: Rights, name: str, good: str) -> Check:
+    """A requirement that was tried."""
+    if refused := rights.refused(name):
+        return _need(need, "missing", refused.why, refused.remedy)
+    return _need(need, "ok", good) if rights.may(name) else _need(need, "unknown", "it could not be tried")
 
 
 def _image(readings: Readings) -> Check:
@@ -208,14 +229,16 @@ def _image(readings: Readings) -> Check:
         return _need("image", "ok", f"{image.identity}, {size}{there}")
     if readings.user != 0 and readings.is_local:
         return _need("image", "missing", "none yet, and only root can build one", CARRY.replace("; then here: ", "\n"))
-    lacking = [package for tool, package in BUILD_TOOLS.items() if tool not in readings.tools_here]
+    lacking = [tool for tool in BUILD_TOOLS if tool not in readings.tools_here]
     if not lacking:
         return _need("image", "ok", "none yet; the first run builds it from Debian packages: vmtax image build")
     text = f"none yet, and {', '.join(lacking)} to build one cannot be found where vmtax runs"
-    return _need("image", "missing", text, install(readings, *lacking) + "\nvmtax image import FILE   # or this")
+    return _need("image", "missing", text, install_here(*lacking) + "\nvmtax image import FILE   # or this")
 
 
 def _image_cache(readings: Readings) -> Check:
+    if refused := readings.rights.refused("programs"):
+        return _need("image cache", "missing", refused.why, refused.remedy)
     needed = 0 if readings.placed else ROOM
     cure = "export XDG_CACHE_HOME=/a/larger/file-system"
     return _space("image cache", readings.cache_free, needed, "its file system", cure)
@@ -228,6 +251,8 @@ def _disk(readings: Readings, wanted: Wanted) -> Check:
     if system in ("tmpfs", "ramfs"):
         cure = f"vmtax run{readings.option} --disk-dir /a/directory/on/a/disk"
         return _need("disk space", "missing", f"{where} is memory, not a disk", cure)
+    if refused := readings.rights.refused("directory"):
+        return _need("disk space", "missing", f"{where}: {refused.why}", f"vmtax run{readings.option} {refused.remedy}")
     return _space("disk space", free, wanted.disk_bytes, where, cure)
 
 
@@ -238,12 +263,9 @@ def _space(name: str, free: int | None, needed: int, where: str, cure: str) -> C
     return _need(name, "ok", text) if free >= needed else _need(name, "missing", text, cure)
 
 
-def install(readings: Readings, *packages: str) -> str:
-    """The command that installs packages, if known: on Debian and its derivatives."""
-    system = fields(readings.files.get("/etc/os-release", ""), "=")
-    family = f"{system.get('ID', '')} {system.get('ID_LIKE', '')}".replace('"', "").split()
-    command = f"apt-get install {' '.join(packages)}"
-    return command if "debian" in family else f"install {' '.join(packages)} (so named by Debian) with your packager"
+def install(readings: Readings, *programs: str) -> str:
+    """The command that installs them on the host under test."""
+    return packages.install(readings.files.get(packages.RELEASE, ""), *programs)
 
 
 def gib(size: int) -> str:

@@ -1,4 +1,4 @@
-"""Read everything that the doctor needs to know about a host, in some twenty quick commands that change nothing."""
+"""Read everything that the doctor needs to know about a host, in some twenty quick commands that leave nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from vmtax.image.cache import Image
 from vmtax.image.place import Placed, find_placed
 from vmtax.machine import CommandFailed, Reader
 from vmtax.machine.local import PYTHON
+from vmtax.machine.reader import LocalReader
+from vmtax.machine.rights import Rights, ask
 from vmtax.meter import pressure
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import read_facts
 from vmtax.meter.neighbours import other_vms
 from vmtax.meter.text import Files, parse_files, whole
 from vmtax.storage import DISK_DIRECTORY
+from vmtax.testbed.cpus import Topology
+from vmtax.testbed.cpus import read as read_topology
+from vmtax.testbed.examine import enters
 
 LOAD_SECONDS = 1.0  # between the two readings of the load
 CPU = "/sys/devices/system/cpu"
@@ -28,11 +33,6 @@ CPU = "/sys/devices/system/cpu"
 # Constant texts for the remote shell; names are arguments.
 SYSTEM = ("sh", "-c", "uname -sm; id -u")
 HAVE = ("sh", "-c", 'for tool; do command -v "$tool" >/dev/null && echo "$tool"; done', "sh")
-# Opens the devices, read-only, because a container may have a device that it is not allowed to use.
-OPENS = (
-    *("sh", "-c", 'for file; do test -c "$file" && dd if="$file" count=0 status=none && echo "$file"; done', "sh"),
-    *("/dev/kvm", "/dev/net/tun"),
-)
 CACHE_SPACE = (
     *("sh", "-c"),
     'd=${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images; while ! test -e "$d"; do d=$(dirname "$d"); done; '
@@ -41,20 +41,12 @@ CACHE_SPACE = (
 MORE_FILES = (
     *("sh", "-c"),
     'exec grep -s -a -H "" /proc/meminfo /proc/self/cgroup /etc/os-release '
-    f"{CPU}/cpu[0-9]*/topology/thread_siblings_list {CPU}/cpu[0-9]*/thermal_throttle/*_throttle_count",
+    f"{CPU}/cpu[0-9]*/thermal_throttle/*_throttle_count",
 )
-# Tools that a host under test must have -> Debian package.
-TOOLS = {
-    "bwrap": "bubblewrap",
-    "python3": "python3",
-    "ip": "iproute2",
-    "taskset": "util-linux",
-    "fallocate": "util-linux",
-    "tar": "tar",
-    "zstd": "zstd",
-}
+# Tools that a host under test must have, beside bubblewrap, which is tried.
+TOOLS = ("ip", "python3", "taskset", "fallocate", "tar", "zstd")
 # Tools that the host that runs vmtax must have.
-TOOLS_HERE = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
+TOOLS_HERE = ("ssh", "ssh-keygen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +68,9 @@ class Readings:
     files: Files  # from MORE_FILES
     tools: frozenset[str]  # those of TOOLS that exist
     tools_here: frozenset[str]  # those of TOOLS_HERE and of the image's build that exist
-    opens: frozenset[str]  # devices that can be opened
-    device_error: str  # why a device cannot be opened, in dd's words
+    topology: Topology  # the CPUs that may be used there
+    rights: Rights  # what was tried there
+    rights_here: Rights  # what was tried on the host that runs vmtax
     qemu: Qemu | None
     qemu_error: str  # why there is no usable QEMU
     image: Image | None  # on the host that runs vmtax
@@ -102,7 +95,7 @@ def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep)
     """Raises only MachineLost: what cannot be read is unknown."""
     system, _, user = reader.try_run(*SYSTEM).stdout.strip().partition("\n")
     facts = read_facts(reader)
-    devices = reader.try_run(*OPENS)
+    tried = ("kvm", "tun", "mount", "caches", "programs", f"directory={DISK_DIRECTORY}")
     qemu, qemu_error = _qemu(reader)
     image = cache.current()
     return Readings(
@@ -113,8 +106,9 @@ def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep)
         files=parse_files(reader.try_run(*MORE_FILES).stdout),
         tools=_tools(reader),
         tools_here=frozenset(filter(shutil.which, (*TOOLS_HERE, *BUILD_TOOLS))),
-        opens=frozenset(devices.stdout.split()),
-        device_error=devices.stderr.strip(),
+        topology=read_topology(reader),
+        rights=ask(reader, *tried, command=enters(root=whole(user) == 0)),
+        rights_here=rights_here(),
         qemu=qemu,
         qemu_error=qemu_error,
         image=image,
@@ -125,6 +119,11 @@ def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep)
         vmms=other_vms(reader),
         load=_load(reader, sleep),
     )
+
+
+def rights_here() -> Rights:
+    """What was tried on the host that runs vmtax."""
+    return ask(LocalReader(), "ssh")
 
 
 def free_bytes(text: str) -> int | None:

@@ -44,7 +44,9 @@ def _rights(place: Place) -> Line:
     """What is done as root, or what is missing without root."""
     networked = any(workload.networked for workload in place.plan.build_workloads())
     if examine.is_root(place.machine):
-        return Line("as root", f"{BRIDGE}; {DROPS}" if networked else DROPS)
+        warm = examine.why_warm(place.machine)
+        drops = f"{WARM}: {warm}" if warm else DROPS
+        return Line("as root", f"{BRIDGE}; {drops}" if networked else drops)
     return Line(
         "as a user",
         f"{USER_NETWORK}, and {WARM}, because a bridge and dropping caches need root"

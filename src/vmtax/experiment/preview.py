@@ -13,6 +13,7 @@ from vmtax.design.interleaved import both, is_host
 from vmtax.hypervisor import Accelerator, Qemu, QemuError, known
 from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine, Reader
+from vmtax.machine.rights import why_not
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.neighbours import Neighbours, read_neighbours
@@ -71,6 +72,7 @@ def look(
     if lacks_postgresql_pack(plan):
         postgresql.KIND.refuse()
         postgresql.KIND.refuse_offline()
+    examine.refuse_nameless(hosts.local)
     treatments = both(plan.entries(), options.interleave_with)
     named = [(hosts.host, plan.host, [t for t in treatments if hosts.other is None or not t.side])]
     if hosts.other is not None:
@@ -172,10 +174,8 @@ def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[st
     if disk_facts(machine, target.directory)["mount_point"] is None:
         raise NoSuchPlace(f"{machine.path}: no directory {target.directory}; name another with --disk-dir")
     refuse_unsafe(machine, target.directory)
-    if not machine.succeeds("test", "-w", str(target.directory)):
-        raise CannotMeasure(
-            f"{machine.path}: {target.directory} cannot be written to; name another directory with --disk-dir"
-        )
+    if refused := why_not(machine, f"directory={target.directory}"):
+        raise CannotMeasure(f"{machine.path}: {target.directory}: {refused}")
     _ = machine.scratch  # created now: this starts its guard, which undoes what an earlier run left on the devices
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
     impossible = {**place.impossible, **disks.not_here(machine, target, compared)}

@@ -22,6 +22,7 @@ from vmtax.core.units import format_room
 from vmtax.image import contents
 from vmtax.image.cache import ImageError
 from vmtax.image.contents import ContentsError, Member
+from vmtax.system.packages import install_here
 
 BLOCK = tarfile.BLOCKSIZE
 TYPES = {"d": tarfile.DIRTYPE, "f": tarfile.REGTYPE, "x": tarfile.REGTYPE, "l": tarfile.SYMTYPE}
@@ -151,7 +152,7 @@ def _zstd(file: IO[bytes], words: IO[bytes]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(["zstd", "-dcq"], stdin=file, stdout=subprocess.PIPE, stderr=words)
     except OSError as error:
-        raise ImageError(f"zstd: {error.strerror}: apt-get install zstd") from error
+        raise ImageError(f"zstd: {error.strerror}: {install_here('zstd')}") from error
 
 
 def _last_words(process: subprocess.Popen[bytes], words: IO[bytes]) -> str:

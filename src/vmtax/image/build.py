@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from vmtax.core.events import Event, Step
@@ -18,15 +18,10 @@ from vmtax.image.cache import Image, ImageError
 from vmtax.image.contents import ContentsError
 from vmtax.machine import CommandFailed
 from vmtax.machine.local import LocalMachine
+from vmtax.system.packages import install_here
 
 Emit = Callable[[Event], None]
-TOOLS = {
-    "mmdebstrap": "mmdebstrap",
-    "unshare": "util-linux",
-    "mkfs.erofs": "erofs-utils",
-    "zstd": "zstd",
-    "tar": "tar",
-}
+TOOLS = ("mmdebstrap", "unshare", "mkfs.erofs", "zstd", "tar")
 # mmdebstrap mounts /proc and other file systems in its tree. In a mount namespace of their own, they disappear with its
 # last process, so that the guard can remove the tree of a killed build.
 MMDEBSTRAP = ("unshare", "--mount", "mmdebstrap")
@@ -93,12 +88,10 @@ def build(emit: Emit, *, again: bool = False) -> Image:
             raise ImageError(f"{WHAT}: {error}") from error
 
 
-def need_tools(tools: Mapping[str, str]) -> None:
-    """Raises ImageError if one of `tools`, command -> Debian package, is not on this host."""
-    missing = [f"{package} (for {tool})" for tool, package in tools.items() if shutil.which(tool) is None]
-    if missing:
-        packages = " ".join(entry.partition(" ")[0] for entry in missing)
-        raise ImageError(f"missing {', '.join(missing)}: apt-get install {packages}")
+def need_tools(tools: Sequence[str]) -> None:
+    """Raises ImageError if one of these programs is not on this host."""
+    if missing := [tool for tool in tools if shutil.which(tool) is None]:
+        raise ImageError(f"missing {', '.join(missing)}: {install_here(*missing)}")
 
 
 def _cure(error: OSError) -> str:

@@ -33,7 +33,7 @@ LARGEST_INFO = 10_000  # bytes; usually 200
 PLAIN = re.compile(r"[!-~]{1,64}")  # a kernel release, or the version of a package
 EROFS = "pack.erofs"
 ANY = "any"  # value of `Pack.kernel` for a pack without modules
-TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "mkfs.erofs": "erofs-utils"}
+TOOLS = ("mmdebstrap", "unshare", "mkfs.erofs")
 ARCHIVE = "http://deb.debian.org/debian"  # mmdebstrap's default
 REACH = (
     *("/usr/lib/apt/apt-helper", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10"),

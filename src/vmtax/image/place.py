@@ -19,6 +19,7 @@ from vmtax.image.cache import SHORT, Image, ImageError
 from vmtax.image.packs import Pack
 from vmtax.machine import Machine, Reader
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
+from vmtax.machine.packages import install
 from vmtax.system.output_file import replacing
 
 # The list first, then its members in its order; headers of a fixed size with nothing that is not in the list.
@@ -183,7 +184,7 @@ def _copy(
     machine.push(packed, incoming / "image", timeout=PACK_SECONDS)
     packed.unlink()
     emit(Step("copying the root image", "unpacking", 0.7))
-    remedy = "tar and zstd are needed there (Debian: apt-get install zstd)"
+    remedy = f"tar and zstd are needed there: {install(machine, 'tar', 'zstd')}"
     unpack = ("tar", "--zstd", "-xpf", str(incoming / "image"), "-C", str(incoming), "--no-same-owner")
     machine.run(*unpack, timeout=PACK_SECONDS, remedy=remedy)
     machine.run("rm", str(incoming / "image"))

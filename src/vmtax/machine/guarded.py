@@ -19,10 +19,11 @@ from typing import IO, Any
 from vmtax.core.machines import CommandFailed, Machine, MachineError, MachineLost, Outcome, Undoing, how_ended
 from vmtax.machine.pipes import BANNER_BYTES, MOST_LINE, TooMuch, excerpt, listen, read_line
 from vmtax.machine.processes import MARK
+from vmtax.system.packages import install_here
 
 NOT_FOUND = 127  # exit code of a shell, also at ssh's remote side, if the command does not exist
 SSH_FAILED = 255  # exit code for errors of the client itself, including a lost connection; guards never exit with it
-PYTHON_MISSING = "the system's python3 must be there (Debian: apt-get install python3)"
+PYTHON_MISSING = "the system's python3 must be there"
 # Child processes that outlive us. Kept, because Python warns if it forgets one that still runs.
 _outliving: list[object] = []
 PING_SECONDS = 10.0  # well below the silence that any guard tolerates
@@ -78,7 +79,7 @@ class Guard:
                 cwd="/",
             )
         except FileNotFoundError as error:
-            raise MachineError(f"{path}: {argv[0]}: {PYTHON_MISSING}") from error
+            raise MachineError(f"{path}: {argv[0]}: {PYTHON_MISSING}: {install_here('python3')}") from error
         try:
             nonce = secrets.token_hex(16)
             # Not on the command line, which every user of the machine can read.

@@ -14,7 +14,7 @@ from vmtax.core.machines import DEFAULT_TIMEOUT, TAIL_LINES, MachineError, Machi
 from vmtax.machine.local import plain_environment, run_here
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, listen
 from vmtax.machine.remote_command import ANYWHERE
-from vmtax.machine.ssh import CLIENT_MISSING, Route
+from vmtax.machine.ssh import Route, client_missing
 
 LOGIN_SECONDS = 60.0  # a passphrase may have to be typed
 # Beyond a command's own limit, which the remote side enforces, before the connection counts as dead
@@ -56,7 +56,7 @@ class SshReader:
                 cwd="/",
             )
         except OSError as error:
-            raise MachineError(f"{self.path}: ssh: {error.strerror}; {CLIENT_MISSING}") from error
+            raise MachineError(f"{self.path}: ssh: {error.strerror}; {client_missing()}") from error
 
     def log_in(self) -> None:
         """Raises MachineLost with ssh's own error if that fails."""

@@ -28,12 +28,12 @@ from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_sourc
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.machine.pipes import BANNER_BYTES, excerpt
 from vmtax.machine.remote_command import ANYWHERE, BEGIN_SECONDS, END_COMMAND, USUAL_PATH, Begin
+from vmtax.system.packages import install_here
 
 # A connection that is silent for half a minute counts as cut, first for us and then for the remote guard, which gets a
 # ping every ten seconds.
 ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
 GUARD_SILENCE = 40.0  # seconds
-CLIENT_MISSING = "the OpenSSH client is needed here (Debian: apt-get install openssh-client)"
 # The state directory is the remote user's.
 START_GUARD = (
     *("sh", "-c"),
@@ -49,6 +49,11 @@ MOST_LOG = 64 * 2**10  # bytes of the client's own output
 REFUSED = "Session open refused by peer"
 NO_SESSION = "UNKNOWN port 65535"
 MOST_RETRIES = 3  # on new connections, for one command
+
+
+def client_missing() -> str:
+    """What a host without ssh needs."""
+    return f"the OpenSSH client is needed here: {install_here('ssh')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +175,7 @@ class SshMachine(GuardedMachine):
         try:
             client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment(), cwd="/")
         except OSError as error:
-            raise MachineError(f"{self.path}: ssh: {error.strerror}; {CLIENT_MISSING}") from error
+            raise MachineError(f"{self.path}: ssh: {error.strerror}; {client_missing()}") from error
         try:
             code = client.wait(timeout)
         except subprocess.TimeoutExpired:

@@ -9,24 +9,30 @@ from typing import Any
 
 from vmtax.core.records import Json
 from vmtax.machine import Reader
+from vmtax.meter.mounts import Mount, mount_of
 from vmtax.meter.text import GREP, Files, parse_files, switch, whole
 
-# --nofsroot: "/dev/sda2", not "/dev/sda2[/@home]" as on btrfs and bind mounts.
-FINDMNT = ("findmnt", "--json", "--bytes", "--nofsroot", "--output", "TARGET,SOURCE,FSTYPE,OPTIONS,AVAIL", "--target")
 # --inverse: from the given device down to the disks; what a device is built on is in "children".
 LSBLK = ("lsblk", "--json", "--bytes", "--inverse", "--output", "KNAME,TYPE,MODEL,ROTA,SCHED,SIZE,LOG-SEC,PHY-SEC,TRAN")
+# The devices of the btrfs that a device is a part of, by the kernel's names. Constant text, the device is an argument.
+BTRFS = (
+    *("sh", "-c"),
+    'name=$(basename "$(readlink -f "$1")"); cd /sys/fs/btrfs && for each in */devices; do test ! -e "$each/$name" ||'
+    ' ls "$each"; done',
+    "sh",
+)
 # --nodeps: only the device itself, with properties that survive a change of its name.
 ITSELF = ("lsblk", "--json", "--bytes", "--nodeps", "--output", "TYPE,MODEL,SERIAL,WWN,SIZE,ROTA,TRAN")
 
 
 def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
-    """Facts of the disk under a directory, by at most three commands. None: it cannot be read here.
+    """Facts of the disk under a directory, by at most four commands. None: it cannot be read here.
 
     directory: as given
-    mount_point, device (or "tmpfs", "pool/dataset"), file_system, mount_options: text      findmnt
-    free_bytes: for us, without what is reserved for root                                   findmnt
+    mount_point, device (or "tmpfs", "pool/dataset"), file_system, mount_options: text      mounts.py
+    free_bytes: for us, without what is reserved for root                                 mounts.py
     stack: list of kinds from the device down, ["lvm", "crypt", "part", "disk"]; [] if it is no block device
-    disks: list of the lowest devices, each with
+    disks: list of the lowest devices of all that the file system is on, each with
       name (kernel's), model, transport ("nvme", "sata", ...), scheduler: text              lsblk
       rotational: bool, as the device reports, which is often wrong for virtual ones          lsblk
       size_bytes, logical_sector_bytes, physical_sector_bytes                               lsblk
@@ -35,19 +41,39 @@ def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
     for it, `features`: treatment -> list of its disk's features, a storage.features.Feature each; and, if not all disks
     under test are in the directory, `named`: see `named_disks`.
     """
-    facts = parse_findmnt(machine.try_run(*FINDMNT, str(directory)).stdout)
-    device = facts["device"]
-    rows = parse_lsblk(machine.try_run(*LSBLK, device).stdout) if device and device.startswith("/dev/") else []
+    mount = mount_of(machine, directory)
+    devices = members(machine, mount) if mount else []
+    rows = parse_lsblk(machine.try_run(*LSBLK, *devices).stdout) if devices else []
     disks = [row for row in rows if not row["on"] and row["name"]]
     caches: Files = {}
     if disks:
         caches = parse_files(machine.try_run(*GREP, "", *(_write_cache(row["name"]) for row in disks)).stdout)
     return {
         "directory": str(directory),
-        **facts,
+        "mount_point": mount.point if mount else None,
+        "device": mount.source if mount else None,
+        "file_system": mount.system if mount else None,
+        "mount_options": mount.options if mount else None,
+        "free_bytes": mount.free_bytes if mount else None,
         "stack": list(dict.fromkeys(row["type"] for row in rows if row["type"])),
         "disks": [_disk(row) | {"write_cache": caches.get(_write_cache(row["name"]))} for row in disks],
     }
+
+
+def members(machine: Reader, mount: Mount) -> list[str]:
+    """The block devices that a file system is on; [] if there are none, or if they cannot be read."""
+    if mount.system == "btrfs":
+        names = machine.try_run(*BTRFS, mount.source).stdout.split()
+        return [f"/dev/{name}" for name in names] or [mount.source]
+    if mount.system == "zfs":
+        return _of_pool(machine, mount.source)
+    # bcachefs names all of its devices in one word.
+    return [device for device in mount.source.split(":") if device.startswith("/dev/")]
+
+
+def _of_pool(machine: Reader, dataset: str) -> list[str]:
+    listed = machine.try_run("zpool", "list", "-vHPL", "-o", "name", dataset.partition("/")[0]).stdout.split()
+    return [word for word in listed if word.startswith("/dev/")]
 
 
 def named_disks(machine: Reader, devices: Sequence[str], group: str | None, pool: str | None) -> Json:
@@ -59,8 +85,7 @@ def named_disks(machine: Reader, devices: Sequence[str], group: str | None, pool
     if group is not None:
         found[group] = machine.try_run("vgs", "--noheadings", "--options", "pv_name", group).stdout.split()
     if pool is not None:
-        listed = machine.try_run("zpool", "list", "-vHPL", "-o", "name", pool.partition("/")[0]).stdout.split()
-        found[pool] = [word for word in listed if word.startswith("/dev/")]
+        found[pool] = _of_pool(machine, pool)
     return {name: [_itself(machine, path) for path in sorted(paths)] for name, paths in found.items()}
 
 
@@ -75,19 +100,6 @@ def _itself(machine: Reader, device: str) -> Json:
         "transport": _text(row.get("tran")),
         "size_bytes": whole(row.get("size")),
         "rotational": switch(row.get("rota")),
-    }
-
-
-def parse_findmnt(text: str) -> Json:
-    """Parse the output of FINDMNT."""
-    rows = _rows(text, "filesystems")
-    row = rows[0] if rows else {}
-    return {
-        "mount_point": _text(row.get("target")),
-        "device": _text(row.get("source")),
-        "file_system": _text(row.get("fstype")),
-        "mount_options": _text(row.get("options")),
-        "free_bytes": whole(row.get("avail")),
     }
 
 

@@ -170,7 +170,7 @@ def parse_cpuinfo(text: str) -> Json:
     return {
         "cpu_model": first.get("model name"),
         "cpu_vendor": first.get("vendor_id"),
-        "microcode": first.get("microcode"),
+        "microcode": joined([version for cpu in cpus if (version := cpu.get("microcode"))]),
         "sockets": len({socket for socket, _ in cores}) or None,
         "cores": len(set(cores)) or None,
         "threads_per_core": max((cores.count(core) for core in set(cores)), default=None),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,16 +13,15 @@ from vmtax.meter.base import At, Readings, Work
 
 TICKS_PER_SECOND = 100  # USER_HZ: the unit of /proc, independent of the kernel's own HZ; fixed on x86-64
 
-# For the package of the first CPU; a machine that gets hot usually does so as a whole.
-THROTTLES = "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count"
+# Every CPU has the count of its package.
+THROTTLES = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count"
 
 # A single grep, because a second process would cost an emulated guest more than the reading itself. /proc/uptime is
 # next to /proc/stat, so that wall time and idle time are read together.
 COMMAND = (
-    *("grep", "-s", "-a", "-H", "-E", "^(cpu  |cpu[0-9]+ |some |cpu MHz|[0-9])"),
-    *("/proc/uptime", "/proc/stat", "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory"),
-    "/proc/cpuinfo",
-    THROTTLES,
+    *("sh", "-c"),
+    "exec grep -s -a -H -E '^(cpu  |cpu[0-9]+ |some |cpu MHz|[0-9])' /proc/uptime /proc/stat /proc/pressure/cpu"
+    f" /proc/pressure/io /proc/pressure/memory /proc/cpuinfo {THROTTLES}",
 )
 
 
@@ -38,7 +37,7 @@ class Reading:
     io_pressure_seconds: float | None  # some task waited for a disk
     memory_pressure_seconds: float | None  # some task waited for memory
     frequency_hz: float | None  # mean over the CPUs at this moment; in a guest the TSC's constant
-    throttles: int | None  # see Disturbance
+    throttles: Mapping[int, int]  # CPU -> how often its package was slowed down; empty: this is not counted there
 
 
 class Pressure:
@@ -114,8 +113,10 @@ def between(before: Reading, after: Reading) -> Disturbance:
     )
 
 
-def _more(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else max(0, after - before)
+def _more(before: Mapping[int, int], after: Mapping[int, int]) -> int | None:
+    """The growth of the package that grew most, because each package is counted by all of its CPUs."""
+    grown = [after[cpu] - count for cpu, count in before.items() if cpu in after]
+    return max(0, *grown) if grown else None
 
 
 def _grown(before: float | None, after: float | None) -> float | None:
@@ -133,6 +134,8 @@ def _frequency(text: str) -> float | None:
     return sum(megahertz) / len(megahertz) * 1e6 if megahertz else None
 
 
-def _throttles(text: str) -> int | None:
-    found = re.search(rf"^{THROTTLES}:(\d+)$", text, re.MULTILINE | re.ASCII)
-    return int(found[1]) if found else None
+def _throttles(text: str) -> dict[int, int]:
+    lines = re.findall(
+        r"/cpu(\d{1,6})/thermal_throttle/package_throttle_count:(\d{1,18})$", text, re.MULTILINE | re.ASCII
+    )
+    return {int(cpu): int(count) for cpu, count in lines}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vmtax.design.disk import FILE_SYSTEMS, DiskSettings
 from vmtax.machine import Machine
+from vmtax.machine.packages import install, missing
 from vmtax.storage.backing import tools
 from vmtax.storage.ground import RAIDZ_DISKS, Target
 
@@ -29,13 +30,14 @@ class Absent:
         named = len(self._target.devices)
         if volume.is_raidz and 0 < named < RAIDZ_DISKS:
             return f"disk.volume={volume} takes {RAIDZ_DISKS} devices, and {named} named with --disk-device"
-        for tool, package in tools([settings], cuts=False).items():
+        for tool in tools([settings], cuts=False):
             if not self._has(*HAS_TOOL, tool):
-                return f"{tool} is missing there (Debian: apt-get install {package})"
+                return missing(self._machine, tool)
         if volume.is_lvm and not self._has(*HAS_MAPPER):
             return f"disk.volume={volume} takes the kernel's device mapper, which is missing there"
         if volume.is_zfs and not self._has(*HAS_FILE_SYSTEM, "zfs"):
-            return f"disk.volume={volume} takes the kernel module zfs, which is missing there (Debian: zfs-dkms)"
+            module = install(self._machine, "zfs.ko")
+            return f"disk.volume={volume} takes the kernel module zfs, which is missing there: {module}"
         if system in FILE_SYSTEMS and not self._has(*HAS_FILE_SYSTEM, system):
             return f"the kernel there knows no {system}"
         return None

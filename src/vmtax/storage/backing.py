@@ -15,6 +15,8 @@ from vmtax.design.settings import BACKED
 from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import Machine, Undoing
 from vmtax.machine.answer import number_of
+from vmtax.machine.packages import missing
+from vmtax.machine.rights import why_not
 from vmtax.storage.empty import MIB
 from vmtax.storage.file import NoSuchPlace, StorageError, check_free
 from vmtax.storage.ground import RAIDZ_DISKS, Area, Ground, Target
@@ -47,7 +49,6 @@ MKFS = {
     "xfs": ("mkfs.xfs", "-q", "-f"),
     "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
-MKFS_PACKAGES = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
 # What contains volumes -> the kinds of volume in it.
 KINDS: Mapping[str, tuple[Volume, ...]] = {
     "lvm": tuple(volume for volume in Volume if volume.is_lvm),
@@ -275,9 +276,13 @@ def refuse(machine: Machine, wanted: Sequence[DiskSettings], target: Target, siz
             f"{machine.path}: file systems, volumes and block devices take root there; without, "
             "disk.volume=plain with disk.filesystem=as-is, a file in a directory, is all that can be measured"
         )
-    for tool, package in needed.items():
+    if (needed or _cut_plain(wanted)) and (
+        refused := why_not(machine, "mount", *(() if target.devices else ("loop",)))
+    ):
+        raise StorageError(f"{machine.path}: file systems, volumes and block devices: {refused}")
+    for tool in needed:
         if not machine.succeeds("sh", "-c", 'command -v "$1"', "sh", tool):
-            raise StorageError(f"{machine.path}: {tool} is missing there (Debian: apt-get install {package})")
+            raise StorageError(f"{machine.path}: {missing(machine, tool)}")
     volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
     if volumes["lvm"] and target.group is not None:
         asked: tuple[str, ...] = ("vgs", "--noheadings", "--units", "b", "--nosuffix", "-o", "vg_free", target.group)
@@ -346,16 +351,16 @@ def source_bytes(wanted: Sequence[DiskSettings], size: int) -> int:
     return size if any(each.format != "raw" for each in wanted) else 0
 
 
-def tools(wanted: Sequence[DiskSettings], *, cuts: bool) -> dict[str, str]:
-    """Programs needed to make `wanted`, each with its Debian package; `cuts`: also to cut devices into partitions."""
+def tools(wanted: Sequence[DiskSettings], *, cuts: bool) -> list[str]:
+    """Programs needed to make `wanted`; `cuts`: also to cut devices into partitions."""
     volumes = {settings.volume for settings in wanted}
-    needed = {"sfdisk": "fdisk"} if cuts else {}
+    needed = ["sfdisk"] if cuts else []
     if volumes & set(KINDS["lvm"]):
-        needed |= {"lvcreate": "lvm2"}
+        needed += ["lvcreate"]
     if volumes & {*KINDS["zfs"], *KINDS["raidz"]}:
-        needed |= {"zpool": "zfsutils-linux", "zfs": "zfsutils-linux"}
+        needed += ["zpool", "zfs"]
     systems = {settings.filesystem for settings in wanted}
-    return needed | {MKFS[system][0]: package for system, package in MKFS_PACKAGES.items() if system in systems}
+    return needed + [program[0] for system, program in MKFS.items() if system in systems]
 
 
 def refuse_unused(path: str, wanted: Sequence[DiskSettings], target: Target) -> None:

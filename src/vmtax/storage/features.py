@@ -22,6 +22,7 @@ from vmtax.hypervisor.qemu.drives import disk_arguments, machine_type
 from vmtax.hypervisor.qemu.img import create_image
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 from vmtax.machine import CommandFailed, Machine, MachineError
+from vmtax.meter.mounts import mount_of
 from vmtax.storage.backing import Backing
 from vmtax.storage.undo import ANY_DEVICE
 
@@ -85,9 +86,11 @@ def _below(machine: Machine, backing: Backing, *, is_file: bool) -> _Below:
     if not is_file:
         zvol = path.startswith(ZVOLS)
         return _Below("zfs" if zvol else "", "", path.removeprefix(ZVOLS), "zfs get" if zvol else "")
-    mount = machine.try_run("findmnt", "-n", "-o", "FSTYPE,OPTIONS,SOURCE", "--target", path).stdout
-    system, options, source = (*mount.split(maxsplit=2), "", "", "")[:3]
-    return _Below(system, options, source.strip(), "findmnt, zfs get" if system == "zfs" else "findmnt")
+    mount = mount_of(machine, path)
+    if mount is None:
+        return _Below("", "", "", "mountinfo")
+    how = "mountinfo, zfs get" if mount.system == "zfs" else "mountinfo"
+    return _Below(mount.system, mount.options, mount.source, how)
 
 
 def durable(machine: Machine, backing: Backing, cache: CacheMode, below: _Below) -> Feature:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from vmtax.machine import Machine
+from vmtax.meter.mounts import mount_of
 from vmtax.storage.undo import UNMOUNT
 
 
@@ -16,7 +17,8 @@ def share_mounts(machine: Machine, directory: PurePosixPath) -> None:
     of ours would keep its device busy for as long as some process has a copy (mount_namespaces(7)).
     """
     path = str(directory)
-    if "shared" in machine.run("findmnt", "-n", "-o", "PROPAGATION", "--target", path):
+    mount = mount_of(machine, directory)
+    if mount is not None and mount.is_shared:
         return
     machine.undo_later(*UNMOUNT, path)
     machine.run("mount", "--bind", path, path)

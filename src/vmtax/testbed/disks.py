@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -21,6 +20,7 @@ from vmtax.hypervisor.qemu.drives import block_node
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
+from vmtax.meter.mounts import mount_of
 from vmtax.storage import (
     Backing,
     FirstWrite,
@@ -256,13 +256,10 @@ def _ignores_direct(machine: Machine, disk: Backing) -> str | None:
     """Why O_DIRECT has no effect on this disk; None if it works, or if it is refused."""
     if disk.is_device:
         return None
-    mounted = machine.try_run("findmnt", "--json", "--output", "FSTYPE,SOURCE", "--target", str(disk.path))
-    if not mounted.ok:
+    mount = mount_of(machine, disk.path)
+    if mount is None or mount.system != "zfs":
         return None
-    row = json.loads(mounted.stdout)["filesystems"][0]
-    if row["fstype"] != "zfs":
-        return None
-    asked = machine.try_run("zfs", "get", "-H", "-o", "value", "direct", str(row["source"]))
+    asked = machine.try_run("zfs", "get", "-H", "-o", "value", "direct", mount.source)
     if not asked.ok:
         version = machine.try_run("zfs", "version").stdout.partition("\n")[0] or "this ZFS"
         return f"{version} accepts it and ignores it; 2.3 or newer obeys it"

@@ -12,16 +12,17 @@ from vmtax.hypervisor import Accelerator, Qemu, choose, probe_spec
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed, place
 from vmtax.lab.home import Lab
-from vmtax.machine import Machine
+from vmtax.machine import Machine, rights
 from vmtax.machine.guarded import GuardedMachine
+from vmtax.machine.packages import missing
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
 from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
-from vmtax.testbed import disks, needs
-from vmtax.testbed.cpus import allowed_cpus
+from vmtax.testbed import cpus, disks, needs
+from vmtax.testbed.cpus import Equal, Topology, allowed_cpus, bound
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, There, Wire
 from vmtax.workload import Workload
@@ -53,14 +54,15 @@ class Examined:
     plan: Plan  # the plan, without what cannot be measured there
     workloads: Sequence[Workload[Any]]
     placed: Placed
-    cpus: str  # the CPUs that the host layer gets, as taskset takes them
+    topology: Topology  # all CPUs that we may use there
+    unbound: str  # why memory is not bound to the node of the CPUs; empty: it is, if there are several nodes
     is_root: bool  # we are root on the host under test
+    why_warm: str  # why its page cache is not dropped; empty if it is
     host_emulated: bool  # the host under test itself runs on TCG, and so does everything on it
     target: Target  # where the disks under test will be
     platform: Platform | None  # None if the plan has no guests
     notes: tuple[str, ...] = ()  # what is not measured, and why
     side: str = ""  # Treatment.side of the treatments measured on it
-    all_cpus: tuple[int, ...] = ()  # CPUs that we may use there, one of each core first
     destination: There | None = None  # where migrated guests move to; None: to another QEMU of their host
 
     @property
@@ -75,18 +77,27 @@ class Examined:
             return self.session.wired.wire.card
         return self.destination.wanted.card if self.destination else None
 
-    def cpus_of(self, sets: int) -> str:
-        """The CPUs that `sets` sets of processes on the host layer get together: as many as that many guests get."""
-        if sets == 1:
-            return self.cpus
-        return ",".join(map(str, self.all_cpus[: sets * self.plan.guest.vcpus]))
+    @property
+    def cpus(self) -> str:
+        """The CPUs that one guest, or one set of processes on the host layer, gets; as taskset takes them."""
+        return self.topology.equal(self.plan.guest.vcpus).text
+
+    def kept(self, sets: int = 1) -> tuple[str, ...]:
+        """Command prefix for `sets` sets of processes on the host layer: as many CPUs as that many guests get."""
+        chosen = self.topology.equal(sets * self.plan.guest.vcpus)
+        return bound(chosen.text, self.node(chosen))
+
+    def node(self, chosen: Equal) -> int | None:
+        """The NUMA node to which memory is bound beside these CPUs; None: to none."""
+        return None if self.unbound else chosen.node
 
     def cpus_of_one(self, number: int, sets: int) -> str:
         """The CPUs of the container of that number, of `sets` that work at once: as many as one guest gets."""
-        each, all_cpus = self.plan.guest.vcpus, self.all_cpus[: sets * self.plan.guest.vcpus]
-        if sets == 1 or len(all_cpus) < sets * each:
+        each = self.plan.guest.vcpus
+        every = self.topology.equal(sets * each).cpus
+        if sets == 1 or len(every) < sets * each:
             return self.cpus
-        return ",".join(map(str, all_cpus[(number - 1) * each : number * each]))
+        return ",".join(map(str, every[(number - 1) * each : number * each]))
 
     @property
     def second_qemu(self) -> bool:
@@ -164,7 +175,7 @@ class Examined:
         """
         return (
             *(("ip", "netns", "exec", namespace) if namespace else ()),
-            *("taskset", "-c", self.cpus_of(sets)),
+            *self.kept(sets),
             *enter_tree(
                 self.tree,
                 root=self.is_root,
@@ -189,7 +200,7 @@ def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     if "host" in plan.layers and any(choice.name == Wakeup.name for choice in plan.workloads):
         _check_real_time(host)
     _check_memory(host, plan, leaves=leaves)
-    _cpus(host, plan.guest.vcpus)
+    _refuse_few(host, cpus.read(host), plan.guest.vcpus)
     _check_network(host, plan)
 
 
@@ -201,9 +212,16 @@ def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
         if not is_root(machine):
             raise CannotMeasure(f"{machine.path}: a wire takes root there: its card goes to a namespace of the run's")
         if not machine.succeeds("ip", "-V"):
-            raise CannotMeasure(f"{machine.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+            raise CannotMeasure(f"{machine.path}: {missing(machine, 'ip')}")
+        _refuse_namespaces(machine)
     refuse_cards(host, wire.card, peer, wire.peer_card)
     _check_host(peer)
+
+
+def _refuse_namespaces(machine: Machine) -> None:
+    """Raises CannotMeasure if we may not make taps and named network namespaces there; the latter are mounts."""
+    if refused := rights.why_not(machine, "tun", "mount"):
+        raise CannotMeasure(f"{machine.path}: a bridge in a network namespace: {refused}")
 
 
 def _check_network(host: Machine, plan: Plan) -> None:
@@ -212,7 +230,8 @@ def _check_network(host: Machine, plan: Plan) -> None:
         return
     if is_root(host):
         if not host.succeeds("ip", "-V"):
-            raise CannotMeasure(f"{host.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+            raise CannotMeasure(f"{host.path}: {missing(host, 'ip')}")
+        _refuse_namespaces(host)
     elif (needy := next((one for one in networked if one.takes_bridge), None)) is not None:
         raise CannotMeasure(
             f"{host.path}: {needy.takes_bridge} needs a bridge and a tap, which take root there: run as root, or leave"
@@ -225,7 +244,9 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
     below = read_below(host)
     emulated = below["emulated_cpu"] is True
     placed = place(host, session.local, session.image, session.emit)
-    cpus = _cpus(host, plan.guest.vcpus)
+    topology, vcpus = cpus.read(host), plan.guest.vcpus
+    _refuse_few(host, topology, vcpus)
+    most = topology.equal(guests_at_once(plan) * vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
     some_emulated = emulated or (platform is not None and platform.emulates)
     if not some_emulated:
@@ -238,8 +259,8 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
         plan=plan,
         workloads=workloads,
         placed=placed,
-        cpus=cpus,
         is_root=is_root(host),
+        why_warm=why_warm(host),
         host_emulated=emulated,
         target=options.target,
         platform=platform,
@@ -249,7 +270,8 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
             *(platform.notes if platform else ()),
         ),
         side=side,
-        all_cpus=tuple(allowed_cpus(host)),
+        topology=topology,
+        unbound=cpus.why_unbound(host, topology, most, needs.most_memory(plan)),
     )
 
 
@@ -277,7 +299,26 @@ def note_of_below(below: Json) -> str | None:
 
 
 def is_root(host: Machine) -> bool:
+    """Whether we are root there, which says nothing about what we may do."""
     return host.run("id", "-u").strip() == "0"
+
+
+def enters(tree: str = "/", *, root: bool) -> tuple[str, ...]:
+    """A command that enters an image, or the machine's own files, as the run does, and succeeds if it may."""
+    return (*enter_tree(tree, root=root), "--", "true")
+
+
+def refuse_nameless(local: Machine) -> None:
+    """Raises CannotMeasure if ssh, which reaches guests, refuses the user that runs this."""
+    if refused := rights.why_not(local, "ssh"):
+        raise CannotMeasure(f"{local.path}: {refused}")
+
+
+def why_warm(host: Machine) -> str:
+    """Why the host's caches stay warm; empty if the run may drop them."""
+    if not is_root(host):
+        return "dropping them needs root there"
+    return rights.why_not(host, "caches")
 
 
 def choose_platform(session: Session, host: Machine, plan: Plan, placed: Placed, binary: str | None) -> Platform | None:
@@ -312,8 +353,8 @@ def _check_host(host: Machine) -> None:
     system = host.run("uname", "-sm").split()
     if system != ["Linux", "x86_64"]:
         raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
-    if not host.succeeds("bwrap", "--version"):
-        raise CannotMeasure(f"{host.path}: bubblewrap is missing (Debian: apt-get install bubblewrap)")
+    if refused := rights.why_not(host, "programs", command=enters(root=is_root(host))):
+        raise CannotMeasure(f"{host.path}: {refused}")
 
 
 def _check_build(host: Machine, plan: Plan) -> None:
@@ -324,6 +365,8 @@ def _check_build(host: Machine, plan: Plan) -> None:
             f"{host.path}: a kernel build on the host takes root, to mount what it compiles; measure as root, or"
             " without the host: --layers vm"
         )
+    if "host" in plan.layers and (refused := rights.why_not(host, "mount", "loop")):
+        raise CannotMeasure(f"{host.path}: a kernel build on the host: {refused}; or without the host: --layers vm")
 
 
 def _check_real_time(host: Machine) -> None:
@@ -365,12 +408,10 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
         )
 
 
-def _cpus(host: Machine, count: int) -> str:
-    """`count` CPUs that we may use there, as "0,1"; on different cores while there are enough."""
-    numbers = allowed_cpus(host)
-    if len(numbers) < count:
-        raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
-    return ",".join(str(number) for number in numbers[:count])
+def _refuse_few(host: Machine, topology: Topology, count: int) -> None:
+    """Raises CannotMeasure if we may use fewer CPUs there than a guest gets."""
+    if (has := len(topology.cpus)) < count:
+        raise CannotMeasure(f"{host.path} has {has} CPUs, the plan gives a guest {count}; lower guest.vcpus")
 
 
 def _check_nesting(host: Machine) -> None:

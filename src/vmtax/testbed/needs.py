@@ -44,6 +44,11 @@ def memory_bytes(plan: Plan, layer: str, *, leaves: bool = False) -> int:
     return guests + CARRIER_MEMORY_BYTES * outer_vms(plan) if layer == "nested" else guests
 
 
+def most_memory(plan: Plan) -> int:
+    """Bytes of memory that the layer which takes most of it takes."""
+    return max(memory_bytes(plan, layer) for layer in plan.layers)
+
+
 def memory_sum(plan: Plan, layer: str) -> str:
     """How `memory_bytes` is calculated if there are several guests at once: "4 guests x (…) = 2.5 GiB"."""
     guests, whole = guests_at_once(plan), format_room(memory_bytes(plan, layer))

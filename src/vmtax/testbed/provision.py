@@ -39,8 +39,8 @@ def provision(on: Examined) -> Provisioned:
     """Set up the networks and disks that the plan needs; the host's guard undoes it."""
     here = Provisioned(**vars(on))
     notes: list[str] = []
-    if not on.is_root:
-        notes.append("The host's caches stay warm, because dropping them needs root there.")
+    if on.why_warm:
+        notes.append(f"The host's caches stay warm, because {on.why_warm}.")
     if on.networked and not on.is_root:
         notes.append(
             "Network: QEMU's user networking, because a bridge and a tap need root on the host under test. "

@@ -112,7 +112,7 @@ class Provisioned(Examined):
         """
         if self.kernel_pack is None or self.kernel_pack.mount is None:
             return None
-        return ("taskset", "-c", self.cpus_of(sets), *enter_tree(self.kernel_pack.mount, root=self.is_root))
+        return (*self.kept(sets), *enter_tree(self.kernel_pack.mount, root=self.is_root))
 
     def host_link(self, number: int = 1, sets: int = 1) -> Link | None:
         """The link to the peer for one set of processes on the host; without root, both ends are on a private

@@ -15,6 +15,7 @@ from vmtax.hypervisor.credentials import Credentials
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineLost, Reader
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.rights import why_not
 from vmtax.system.paths import cache_home, make_private
 
 # Most guests boot in a few seconds, on an emulated host in ten; a silent kernel is fastest. A working KVM three levels
@@ -66,12 +67,9 @@ def known(machine: Reader, hypervisor: Hypervisor) -> Accelerator | None:
 
 
 def _closed(machine: Reader) -> Accelerator | None:
-    """TCG if /dev/kvm cannot even be opened; None if it can."""
-    if machine.try_run("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm").ok:
-        return None
-    there = machine.try_run("test", "-e", "/dev/kvm").ok
-    why = "you may not use /dev/kvm (join the group kvm)" if there else "there is no /dev/kvm"
-    return Accelerator("tcg", why, tried=False)
+    """TCG if /dev/kvm cannot even be opened; None if it can, or if that cannot be tried."""
+    refused = why_not(machine, "kvm")
+    return Accelerator("tcg", refused, tried=False) if refused else None
 
 
 def _boot_id(machine: Reader) -> str:

@@ -24,6 +24,7 @@ from vmtax.hypervisor.qemu.parts import without_huge_pages
 from vmtax.hypervisor.spec import passes_device
 from vmtax.machine import Machine, Reader
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.packages import install
 
 NOT_FOUND = 127  # exit code for a missing program
 MINIMUM = (7, 2)
@@ -31,6 +32,13 @@ MINIMUM = (7, 2)
 # while the kernel patches its own code; with 10.0 in about one of fifteen. Versions in between were not tried.
 STEADY_EMULATION = (10, 0)
 DEFAULT = "qemu-system-x86_64"
+# Where else systems keep theirs: RHEL and its children, Proxmox and older systems, NixOS.
+ELSEWHERE = (
+    *("/usr/libexec/qemu-kvm", "/usr/bin/kvm", "/usr/bin/qemu-kvm"),
+    *(f"{profile}/bin/{DEFAULT}" for profile in ("/run/current-system/sw", "/nix/var/nix/profiles/default")),
+)
+# The first of these programs that is there. Constant text, the names stay arguments.
+FIRST = ("sh", "-c", 'for each; do test ! -x "$each" || { echo "$each"; exit; }; done; exit 1', "sh")
 # Shows our user and capabilities there, and whether the kernel supports seccomp.
 RIGHTS = ("cat", "/proc/self/status", "/proc/self/uid_map", "/proc/self/gid_map")
 # Capabilities, by number, that QEMU needs to switch users, and that we need to find and end it afterwards.
@@ -58,7 +66,10 @@ class Qemu:
     @classmethod
     def probe(cls, machine: Reader, program: str | None = None) -> Qemu:
         """The machine's own QEMU, or `program`. Raises QemuError."""
-        return _examined(machine, (program or DEFAULT,), None, machine.try_run(*RIGHTS).stdout)
+        rights = machine.try_run(*RIGHTS).stdout
+        if program is None and machine.try_run(DEFAULT, "--version", timeout=20).code == NOT_FOUND:
+            program = machine.try_run(*FIRST, *ELSEWHERE).stdout.strip() or None
+        return _examined(machine, (program or DEFAULT,), None, rights)
 
     @classmethod
     def of_image(cls, machine: Reader, tree: str) -> Qemu:
@@ -129,7 +140,7 @@ class Qemu:
     @property
     def is_default(self) -> bool:
         """Whether it is used if none is named."""
-        return self.tree is None and self.command == (DEFAULT,)
+        return self.tree is None and self.command[0] in (DEFAULT, *ELSEWHERE)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -175,9 +186,9 @@ def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, right
     if not outcome.ok:
         cure = "name a QEMU program that is there"
         if name == DEFAULT:
-            cure = "install it (Debian: apt-get install qemu-system-x86) or name another with --qemu"
+            cure = f"{install(machine, DEFAULT)}, or name another with --qemu"
         if program[0] == "bwrap" and outcome.code == NOT_FOUND:
-            cure = "an image's QEMU needs bubblewrap (Debian: apt-get install bubblewrap)"
+            cure = f"an image's QEMU needs bubblewrap: {install(machine, 'bwrap')}"
         elif program[0] == "bwrap":
             cure = "an image's QEMU needs bubblewrap, which must be allowed to make namespaces there"
         raise QemuError(f"{machine.path}: no usable {name} ({first_line(outcome.stderr or outcome.stdout)}); {cure}")

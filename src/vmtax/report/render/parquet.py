@@ -9,6 +9,7 @@ import sys
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import BadInput
 from vmtax.report.render.rows import rows
+from vmtax.system.packages import install_here
 
 
 def render_parquet(analysis: Analysis) -> bytes:
@@ -35,4 +36,4 @@ def _install() -> str:
     if sys.prefix != sys.base_prefix:
         return f"{python} -m pip install pyarrow"
     # Debian's own Python, which its package of vmtax uses: it has no pip, which refuses to install without the option.
-    return f"as root, apt-get install python3-pip && {python} -m pip install --break-system-packages pyarrow"
+    return f"as root, {install_here('pip')} && {python} -m pip install --break-system-packages pyarrow"

@@ -9,12 +9,15 @@ from dataclasses import replace
 from typing import Literal
 
 from vmtax.core.records import Treatment
+from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import GuestSettings
 from vmtax.design.net import NetSettings
 from vmtax.design.topology import Subject
-from vmtax.hypervisor import Drive, Guest, GuestSpec, Patience, Qemu, boot
+from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, Patience, Qemu, boot
 from vmtax.image.place import Placed
+from vmtax.machine import Machine
 from vmtax.testbed.base import RunningSubject
+from vmtax.testbed.cpus import Equal, bound
 from vmtax.testbed.parts import Order
 from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.sites import guest_site
@@ -77,26 +80,55 @@ def boot_all(
     Once all have come up or failed, raises the exception of the first that failed.
     """
     if in_turn or len(orders) == 1:  # in this thread, so that Ctrl-C ends the boot itself
-        guests.extend(boot_guest(on, order, stack, len(orders)) for order in orders)
+        guests.extend(boot_guest(on, order, stack, orders) for order in orders)
         return guests[-len(orders) :]
     pool = ThreadPoolExecutor(len(orders), "boot")
     # The pool's threads must live as long as the guests: the kernel kills a bubblewrap when the thread that started it
     # ends. After Ctrl-C nothing waits for them: a boot ends with its QEMU, which the guard ends.
     stack.callback(pool.shutdown, wait=False, cancel_futures=True)
     stacks = [stack.enter_context(contextlib.ExitStack()) for _ in orders]
-    booting = [pool.submit(boot_guest, on, *one, len(orders)) for one in zip(orders, stacks, strict=True)]
+    booting = [pool.submit(boot_guest, on, *one, orders) for one in zip(orders, stacks, strict=True)]
     wait(booting)
     guests += [boot.result() for boot in booting if boot.exception() is None]
     return [boot.result() for boot in booting]
 
 
-def boot_guest(on: Provisioned, order: Order, stack: contextlib.ExitStack, at_once: int = 1) -> Guest:
-    """`at_once`: how many guests share the host's CPUs, so that each takes longer"""
-    times = at_once * (EMULATED_HOST_PATIENCE if on.host_emulated else 1)
+def boot_guest(on: Provisioned, order: Order, stack: contextlib.ExitStack, at_once: Sequence[Order] = ()) -> Guest:
+    """`at_once`: all guests that share the host's CPUs, so that each takes longer; (): there is only this one"""
+    times = max(1, len(at_once)) * (EMULATED_HOST_PATIENCE if on.host_emulated else 1)
     patience = Patience(ready=Patience().ready * times)
     spec, attach = order.spec, None
     if order.plug is not None:
         card, attach = order.plug.insert(stack)
         spec = replace(spec, cards=(card,))
+    chosen = _chosen(on, order.parent, sum(each.spec.vcpus for each in at_once or (order,)))
+    if chosen is not None:
+        alike = ",".join(map(str, chosen.alike))
+        spec = replace(spec, within=(*bound(alike, on.node(chosen)), *spec.within))
     access = (on.session.credentials, on.session.local)
-    return stack.enter_context(boot(order.parent, spec, *access, patience=patience, attach=attach))
+    guest = stack.enter_context(boot(order.parent, spec, *access, patience=patience, attach=attach))
+    if chosen is not None and spec.incoming is None:
+        _keep(order.parent, guest, chosen)
+    return guest
+
+
+def _chosen(on: Provisioned, parent: Machine, count: int) -> Equal | None:
+    """The CPUs on which guests of the host under test are kept; None: on all, because all are alike, or unknown."""
+    if parent is not on.host:
+        return None
+    chosen = on.topology.equal(count)
+    return chosen if chosen.others or on.node(chosen) is not None else None
+
+
+def _keep(parent: Machine, guest: Guest, chosen: Equal) -> None:
+    """Keep the threads that run a guest's CPUs on those that every layer gets. Raises BootFailed if that fails."""
+    for thread in guest.threads(parent):
+        if thread.vcpu is not None:
+            parent.try_run("taskset", "--cpu-list", "--pid", chosen.text, str(thread.id))
+    wanted = sorted(chosen.cpus)
+    astray = [each for each in guest.threads(parent) if each.vcpu is not None and cpu_numbers(each.cpus) != wanted]
+    if astray:
+        raise BootFailed(
+            f"{guest.path}: {len(astray)} of its CPUs may run elsewhere than on the CPUs"
+            f" {chosen.text}, which every layer gets"
+        )

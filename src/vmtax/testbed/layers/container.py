@@ -49,6 +49,7 @@ def _started(
         data=str(disk.path) if disk else None,
         inside=data,
         more_capabilities=(REAL_TIME,) if on.wants(Wakeup.name) else (),
+        node=on.node(on.topology.equal(count * on.plan.guest.vcpus)),
     )
     prefix = stack.enter_context(opened(on.host, container, runtime))
     link = Link(on.host, prefix, PEER_ADDRESS, port(subject.number)) if on.network else None

@@ -10,6 +10,7 @@ from vmtax.testbed.parts.containers import Containers
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import Cutting, PowerCuts
 from vmtax.testbed.parts.disks import DiskPart, PageCache
+from vmtax.testbed.parts.equal import EqualCpus
 from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.parts.pages import Pages
@@ -28,6 +29,7 @@ PARTS: tuple[Part, ...] = (
     Arrival(),
     Containers(),
     Pages(),
+    EqualCpus(),
     Pinning(),
     NetworkPart(),
     DiskPart(),

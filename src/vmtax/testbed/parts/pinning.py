@@ -14,7 +14,7 @@ from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import Guest, Thread
 from vmtax.machine import Machine
-from vmtax.testbed.cpus import allowed_cpus, apart, cores, in_pairs
+from vmtax.testbed.cpus import allowed_cpus, apart, by_core, in_pairs, read
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.provisioned import Provisioned
 
@@ -57,7 +57,7 @@ def readings(parent: Machine, guest: Guest, number: int, guests: int) -> dict[st
     """pinned_cpus: how many of the guest's CPUs are pinned; pinned_cores: how many host cores they are on;
     threads_astray: how many threads of QEMU may run elsewhere than they should.
     """
-    threads, there = guest.threads(parent), cores(parent)
+    threads, there = guest.threads(parent), read(parent).cores
     astray = {thread.id for thread, _ in _astray(parent, guest, number, guests)}
     pinned = [thread for thread in threads if thread.vcpu is not None and thread.id not in astray]
     used = {cpu for thread in pinned for cpu in cpu_numbers(thread.cpus)}
@@ -77,10 +77,20 @@ def places(there: Sequence[Sequence[int]], taken: int, *, paired: bool) -> tuple
     return own, free or rest
 
 
+def _places_on(parent: Machine, taken: int, *, paired: bool) -> tuple[list[int], list[int]]:
+    """`places` on the CPUs that are like those which every layer gets; if guests take all of these, other threads run
+    on CPUs unlike them.
+    """
+    topology = read(parent)
+    alike = topology.equal(taken).alike
+    own, others = places(by_core(cpu for cpu in topology.cpus if cpu.number in alike), taken, paired=paired)
+    return own, others or sorted({*topology.numbers} - {*own})
+
+
 def _astray(parent: Machine, guest: Guest, number: int, guests: int) -> list[tuple[Thread, Sequence[int]]]:
     """Threads that may run elsewhere than they should, each with the CPUs on which it should run."""
     vcpus, paired = guest.spec.vcpus, guest.spec.settings.topology == "threads"
-    every, others = places(cores(parent), guests * vcpus, paired=paired)
+    every, others = _places_on(parent, guests * vcpus, paired=paired)
     own = every[(number - 1) * vcpus :]
     wanted = [(each, others if each.vcpu is None else [own[each.vcpu]]) for each in guest.threads(parent)]
     return [(thread, where) for thread, where in wanted if cpu_numbers(thread.cpus) != list(where)]
