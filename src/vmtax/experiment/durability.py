@@ -16,6 +16,7 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event, Step
 from vmtax.core.machines import first_line, last_words
 from vmtax.core.records import Trial
+from vmtax.core.stopwatch import Stopwatch
 from vmtax.experiment.checkers import MOUNT, Checks, StateResult, read_answer
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
@@ -72,15 +73,15 @@ class EndWhileWriting:
         ]
 
     def _trial(self, ending: Ending) -> Trial:
-        started, before = time.time(), time.monotonic()
+        watch = Stopwatch()
         rest: dict[str, Any]
         try:
             rest = {"measurements": tuple(ending.workload.measured(self.ended(ending)))}
         except (CannotDo, OSError) as failure:  # OSError: this machine has no room, or the checking guest is gone
             rest = {"status": "failed", "error": first_line(str(failure))}
             ending.raw.append(f"{failure}\n{ending.guest.console.text()}")
-        took = time.monotonic() - before
-        return new_trial(ending.key, WHAT, ending.guest.path, started, took, raw="\n".join(ending.raw), **rest)
+        took, raw = watch.seconds, "\n".join(ending.raw)
+        return new_trial(ending.key, WHAT, ending.guest.path, watch.started, took, raw=raw, **rest)
 
     def ended(self, ending: Ending) -> Mapping[str, Counts]:
         """What was found after each kind of end. Raises CannotDo."""

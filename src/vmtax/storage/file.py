@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
@@ -12,6 +11,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.errors import BAD_INPUT, CannotDo
 from vmtax.core.records import Json
+from vmtax.core.stopwatch import Stopwatch
 from vmtax.core.units import format_room
 from vmtax.machine import CommandFailed, Machine, Reader
 from vmtax.machine.answer import number_of
@@ -101,7 +101,7 @@ def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, all
     """
     how = ("--rw=write", "--bs=1m", "--direct=1", *INCOMPRESSIBLE, "--end_fsync=1")
     argv = ("fio", "--name=fill", f"--filename={target}", f"--size={size}", "--ioengine=libaio", "--iodepth=4", *how)
-    started, clock = time.time(), time.monotonic()
+    watch = Stopwatch()
     output = _fio(machine, (*prefix, *argv, "--output-format=json"), 60 + size / SLOWEST_BYTES_PER_SECOND)
     written = _written(output)
     if written < size:
@@ -109,7 +109,7 @@ def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, all
             f"{machine.path}: only {written} of the {size} bytes of {target} were written before the measurement; "
             + FULL_OR_FAILING
         )
-    return FirstWrite(allocation, size, written, f"fio {' '.join(how)}", started, time.monotonic() - clock, when)
+    return FirstWrite(allocation, size, written, f"fio {' '.join(how)}", watch.started, watch.seconds, when)
 
 
 def _fio(machine: Machine, argv: Sequence[str], timeout: float) -> str:
@@ -130,12 +130,12 @@ def fill_image(
     """
     # -n keeps the image as it was made, with its preallocation; -S 0 also writes blocks of zeros.
     how = ("convert", "-n", "-S", "0", "-t", "writeback", "-f", "raw", "-O", "qcow2")
-    started, clock = time.time(), time.monotonic()
+    watch = Stopwatch()
     limit = 60 + size / SLOWEST_BYTES_PER_SECOND
     machine.run(*qemu_img, *how, source, target, timeout=limit, remedy=FULL_OR_FAILING)
     machine.run("sync", timeout=300)
-    seconds = time.monotonic() - clock
-    return FirstWrite(allocation, size, size, f"qemu-img {' '.join(how)}", started, seconds, "before the first round")
+    when, took = "before the first round", watch.seconds
+    return FirstWrite(allocation, size, size, f"qemu-img {' '.join(how)}", watch.started, took, when)
 
 
 def _written(output: str) -> int:
