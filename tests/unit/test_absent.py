@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.fake_machine import FakeMachine, Reply
+from tests.userland import asks_tools, programs
 from vmtax.design.treatments import Combination, Space, treatments
+from vmtax.machine.tools import TOOLS
 from vmtax.storage import Target
 from vmtax.testbed.disks import not_here
 
@@ -22,7 +24,8 @@ def lacking(*missing: str, target: Target | None = None) -> dict[str, str]:
     def fails(argv: tuple[str, ...]) -> bool:
         return argv[0] == "sh" and any(word in argv[-1] for word in missing)
 
-    machine = FakeMachine(answers={fails: Reply(code=1), lambda argv: argv[0] == "sh": Reply()})
+    there = programs(*(tool.name for tool in TOOLS if any(word in tool.name for word in missing)))
+    machine = FakeMachine(answers={asks_tools: there, fails: Reply(code=1), lambda argv: argv[0] == "sh": Reply()})
     found = not_here(machine, target or Target(), KEPT)
     assert len(machine.calls) == len(set(machine.calls)), "each question once"
     return found
@@ -35,7 +38,7 @@ def test_a_host_that_has_everything_keeps_all() -> None:
 def test_a_missing_tool_names_its_package_and_costs_its_treatments_only() -> None:
     found = lacking("mkfs.xfs")
     assert sorted(found) == ["host disk.filesystem=xfs", "vm xfs", "vm xfs disk.cache=writeback"]
-    assert set(found.values()) == {"mkfs.xfs is missing there (Debian: apt-get install xfsprogs)"}
+    assert set(found.values()) == {"mkfs.xfs is missing (Debian: apt-get install xfsprogs)"}
 
 
 def test_what_the_kernel_lacks_is_reported() -> None:

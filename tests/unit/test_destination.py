@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from tests.fake_machine import FakeMachine, Reply
+from tests.userland import asks_tools, programs
 from vmtax.cli.app import BadUse
 from vmtax.cli.cards import destination_of
 from vmtax.hypervisor import Qemu
@@ -48,9 +49,8 @@ def machine(path: str, card: str, mtu: int = 1500, boot: str = "", **answers: An
         path,
         {
             ("id", "-u"): "0\n",
-            ("ip", "-V"): "ip utility\n",
             ("uname", "-sm"): "Linux x86_64\n",
-            ("bwrap", "--version"): "",
+            asks_tools: programs(),
             ("ip", "-d", "-j", "link"): json.dumps([{"ifname": card, "link_type": "ether", "mtu": mtu}]),
             ("ip", "-j", "address", "show", "dev", card): '[{"addr_info": []}]',
             ("ip", "-4", "-j", "route", "show", "table", "all", "dev", card): "[]",

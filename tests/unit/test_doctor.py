@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.answers import as_read
 from tests.fake_machine import Answers, Argv, FakeMachine, Reply
+from tests.userland import asks_tools, programs
 from vmtax.core.units import cpu_numbers
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.needs import install
@@ -105,7 +106,7 @@ def machine(
         below.DETECT: changed.get("virt", "none\n"),
         readings.OPENS: changed.get("opens", "/dev/kvm\n/dev/net/tun\n"),
         readings.MORE_FILES: extra,
-        asks(readings.HAVE): changed.get("tools", "\n".join(readings.TOOLS) + "\n/usr/bin/python3\n"),
+        asks_tools: changed.get("tools", programs()),
         QEMU: changed.get("qemu", "QEMU emulator version 9.0.1 (Debian)\n"),
         (QEMU[0], *sandbox(), QEMU[1]): "QEMU emulator version 9.0.1 (Debian)\n",
         RIGHTS: "Seccomp:\t0\n",
@@ -261,7 +262,7 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
         "system": "Linux x86_64\n1000\n",
         "virt": "amazon\n",
         "opens": "",
-        "tools": "/usr/bin/python3\nip\ntaskset\n",
+        "tools": "/usr/bin/python3\t0\tPython 3.9.2\nip\t0\tip utility\ntaskset\t0\t\n",
     }
     host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
     diagnosis = diagnose(examined(host, "ssh://admin@cloud"))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fake_machine import Answers, FakeMachine, Reply
+from tests.userland import asks_tools, programs
 from vmtax.hypervisor import Qemu, QemuError
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
 from vmtax.hypervisor.qemu.detect import RIGHTS
@@ -45,7 +46,7 @@ def test_another_architecture_and_a_missing_bubblewrap_are_said() -> None:
     arm = FakeMachine(answers={("uname", "-sm"): "Linux aarch64\n"})
     with pytest.raises(CannotMeasure, match="Linux aarch64; vmtax measures Linux on x86-64"):
         examine._check_host(arm)
-    bare = FakeMachine(answers={("uname", "-sm"): "Linux x86_64\n", ("bwrap", "--version"): Reply(code=127)})
+    bare = FakeMachine(answers={("uname", "-sm"): "Linux x86_64\n", asks_tools: programs("bwrap")})
     with pytest.raises(CannotMeasure, match="apt-get install bubblewrap"):
         examine._check_host(bare)
 
@@ -63,7 +64,7 @@ def test_another_architecture_and_a_missing_bubblewrap_are_said() -> None:
 )
 def test_without_root_what_user_networking_does_not_carry_is_refused(workload: str, refused: str) -> None:
     plan = parse(f"name: x\nlayers: [host, vm]\nworkloads:\n  - {workload}\n")
-    examine._check_network(FakeMachine(answers={("id", "-u"): "0\n", ("ip", "-V"): "ip utility"}), plan)
+    examine._check_network(FakeMachine(answers={("id", "-u"): "0\n", asks_tools: programs()}), plan)
     machine = FakeMachine(answers={("id", "-u"): "1000\n"})
     if not refused:
         examine._check_network(machine, plan)
@@ -88,7 +89,7 @@ def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, la
     machine = FakeMachine(
         answers={
             ("uname", "-sm"): "Linux x86_64\n",
-            ("bwrap", "--version"): "",
+            asks_tools: programs(),
             ("grep", "CapEff", "/proc/self/status"): f"CapEff:\t{held:0>16}\n",
             QUESTION: "Cpus_allowed_list:\t0-3\n",
             ("cat", "/proc/meminfo"): "MemAvailable: 16000000 kB\n",

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tests.fake_machine import FakeMachine, Reply
+from tests.userland import asks_tools, programs
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
 from vmtax.experiment import preview
@@ -26,7 +27,7 @@ from vmtax.meter.text import GREP
 from vmtax.plan.estimate import GUESS, Emulation, foresee, seconds_per_round
 from vmtax.plan.schema import Plan, load, parse
 from vmtax.storage import StorageError, Target
-from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER, HAS_TOOL
+from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER
 from vmtax.system import ownership
 from vmtax.testbed.cpus import QUESTION
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
@@ -63,8 +64,7 @@ def host(
             ("/no/qemu", "--version"): Reply(stderr="/no/qemu: No such file or directory", code=127),
             (DEFAULT, "--version"): "QEMU emulator version 10.0.2",
             ("uname", "-sm"): "Linux x86_64",
-            ("bwrap", "--version"): "",
-            ("ip", "-V"): "",
+            asks_tools: programs(),
             ("test", "-w", "/var/tmp"): "",
             QUESTION: "Cpus_allowed_list:\t0-3",
             ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): "",
@@ -183,8 +183,7 @@ def test_what_is_taken_is_reported_where_it_is_more_than_what_is_written() -> No
     wanted = (
         "2.0 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), taking up to 2.4 GiB of that directory at a time;"
     )
-    more: dict[Any, Any] = {(*HAS_TOOL, "mkfs.ext4"): "", (*HAS_FILE_SYSTEM, "ext4"): ""}
-    more["sh", "-c", 'command -v "$1"', "sh", "mkfs.ext4"] = ""
+    more: dict[Any, Any] = {(*HAS_FILE_SYSTEM, "ext4"): ""}
     assert said(parse(text), host(more=more))["writes"].startswith(wanted)
 
 
@@ -201,9 +200,7 @@ def test_what_is_used_up_and_what_is_lost_of_it_is_reported_before_the_start(mon
     )
     more: dict[Any, Any] = {("realpath", "-e", name): name for name in names}
     more |= {("blockdev", "--getsize64", name): str(20 * GIB) for name in names}
-    more |= {(*HAS_TOOL, tool): "" for tool in ("lvcreate", "zpool", "zfs")} | {HAS_MAPPER: ""}
-    more |= {(*HAS_FILE_SYSTEM, "zfs"): ""}
-    more |= {("sh", "-c", 'command -v "$1"', "sh", tool): "" for tool in ("sfdisk", "lvcreate", "zpool", "zfs")}
+    more |= {(*HAS_FILE_SYSTEM, "zfs"): "", HAS_MAPPER: ""}
     emitted: list[str] = []
     found = lines(parse(text), host(more=more), options, emit=emitted.append)
     told = {line.what: line.text for line in found}
@@ -340,8 +337,8 @@ def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_
     [
         (host(free=GIB // 2), r"host: /var/tmp has 0.5 GiB free, 0.8 GiB are needed"),
         (host(available=GIB), r"1.0 GiB of memory are available, the largest guest takes 2.1 GiB"),
-        (host(more={("bwrap", "--version"): Reply(code=127)}), "host: bubblewrap is missing"),
-        (host(more={("ip", "-V"): Reply(code=127)}), "host: iproute2 is missing"),
+        (host(more={asks_tools: programs("bwrap")}), r"host: bwrap is missing \(Debian: apt-get install bubblewrap\)"),
+        (host(more={asks_tools: programs("ip")}), r"host: ip is missing \(Debian: apt-get install iproute2\)"),
         (host(more={("test", "-w", "/var/tmp"): Reply(code=1)}), "host: /var/tmp cannot be written to"),
         (host(more={QUESTION: "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
         (host(more={(DEFAULT, "--version"): Reply(stderr="not found", code=127)}), "no usable qemu-system-x86_64"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fake_machine import FakeMachine, Reply
+from tests.userland import asks_tools, programs
 from vmtax.cli.app import BadUse
 from vmtax.cli.cards import wire
 from vmtax.network.wire import LOGIN, CardInUse, refuse_card, refuse_cards
@@ -31,7 +32,7 @@ def machine(
         "host",
         {
             ("id", "-u"): "0\n",
-            ("ip", "-V"): "ip utility\n",
+            asks_tools: programs(),
             ("uname", "-sm"): "Linux x86_64\n",
             ("bwrap", "--version"): "",
             ("ip", "-d", "-j", "link"): json.dumps(links),

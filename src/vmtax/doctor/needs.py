@@ -8,16 +8,19 @@ from dataclasses import dataclass
 
 from vmtax.core.checks import HOST, VM, WORST_FIRST, Check, Status
 from vmtax.core.units import cpu_numbers, format_value
-from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
+from vmtax.doctor.readings import TOOLS_HERE, Readings
 from vmtax.image.build import CARRY, ROOM
 from vmtax.image.build import TOOLS as BUILD_TOOLS
+from vmtax.machine import tools
 from vmtax.meter.text import fields, kibibytes
 from vmtax.storage import DISK_DIRECTORY
 
-TO_COPY = ("tar", "zstd")  # tools that are only needed to copy the image
 FIRMWARE = "enable VT-x (Intel) or SVM (AMD) in the firmware setup (BIOS, UEFI)"
-BASE = ("system", "CPUs", "bwrap", "python3", "taskset", "image", "image cache", "tar", "zstd", "ssh", "ssh-keygen")
-DISKS = ("disk space", "fallocate")
+BASE = (
+    *("system", "CPUs", "image", "image cache", "ssh", "ssh-keygen"),
+    *(tool.name for tool in tools.of(tools.HOST, tools.COPY)),
+)
+DISKS = ("disk space",)
 # What is measured -> its requirements.
 WANTS = {
     HOST: (*BASE, *DISKS),
@@ -134,13 +137,22 @@ def _root(readings: Readings) -> Check:
 
 
 def _tools(readings: Readings) -> Iterable[Check]:
-    sides = [(TOOLS, readings.tools, "on the host under test"), (TOOLS_HERE, readings.tools_here, "where vmtax runs")]
-    for tools, have, side in sides:
-        for tool, package in tools.items():
-            if tool in have:
-                yield _need(tool, "ok", "found")
-            elif not (tool in TO_COPY and readings.placed):
-                yield _need(tool, "missing", f"not found {side}", install(readings, package))
+    for tool in tools.of(tools.HOST, tools.COPY, tools.NETWORK):
+        have, wrong = readings.tools.get(tool.name), tools.complaint(tool, readings.tools)
+        if not wrong:
+            yield _need(tool.name, "ok", have.words if have and have.words else "found")
+        elif not (tool.use == tools.COPY and readings.placed):
+            text = wrong if have else "not found on the host under test"
+            yield _need(tool.name, "missing", text, install(readings, tool.package))
+    for name, package in TOOLS_HERE.items():
+        if name in readings.tools_here:
+            yield _need(name, "ok", "found")
+        else:
+            yield _need(name, "missing", "not found where vmtax runs", install(readings, package))
+    # What few plans take is missing on most hosts; what is there and too old stops them in the middle.
+    for tool in tools.of(tools.CARDS, tools.DEVICES, tools.BUILD, tools.STORAGE):
+        if tool.name in readings.tools and (wrong := tools.complaint(tool, readings.tools)):
+            yield _need(f"{tool.name}, for {tool.use}", "missing", wrong, install(readings, tool.package))
 
 
 def _qemu(readings: Readings) -> Check:

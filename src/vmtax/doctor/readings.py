@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vmtax.core.records import Disturbance, Json
@@ -13,8 +13,8 @@ from vmtax.image import cache
 from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, find_placed
-from vmtax.machine import CommandFailed, Reader
-from vmtax.machine.local import PYTHON
+from vmtax.machine import CommandFailed, Reader, tools
+from vmtax.machine.tools import Found
 from vmtax.meter import pressure
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import read_facts
@@ -26,7 +26,6 @@ CPU = "/sys/devices/system/cpu"
 
 # Constant texts for the remote shell; names are arguments.
 SYSTEM = ("sh", "-c", "uname -sm; id -u")
-HAVE = ("sh", "-c", 'for tool; do command -v "$tool" >/dev/null && echo "$tool"; done', "sh")
 # Opens the devices, read-only, because a container may have a device that it is not allowed to use.
 OPENS = (
     *("sh", "-c", 'for file; do test -c "$file" && dd if="$file" count=0 status=none && echo "$file"; done', "sh"),
@@ -47,16 +46,6 @@ MORE_FILES = (
 VMMS = "qemu-.*|kvm|firecracker|cloud-hyperviso|crosvm|VBoxHeadless|VirtualBoxVM|vmware-vmx"
 PROCESSES = ("sh", "-c", 'exec grep -s -a -H -x -E "$1" /proc/[0-9]*/comm', "sh", VMMS)
 
-# Tools that a host under test must have -> Debian package.
-TOOLS = {
-    "bwrap": "bubblewrap",
-    "python3": "python3",
-    "ip": "iproute2",
-    "taskset": "util-linux",
-    "fallocate": "util-linux",
-    "tar": "tar",
-    "zstd": "zstd",
-}
 # Tools that the host that runs vmtax must have.
 TOOLS_HERE = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
 
@@ -78,7 +67,7 @@ class Readings:
     user: int | None  # user id
     facts: Json  # see meter.facts
     files: Files  # from MORE_FILES
-    tools: frozenset[str]  # those of TOOLS that exist
+    tools: Mapping[str, Found]  # those of machine/tools.py that exist
     tools_here: frozenset[str]  # those of TOOLS_HERE and of the image's build that exist
     opens: frozenset[str]  # devices that can be opened
     device_error: str  # why a device cannot be opened, in dd's words
@@ -115,7 +104,7 @@ def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep)
         user=whole(user),
         facts=facts,
         files=parse_files(reader.try_run(*MORE_FILES).stdout),
-        tools=_tools(reader),
+        tools=tools.read(reader, tools.TOOLS),
         tools_here=frozenset(filter(shutil.which, (*TOOLS_HERE, *BUILD_TOOLS))),
         opens=frozenset(devices.stdout.split()),
         device_error=devices.stderr.strip(),
@@ -141,13 +130,6 @@ def processes(text: str) -> tuple[str, ...]:
     """Parse PROCESSES' output to "name (pid number)"."""
     files = parse_files(text)
     return tuple(f"{name} (pid {path.split('/')[2]})" for path, name in files.items() if path.count("/") > 2)
-
-
-def _tools(reader: Reader) -> frozenset[str]:
-    # Our guard uses the system's Python, whatever the search path says.
-    names = [PYTHON if tool == "python3" else tool for tool in TOOLS]
-    available = reader.try_run(*HAVE, *names).stdout.splitlines()
-    return frozenset("python3" if name == PYTHON else name for name in available)
 
 
 def _qemu(reader: Reader) -> tuple[Qemu | None, str]:

@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.core.machines import first_line
 from vmtax.core.units import format_room
 from vmtax.design import disk
 from vmtax.design.disk import DiskSettings, Volume, mount_options
 from vmtax.design.settings import BACKED
 from vmtax.hypervisor.qemu.img import create_image
-from vmtax.machine import Machine, Undoing
+from vmtax.machine import Machine, Undoing, tools
 from vmtax.machine.answer import number_of
+from vmtax.machine.tools import Tool
 from vmtax.storage.empty import MIB
 from vmtax.storage.file import NoSuchPlace, StorageError, check_free
 from vmtax.storage.ground import RAIDZ_DISKS, Area, Ground, Target
@@ -47,7 +49,6 @@ MKFS = {
     "xfs": ("mkfs.xfs", "-q", "-f"),
     "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
-MKFS_PACKAGES = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
 # What contains volumes -> the kinds of volume in it.
 KINDS: Mapping[str, tuple[Volume, ...]] = {
     "lvm": tuple(volume for volume in Volume if volume.is_lvm),
@@ -269,15 +270,14 @@ def refuse(machine: Machine, wanted: Sequence[DiskSettings], target: Target, siz
     `size`, `spare`: bytes of each disk, and of one more that exists at times
     """
     refuse_unused(machine.path, wanted, target)
-    needed = tools(wanted, cuts=bool(target.devices))
+    needed = programs(wanted, cuts=bool(target.devices))
     if (needed or _cut_plain(wanted)) and machine.run("id", "-u").strip() != "0":
         raise StorageError(
             f"{machine.path}: file systems, volumes and block devices take root there; without, "
             "disk.volume=plain with disk.filesystem=as-is, a file in a directory, is all that can be measured"
         )
-    for tool, package in needed.items():
-        if not machine.succeeds("sh", "-c", 'command -v "$1"', "sh", tool):
-            raise StorageError(f"{machine.path}: {tool} is missing there (Debian: apt-get install {package})")
+    if why := tools.why_not(machine, needed):
+        raise StorageError(f"{machine.path}: {why}")
     volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
     if volumes["lvm"] and target.group is not None:
         asked: tuple[str, ...] = ("vgs", "--noheadings", "--units", "b", "--nosuffix", "-o", "vg_free", target.group)
@@ -291,7 +291,7 @@ def _check_room(machine: Machine, what: str, lists: str, asked: tuple[str, ...],
     """`asked`: a command that prints the free bytes of a volume group or pool, or fails if it does not exist."""
     answer = machine.try_run(*asked)
     if not answer.ok:
-        raise NoSuchPlace(f"{machine.path}: no {what}; {lists} that are there")
+        raise NoSuchPlace(f"{machine.path}: no {what} ({first_line(answer.stderr)}); {lists} that are there")
     free = number_of(machine, f"bytes free in {asked[-1]}", answer.stdout)
     if free < needed:
         raise StorageError(
@@ -346,16 +346,13 @@ def source_bytes(wanted: Sequence[DiskSettings], size: int) -> int:
     return size if any(each.format != "raw" for each in wanted) else 0
 
 
-def tools(wanted: Sequence[DiskSettings], *, cuts: bool) -> dict[str, str]:
-    """Programs needed to make `wanted`, each with its Debian package; `cuts`: also to cut devices into partitions."""
+def programs(wanted: Sequence[DiskSettings], *, cuts: bool) -> tuple[Tool, ...]:
+    """Programs needed to make `wanted`; `cuts`: also to cut devices into partitions."""
     volumes = {settings.volume for settings in wanted}
-    needed = {"sfdisk": "fdisk"} if cuts else {}
-    if volumes & set(KINDS["lvm"]):
-        needed |= {"lvcreate": "lvm2"}
-    if volumes & {*KINDS["zfs"], *KINDS["raidz"]}:
-        needed |= {"zpool": "zfsutils-linux", "zfs": "zfsutils-linux"}
-    systems = {settings.filesystem for settings in wanted}
-    return needed | {MKFS[system][0]: package for system, package in MKFS_PACKAGES.items() if system in systems}
+    names = ["lvcreate"] if volumes & set(KINDS["lvm"]) else []
+    names += ["zpool", "zfs"] if volumes & {*KINDS["zfs"], *KINDS["raidz"]} else []
+    names += [MKFS[system][0] for system in sorted({each.filesystem for each in wanted} & MKFS.keys())]
+    return (*(tools.of(tools.DEVICES) if cuts else ()), *tools.named(names))
 
 
 def refuse_unused(path: str, wanted: Sequence[DiskSettings], target: Target) -> None:

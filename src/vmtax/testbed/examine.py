@@ -12,7 +12,7 @@ from vmtax.hypervisor import Accelerator, Qemu, choose, probe_spec
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed, place
 from vmtax.lab.home import Lab
-from vmtax.machine import Machine
+from vmtax.machine import Machine, tools
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
@@ -200,8 +200,7 @@ def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
     for machine in (host, peer):
         if not is_root(machine):
             raise CannotMeasure(f"{machine.path}: a wire takes root there: its card goes to a namespace of the run's")
-        if not machine.succeeds("ip", "-V"):
-            raise CannotMeasure(f"{machine.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+        _check_tools(machine, tools.CARDS)
     refuse_cards(host, wire.card, peer, wire.peer_card)
     _check_host(peer)
 
@@ -211,8 +210,7 @@ def _check_network(host: Machine, plan: Plan) -> None:
     if not networked:
         return
     if is_root(host):
-        if not host.succeeds("ip", "-V"):
-            raise CannotMeasure(f"{host.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+        _check_tools(host, tools.NETWORK)
     elif (needy := next((one for one in networked if one.takes_bridge), None)) is not None:
         raise CannotMeasure(
             f"{host.path}: {needy.takes_bridge} needs a bridge and a tap, which take root there: run as root, or leave"
@@ -313,8 +311,12 @@ def _check_host(host: Machine) -> None:
     system = host.run("uname", "-sm").split()
     if system != ["Linux", "x86_64"]:
         raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
-    if not host.succeeds("bwrap", "--version"):
-        raise CannotMeasure(f"{host.path}: bubblewrap is missing (Debian: apt-get install bubblewrap)")
+    _check_tools(host, tools.HOST)
+
+
+def _check_tools(machine: Machine, *uses: str) -> None:
+    if why := tools.why_not(machine, tools.of(*uses)):
+        raise CannotMeasure(f"{machine.path}: {why}")
 
 
 def _check_build(host: Machine, plan: Plan) -> None:
@@ -325,6 +327,8 @@ def _check_build(host: Machine, plan: Plan) -> None:
             f"{host.path}: a kernel build on the host takes root, to mount what it compiles; measure as root, or"
             " without the host: --layers vm"
         )
+    if "host" in plan.layers:
+        _check_tools(host, tools.BUILD)
 
 
 def _check_real_time(host: Machine) -> None:
