@@ -12,7 +12,14 @@ from typing import IO, Protocol
 
 from vmtax.core.errors import CannotDo
 
-DEFAULT_TIMEOUT = 60.0  # seconds; every command has a limit, this is the one for quick commands
+
+class Idle(float):
+    """A limit for work: seconds in which neither a command nor its children use CPU, read or write. A plain number
+    limits the whole time of a command; it is for waiting for somebody's answer, and for work of a known duration.
+    """
+
+
+DEFAULT_TIMEOUT = Idle(60.0)
 LAST_WORDS_SECONDS = 10.0  # for a process to end whose standard output has ended
 TAIL_LINES = 12  # lines of stderr that a failure shows
 

@@ -107,7 +107,7 @@ def _written(host: Machine, target: str) -> None:
 def _file_system(parts: Parts, kind: str, *options: str) -> str:
     host, mount = parts.host, str(parts.directory / f"mount-{kind}")
     loop = parts.loop(f"{kind}.raw")
-    host.run(f"mkfs.{kind}", *options, loop, timeout=120)
+    host.run(f"mkfs.{kind}", *options, loop)
     host.run("mkdir", mount)
     host.undo_later(*UNMOUNT, mount)
     host.run("mount", "-t", kind, loop, mount)

@@ -26,7 +26,7 @@ from vmtax.storage.power_cut import opened
 from vmtax.storage.power_cuts import Lengths, States, lengths
 from vmtax.testbed import host_disk
 from vmtax.testbed.base import Cut, RunningTreatment
-from vmtax.testbed.cutting import MAKE_FILE_SYSTEM, MAKE_SECONDS
+from vmtax.testbed.cutting import MAKE_FILE_SYSTEM
 from vmtax.workload import Workload
 from vmtax.workload.durability import HOST_CUT, KILLED, POWER_CUT, STACK_CUT, Counts, Durability
 from vmtax.workload.durability.records import issued
@@ -181,7 +181,7 @@ def listen(
     MachineError.
     """
     machine, options = guest.machine, workload.parameters.mount_options
-    machine.run(*MAKE_FILE_SYSTEM, cut.device, timeout=MAKE_SECONDS)
+    machine.run(*MAKE_FILE_SYSTEM, cut.device)
     mounted = machine.try_run("mount", "-t", "ext4", *(("-o", options) if options else ()), cut.device, MOUNT)
     if not mounted.ok:
         key = f"workloads.durability.mount_options: {options}: " if options else ""

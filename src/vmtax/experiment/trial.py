@@ -163,7 +163,7 @@ def _warm_up(running: RunningTreatment, workload: Command[Any]) -> None:
     def warm_up(subject: RunningSubject) -> None:
         machine, prefix = workload.seat(subject.site)
         with contextlib.suppress(MachineError):  # its trial will report the problem
-            machine.try_run(*prefix, workload.tool.partition(" ")[0], "--version", timeout=GRACE_SECONDS)
+            machine.try_run(*prefix, workload.tool.partition(" ")[0], "--version")
 
     # All at once, so that a host over SSH has enough connections
     with ThreadPoolExecutor(len(running.subjects), "warm-up") as pool:

@@ -154,7 +154,7 @@ class Provisioner:
         if system == "none":
             return Backing(PurePosixPath(device), settings, size, True, device)
         mount = self.ground.ours / f"mount-{name}"
-        self.machine.run(*MKFS[system], device, timeout=600)
+        self.machine.run(*MKFS[system], device)
         self.machine.run("mkdir", str(mount))
         self.machine.undo_later(*UNMOUNT, str(mount))
         self.machine.run("mount", "-t", system, *mount_options(settings), device, str(mount))
@@ -258,7 +258,6 @@ class Provisioner:
         """Make an image file as the settings say. Raises StorageError if there is no room for it."""
         self.machine.run(
             *create_image(settings, str(path), size, self.qemu_img),
-            timeout=60 + size / 4e6,
             remedy="name another place with --disk-dir or --disk-device, or a smaller workloads.disk.size in the plan",
         )
 
