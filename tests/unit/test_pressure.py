@@ -40,7 +40,7 @@ def test_a_reading_is_in_seconds_and_hertz() -> None:
     machine = FakeMachine(answers={pressure.COMMAND: BEFORE})
     reading = pressure.read(machine)
     assert len(machine.calls) == 1
-    assert (reading.uptime_seconds, reading.cpus) == (1182.93, 2)
+    assert (reading.at.uptime, reading.cpus) == (1182.93, 2)
     assert reading.idle_seconds == pytest.approx(2107.26 + 6.03)
     assert reading.steal_seconds == pytest.approx(0.22)
     assert reading.cpu_pressure_seconds == pytest.approx(14.417116)

@@ -66,7 +66,10 @@ def test_outcomes_are_those_of_the_command(asked: Path) -> None:
         (137, 4.9, False),
         (0, 5.1, False),
         (1, 5.1, False),
-        (143, 5.1, False),
+        (125, 5.0, True),  # uutils with -k, which is what coreutils says of its own failure
+        (143, 5.1, True),  # busybox
+        (125, 0.0, False),
+        (127, 0.1, False),
     ],
 )
 def test_a_command_ran_out_of_time_where_its_limit_ended_it_or_killed_it(code: int, seconds: float, late: bool) -> None:

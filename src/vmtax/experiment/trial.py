@@ -163,7 +163,7 @@ def _warm_up(running: RunningTreatment, workload: Command[Any]) -> None:
     def warm_up(subject: RunningSubject) -> None:
         machine, prefix = workload.seat(subject.site)
         with contextlib.suppress(MachineError):  # its trial will report the problem
-            machine.try_run(*prefix, workload.tool.partition(" ")[0], "--version", timeout=GRACE_SECONDS)
+            machine.try_run(*prefix, workload.tool.partition(" ")[0], "--version")
 
     # All at once, so that a host over SSH has enough connections
     with ThreadPoolExecutor(len(running.subjects), "warm-up") as pool:
@@ -241,10 +241,16 @@ def _metered_guests(
     return metered
 
 
+def voided(trial: Trial, why: str) -> Trial:
+    """The trial as failed if there is a reason why it does not count."""
+    if not why or trial.status != "ok":
+        return trial
+    return replace(trial, status="failed", error=why, measurements=(), latencies=())
+
+
 def with_readings(trial: Trial, name: str, machine: Machine | Guest, found: Readings) -> Trial:
     """The trial with one meter's readings of one machine; failed if the meter says that the trial is void."""
-    if found.void and trial.status == "ok":
-        trial = replace(trial, status="failed", error=found.void, measurements=(), latencies=())
+    trial = voided(trial, found.void)
     readings = dict(trial.readings)
     if found.rows:
         rows = {f"{name}.{row}": value for row, value in found.rows.items()}

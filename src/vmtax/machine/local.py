@@ -9,14 +9,15 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from vmtax.core.machines import DEFAULT_TIMEOUT, MachineError, Outcome
+from vmtax.core.machines import DEFAULT_TIMEOUT, Idle, MachineError, Outcome
 from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
 from vmtax.machine.processes import MARK
+from vmtax.machine.progress import Patience, Progress, of_group
 from vmtax.system.paths import state_home
 
 # The system's own Python on every machine, by its full path: it does not depend on root's search path there, and a
@@ -123,6 +124,13 @@ class LocalMachine(GuardedMachine):
         _ = self.guard  # as in start
         return run_here(self.path, argv, self.environment(), input, timeout)
 
+    def watched_run(
+        self, *argv: str, input: str, timeout: float, look: Callable[[], Progress] | None = None
+    ) -> Outcome:
+        """Like `try_run`, for a client of another machine: `look` tells how far the command there is."""
+        _ = self.guard
+        return run_here(self.path, argv, self.environment(), input, timeout, look)
+
     def start(self, *argv: str) -> LocalProcess:
         _ = self.guard  # started before the process, so that it can end it
         try:
@@ -155,10 +163,17 @@ def plain_environment() -> dict[str, str]:
 
 
 def run_here(
-    path: str, argv: tuple[str, ...], environment: dict[str, str], input: str | None, timeout: float
+    path: str,
+    argv: tuple[str, ...],
+    environment: dict[str, str],
+    input: str | None,
+    timeout: float,
+    look: Callable[[], Progress] | None = None,
 ) -> Outcome:
     """Run a command on this host to its end. One that prints more than pipes.MOST_BYTES is killed, and counts as
     failed.
+
+    `look`: how far it is; by default what its processes on this host have done
     """
     started = time.monotonic()
     try:
@@ -178,11 +193,12 @@ def run_here(
     heard: dict[IO[bytes], bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
     feed = (process.stdin, (input or "").encode(errors="replace")) if process.stdin else None
     late, words = False, ""
+    patience = Patience(timeout, look or (lambda: of_group(process.pid)))
     with process, _killed_on_error(process):
         try:
-            listen(heard, started + timeout, feed=feed)
-            process.wait(max(0.0, started + timeout - time.monotonic()))
-        except (TimeoutError, subprocess.TimeoutExpired):
+            listen(heard, patience.deadline, feed=feed, extend=patience.extend)
+            _wait(process, patience)
+        except TimeoutError:
             late = True
         except TooMuch:
             words = f"it printed more than {MOST_BYTES >> 20} MiB, so it was ended"
@@ -192,7 +208,19 @@ def run_here(
             _end(process, heard)
     stdout, stderr = (_text(heard[pipe]) for pipe in (process.stdout, process.stderr))
     seconds = time.monotonic() - started
+    if late and isinstance(timeout, Idle):
+        stderr += f"neither it nor its children used CPU, read or wrote for {timeout:.0f} s, so it was ended\n"
     return Outcome(path, argv, process.returncode, stdout, words or stderr, seconds, timed_out=late)
+
+
+def _wait(process: subprocess.Popen[bytes], patience: Patience) -> None:
+    """Raises TimeoutError."""
+    while True:
+        try:
+            process.wait(max(0.0, patience.deadline - time.monotonic()))
+            return
+        except subprocess.TimeoutExpired:
+            patience.extend()
 
 
 def _end(process: subprocess.Popen[bytes], heard: dict[IO[bytes], bytearray]) -> None:

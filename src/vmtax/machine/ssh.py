@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shlex
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from vmtax.core.machines import (
     DEFAULT_TIMEOUT,
     CommandFailed,
     CommandStuck,
+    Idle,
     MachineError,
     MachineLost,
     Outcome,
@@ -24,9 +26,11 @@ from vmtax.core.machines import (
     last_words,
     ran_out,
 )
+from vmtax.machine import progress
 from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.machine.pipes import BANNER_BYTES, excerpt
+from vmtax.machine.progress import Progress
 from vmtax.machine.remote_command import ANYWHERE, BEGIN_SECONDS, END_COMMAND, USUAL_PATH, Begin
 from vmtax.system.packages import install_here
 
@@ -41,6 +45,7 @@ START_GUARD = (
     f'PATH={USUAL_PATH}:$PATH exec {PYTHON} {" ".join(ISOLATED)} "$1" "$d" "$2"',
     "sh",
 )
+LOOK_SECONDS = 20.0  # to say how far a command is
 DEAD_SECONDS = 15.0  # beyond the time limit of a command, which the remote side enforces
 MOST_LOG = 64 * 2**10  # bytes of the client's own output
 # What the client prints if it gets no session from a master connection, in this order: why, which is here that the
@@ -242,12 +247,17 @@ class SshMachine(GuardedMachine):
         return Guard(self.path, self.client(argv), self.token, pings=not self.is_guest)
 
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
-        # The time limit is enforced on the remote side, where the process is; ours is only for a dead connection.
+        # A time limit is enforced on the remote side, where the process is; ours is only for a dead connection. Whether
+        # work goes on is asked from here, once it takes long.
         if self._stuck:
             raise self._stuck
         begin = Begin(self.token)
-        limited = (*begin.argv, "timeout", "-k", "2", f"{timeout:.1f}", *argv)
-        done, connection = self._execute(begin, limited, input or "", timeout + DEAD_SECONDS)
+        if isinstance(timeout, Idle):
+            look = functools.partial(self._look, begin)
+            done, connection = self._execute(begin, (*begin.argv, *argv), input or "", timeout, look)
+        else:
+            limited = (*begin.argv, "timeout", "-k", "2", f"{timeout:.1f}", *argv)
+            done, connection = self._execute(begin, limited, input or "", timeout + DEAD_SECONDS)
         if done.timed_out and self._ended(begin, argv, timeout):
             said = begin.after(done.stdout) or ""
             return Outcome(self.path, argv, done.code, said, done.stderr, done.seconds, timed_out=True)
@@ -259,14 +269,30 @@ class SshMachine(GuardedMachine):
         if stdout is None:
             instead = f"instead came {excerpt(done.stdout[:BANNER_BYTES].encode())}" if done.stdout else done.stderr
             raise MachineLost(f"{self.path}: {argv[0]} did not begin: {instead.strip() or how_ended(done.code)}")
-        late = ran_out(done.code, done.seconds, timeout)
+        late = not isinstance(timeout, Idle) and ran_out(done.code, done.seconds, timeout)
         return Outcome(self.path, argv, done.code, stdout, done.stderr, done.seconds, timed_out=late)
 
-    def _execute(self, begin: Begin, words: tuple[str, ...], given: str, timeout: float) -> tuple[Outcome, int]:
+    def _look(self, begin: Begin) -> Progress:
+        """How far a command is; as if nothing had been done if the machine does not answer."""
+        asking = Begin(self.token)
+        limited = (*asking.argv, "timeout", "-k", "2", f"{LOOK_SECONDS:.1f}", *progress.ASK, begin.word)
+        with contextlib.suppress(MachineLost):
+            answer, _ = self._execute(asking, limited, "", LOOK_SECONDS + DEAD_SECONDS)
+            return progress.parse(asking.after(answer.stdout) or "")
+        return Progress()
+
+    def _execute(
+        self,
+        begin: Begin,
+        words: tuple[str, ...],
+        given: str,
+        timeout: float,
+        look: Callable[[], Progress] | None = None,
+    ) -> tuple[Outcome, int]:
         """The outcome of the local client, and the connection that it used."""
         for connection in self.connections():
             client = self.client(words, connection)
-            done = self.local.try_run(*client, input=begin.input.decode() + given, timeout=timeout)
+            done = self.local.watched_run(*client, input=begin.input.decode() + given, timeout=timeout, look=look)
             if done.code != SSH_FAILED or begin.after(done.stdout) is not None:
                 break
             if not self.tries_another(connection, done.stderr):
@@ -284,9 +310,8 @@ class SshMachine(GuardedMachine):
         if not answer.ok or unkillable is None:
             return False
         if unkillable and self.is_guest:
-            words = (
-                f"{argv[0]} did not end within {timeout:.0f} s, nor when it was killed, although the machine answers"
-            )
+            how = "did nothing for" if isinstance(timeout, Idle) else "did not end within"
+            words = f"{argv[0]} {how} {timeout:.0f} s, and does not end when it is killed, although the machine answers"
             self._stuck = CommandStuck(f"{self.path}: {words}", unkillable)
             raise self._stuck
         return True
