@@ -136,6 +136,11 @@ class Workload(ABC, Generic[P]):
         return None
 
     @classmethod
+    def same_as(cls, metric: Metric) -> str:
+        """Name of the metric that is this one times a constant, and which people are shown; "" if there is none."""
+        return ""
+
+    @classmethod
     def spoken(cls, metric: Metric) -> str:
         """A metric's name in pictures and main tables, if case and label alone are hard to read; else ""."""
         return ""

@@ -210,6 +210,12 @@ class Disk(Command[DiskParameters]):
         pattern = PATTERNS.get(case)
         return None if pattern is None or pattern.is_random or pattern.fsync else parse_bytes(pattern.block)
 
+    @classmethod
+    def same_as(cls, metric: Metric) -> str:
+        hidden, shown = ("iops", "bytes_per_second") if cls.bytes_of(metric.case) else ("bytes_per_second", "iops")
+        is_same = metric.measure == hidden and metric.case in PATTERNS
+        return f"{metric.name.removesuffix(hidden)}{shown}" if is_same else ""
+
     def cases(self) -> Sequence[str]:
         return self.parameters.patterns
 
