@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from vmtax.core.machines import DEFAULT_TIMEOUT, Idle, MachineError, Outcome
-from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
+from vmtax.machine.guarded import LOADER, Guard, GuardedMachine
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
 from vmtax.machine.processes import MARK
 from vmtax.machine.progress import Patience, Progress, of_group
@@ -114,7 +114,7 @@ class LocalMachine(GuardedMachine):
         self._left_alone: list[LocalProcess] = []
 
     def _start_guard(self) -> Guard:
-        argv = [PYTHON, *ISOLATED, guard_source(), str(state_directory()), "0"]
+        argv = [PYTHON, *ISOLATED, LOADER, str(state_directory()), "0"]
         return Guard(self.path, argv, self.token, pings=False)
 
     def environment(self) -> dict[str, str]:
@@ -191,7 +191,7 @@ def run_here(
         return Outcome(path, argv, code, "", f"{argv[0]}: {error.strerror}", 0.0)
     assert process.stdout and process.stderr
     heard: dict[IO[bytes], bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
-    feed = (process.stdin, (input or "").encode(errors="replace")) if process.stdin else None
+    feed = (process.stdin, to_bytes(input or "")) if process.stdin else None
     late, words = False, ""
     patience = Patience(timeout, look or (lambda: of_group(process.pid)))
     with process, _killed_on_error(process):
@@ -221,6 +221,14 @@ def _wait(process: subprocess.Popen[bytes], patience: Patience) -> None:
             return
         except subprocess.TimeoutExpired:
             patience.extend()
+
+
+def to_bytes(text: str) -> bytes:
+    """What a process reads: a name that is no UTF-8 is what it was when it came from the system."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode(errors="replace")
 
 
 def _end(process: subprocess.Popen[bytes], heard: dict[IO[bytes], bytearray]) -> None:
