@@ -65,7 +65,7 @@ QUANTITY = re.compile(
     rf"({'|'.join(sorted(UNITS, key=len, reverse=True))})s?\b",
     re.IGNORECASE,
 )
-SILENCE = 10.0 * 3  # seconds, of ssh.ALIVE
+SILENCE = 10.0 * 3  # seconds, of ssh_options.LOGIN
 # page -> quantity -> value in bytes or seconds
 STATED: dict[str, dict[str, float | None]] = {
     "README.md": {"2 GiB": build_image.ROOM},

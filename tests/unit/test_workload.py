@@ -184,7 +184,7 @@ def test_a_kernel_build_s_figures_are_what_was_printed(
 
 def test_memory_refuses_failed_instances() -> None:
     output = (GOLDEN / "stream.txt").read_text().replace("failed: 0", "failed: 1")
-    with pytest.raises(BadOutput, match="failed: 0"):
+    with pytest.raises(BadOutput, match="failed: 1"):
         EVERY["memory"].parse("stream", output)
 
 

@@ -12,7 +12,8 @@ from vmtax.core.layers import LAYERS
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.core.stopwatch import refined
-from vmtax.workload.base import BadOutput, Command, Measure, Parameters
+from vmtax.workload.base import Command, Measure, Parameters
+from vmtax.workload.output import BadOutput, only
 from vmtax.workload.site import Site
 
 MIB = 2**20
@@ -99,6 +100,10 @@ class Build(Command[BuildParameters]):
     describe = "kernel build: gcc compiles Linux in memory, as in a published comparison; seconds, objects per second"
     layers = frozenset(LAYERS) - {"container"}  # the pack is mounted on the host, or is a disk of the guest
     tool = "make"
+    doubts = (
+        r"warning: +Clock skew|has modification time .* in the future",
+        r"internal compiler error|\bKilled\b",
+    )
     title = "Kernel build"
     emulated_start_seconds = 60.0  # make starts hundreds of processes before the first object is compiled
     headline = "build.tinyconfig.seconds"
@@ -149,7 +154,7 @@ class Build(Command[BuildParameters]):
         )
         return tmpfs + jobs * each + source + SYSTEM, how
 
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         seconds, objects = _figures(case, output)
         values = (seconds, objects / seconds)
         return tuple(Measurement(metric, value) for metric, value in zip(_metrics(case), values, strict=True))
@@ -174,7 +179,7 @@ def _metrics(target: str) -> tuple[Metric, Metric]:
 
 def _figures(case: str, output: str) -> tuple[float, int]:
     """The seconds that make took, and the number of object files that it made."""
-    found = REPORT.search(output)
+    found = only(f"({REPORT.pattern})", output)
     if found is None:
         raise BadOutput(f"make did not end well: no lines '{EXPECTED}' in the output")
     if found["target"] != case:
