@@ -82,7 +82,7 @@ def read(machine: Reader) -> Reading:
 def parse(text: str) -> Reading | None:
     """Parse COMMAND's output; None if it lacks the CPU counters or the clock."""
     at = moment.parse(text)
-    total = re.search(r"^/proc/stat:cpu  ([\d ]+)$", text, re.MULTILINE | re.ASCII)
+    total = re.search(r"^/proc/stat:cpu  (\d{1,18}(?: \d{1,18})*)$", text, re.MULTILINE | re.ASCII)
     cpus = len(re.findall(r"^/proc/stat:cpu\d", text, re.MULTILINE | re.ASCII))
     # user nice system idle iowait irq softirq steal guest guest_nice
     ticks = [float(number) for number in total[1].split()] if total else []
@@ -129,12 +129,12 @@ def _grown(before: float | None, after: float | None) -> float | None:
 
 
 def _pressure(text: str, resource: str) -> float | None:
-    found = re.search(rf"^/proc/pressure/{resource}:some .*\btotal=(\d+)", text, re.MULTILINE | re.ASCII)
+    found = re.search(rf"^/proc/pressure/{resource}:some .*\btotal=(\d{{1,18}})\b", text, re.MULTILINE | re.ASCII)
     return float(found[1]) / 1e6 if found else None  # the kernel counts microseconds
 
 
 def _frequency(text: str) -> float | None:
-    found = re.findall(r"^/proc/cpuinfo:cpu MHz\s*: (\d+\.?\d*)$", text, re.MULTILINE | re.ASCII)
+    found = re.findall(r"^/proc/cpuinfo:cpu MHz\s*: (\d{1,9}(?:\.\d{1,9})?)$", text, re.MULTILINE | re.ASCII)
     megahertz = [float(number) for number in found]
     return sum(megahertz) / len(megahertz) * 1e6 if megahertz else None
 
