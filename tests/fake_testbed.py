@@ -24,7 +24,7 @@ from vmtax.storage import FirstWrite, Target
 from vmtax.store import Store
 from vmtax.testbed import interleave
 from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.testbed.cpus import Cpu, Topology
+from vmtax.testbed.cpus import Cpu, CpuTopology
 from vmtax.testbed.examine import Examined, Platform
 from vmtax.testbed.machines import Machines
 from vmtax.testbed.provisioned import Provisioned
@@ -120,7 +120,7 @@ class Lab:
             plan=plan,
             workloads=plan.build_workloads(),
             placed=Placed("", "", ""),
-            topology=Topology((Cpu(0, 0), Cpu(1, 1))),
+            topology=CpuTopology((Cpu(0, 0), Cpu(1, 1))),
             unbound="",
             is_root=("host" if host.path == "host" else "other") in self.root_on,
             why_warm="",

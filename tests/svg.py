@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from vmtax.report.picture import Part, Picture
+from vmtax.report.picture import Panel, Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class DrawnDot:
     tip: str  # where it is pointed at
 
 
-def root(picture: Picture | Part) -> ElementTree.Element:
+def root(picture: Picture | Panel) -> ElementTree.Element:
     """The drawing; an error where it is not well formed."""
     return ElementTree.fromstring(picture.drawing or "")
 
@@ -41,10 +41,10 @@ def dots(picture: Picture) -> list[DrawnDot]:
     return found
 
 
-def of_class(picture: Picture | Part, name: str) -> list[ElementTree.Element]:
+def of_class(picture: Picture | Panel, name: str) -> list[ElementTree.Element]:
     """The elements that have this class."""
     return [one for one in root(picture).iter() if name in one.attrib.get("class", "").split()]
 
 
-def texts(picture: Picture | Part) -> list[str]:
+def texts(picture: Picture | Panel) -> list[str]:
     return [text.text or "" for text in root(picture).iter("text")]

@@ -21,7 +21,7 @@ from rich.table import Table
 from tools.prove.bar import Bar
 from vmtax.analysis import comparisons
 from vmtax.core.errors import FAILED, INTERRUPTED, CannotDo
-from vmtax.core.events import Event, Notice, Step
+from vmtax.core.events import Event, NoticeEvent, Step
 from vmtax.core.records import Comparison, Treatment, Trial
 from vmtax.design.treatments import Space, settled, shuffled_rounds
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
@@ -139,7 +139,7 @@ def prove(proof: Proof, rounds: int, limit: int, seed: int) -> list[Bar]:
 
 
 def tell(event: Event) -> None:
-    if isinstance(event, Step | Notice):
+    if isinstance(event, Step | NoticeEvent):
         console.print(event.what if isinstance(event, Step) else event.text, style="dim", markup=False)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.conftest import booted
 from vmtax.design.disk import CacheMode, DiskSettings
-from vmtax.hypervisor import BootFailed, Credentials, Drive, Guest, GuestSpec, Nic, Patience, Tap, boot, choose
+from vmtax.hypervisor import BootFailed, BootPatience, Credentials, Drive, Guest, GuestSpec, Nic, Tap, boot, choose
 from vmtax.image.place import IN_GUEST
 from vmtax.machine import CommandFailed, MachineLost, ssh
 from vmtax.machine.local import LocalMachine
@@ -121,7 +121,7 @@ def test_a_panic_is_reported_with_the_last_console_lines(
 def test_a_guest_that_never_answers_is_given_up(local: LocalMachine, credentials: Credentials, spec: GuestSpec) -> None:
     with (
         pytest.raises(BootFailed, match="not ready within 1 s"),
-        boot(local, spec, credentials, local, patience=Patience(ready=1.0)),
+        boot(local, spec, credentials, local, patience=BootPatience(ready=1.0)),
     ):
         pass
 

@@ -11,12 +11,12 @@ from tests.integration.conftest import booted
 from vmtax.hypervisor import Credentials, Guest, GuestSpec
 from vmtax.hypervisor.qemu.guest import QemuGuest
 from vmtax.machine.local import LocalMachine
-from vmtax.meter import Meter, Work
+from vmtax.meter import Meter, MeteredCommand
 from vmtax.meter.clock import Clock
-from vmtax.meter.ledger import Ledger
+from vmtax.meter.ledger import HostLedger
 
 STOPPED_SECONDS = 3.0
-WORK = Work("fio", ok=True, seconds=1.0)
+WORK = MeteredCommand("fio", ok=True, seconds=1.0)
 
 
 def _step(by: float) -> Callable[[Guest], None]:
@@ -46,7 +46,7 @@ def test_what_happens_to_a_guests_clocks_is_found(
     changes = {"nothing": lambda guest: time.sleep(2), "ahead": _step(30), "back": _step(-30), "stopped": _stop}
     with booted(shared_local, spec, credentials, shared_local) as guest:
         for name, change in {**changes, "suspended": _sleep}.items():
-            meters: tuple[Meter, ...] = (Clock(), Ledger())
+            meters: tuple[Meter, ...] = (Clock(), HostLedger())
             for meter in meters:
                 meter.before(guest.machine)
                 change(guest)

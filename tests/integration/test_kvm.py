@@ -20,7 +20,7 @@ import pytest
 from tests.integration.conftest import HANGS, VMTAX, leftovers
 from vmtax.image.cache import Image
 from vmtax.lab.home import lab
-from vmtax.meter.ledger import COMMAND, Reading, parse, reckon
+from vmtax.meter.ledger import COMMAND, LedgerReading, parse, reckon
 
 pytestmark = pytest.mark.machines
 
@@ -155,7 +155,7 @@ def test_the_ledger_of_genuine_kvm_adds_up_and_little_of_it_is_unexplained(data:
     assert max(served) < 0.06, "with an HPET it wakes 250 times a second, for a tenth of a core"
 
 
-def look() -> Reading:
+def look() -> LedgerReading:
     reading = parse(inside(shlex.join(COMMAND)))
     assert reading
     return reading

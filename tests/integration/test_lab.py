@@ -181,7 +181,7 @@ def provisioning() -> Iterator[tuple[Machine, Callable[..., Disks]]]:
             wanted = parse(plan).treatments()[0]
             mark, qemu_img = f"vmtax-{local.token[:8]}", ("qemu-img",)
             made = disks.provision(
-                host, target, ours, mark, qemu_img, disks.Order(wanted, size, FRESH), lambda event: None
+                host, target, ours, mark, qemu_img, disks.DiskOrder(wanted, size, FRESH), lambda event: None
             )
             assert disks.why_not(made, wanted, Qemu.probe(host)) == {}
             for treatment in wanted:

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.conftest import measured
 from vmtax.image.cache import Image
 from vmtax.machine.local import LocalMachine
-from vmtax.meter.ledger import COMMAND, Ledger, parse, reckon
+from vmtax.meter.ledger import COMMAND, HostLedger, parse, reckon
 
 # Nobody's child, so that nothing but itself is charged with it; it says its number, and spins for two seconds of CPU.
 SPIN = """\
@@ -105,7 +105,7 @@ def namespace() -> Iterator[str]:
 
 
 def test_a_flood_of_packets_is_soft_irq(local: LocalMachine, namespace: str) -> None:
-    quiet, flooded = Ledger(), Ledger()
+    quiet, flooded = HostLedger(), HostLedger()
     quiet.before(local)
     time.sleep(3)
     without = quiet.after(local, []).rows

@@ -14,7 +14,7 @@ from vmtax.core.machines import MachineLost
 from vmtax.machine import remote_command
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.reader import SshReader
-from vmtax.machine.ssh import Route, SshMachine, connect_host
+from vmtax.machine.ssh import SshMachine, SshRoute, connect_host
 
 # A server on the client's standard input and output, with a private list of users; constant text.
 SERVE = 'mount --bind "$1" /etc/passwd && exec /usr/sbin/sshd -i -E /dev/null -f "$2"'
@@ -28,7 +28,7 @@ class Server:
     local: LocalMachine
     directory: Path
 
-    def route(self, shell: str = "/bin/bash", lines: str = "", **start: str) -> Route:
+    def route(self, shell: str = "/bin/bash", lines: str = "", **start: str) -> SshRoute:
         """How to log in where this is the shell; `lines`: more of the configuration; `start`: its start-up files."""
         home = self.directory / "home"
         home.mkdir(exist_ok=True)
@@ -44,7 +44,7 @@ class Server:
             f" UserKnownHostsFile {self.directory}/known_hosts\n BatchMode yes\n"
             f" ProxyCommand unshare --mount sh -c '{SERVE}' sh {users} {self.directory}/sshd_config\n"
         )
-        return Route("there", ("-F", str(settings)))
+        return SshRoute("there", ("-F", str(settings)))
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def server(local: LocalMachine, tmp_path: Path) -> Server:
 
 
 @contextlib.contextmanager
-def logged_in(server: Server, route: Route) -> Iterator[SshMachine]:
+def logged_in(server: Server, route: SshRoute) -> Iterator[SshMachine]:
     with contextlib.closing(connect_host(server.local, route)) as machine:
         yield machine
 
 
-def proved(server: Server, route: Route) -> None:
+def proved(server: Server, route: SshRoute) -> None:
     """Everything that vmtax does with a machine behind ssh."""
     with logged_in(server, route) as machine:
         assert machine.run("printf", "%s", TEXT) == TEXT

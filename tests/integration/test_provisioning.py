@@ -26,7 +26,7 @@ from vmtax.storage.ground import Area, refuse_used, table
 from vmtax.storage.page_cache import Bound
 from vmtax.storage.undo import NO_PARTITIONS
 from vmtax.testbed import disks
-from vmtax.testbed.cpus import Cpu, Topology
+from vmtax.testbed.cpus import Cpu, CpuTopology
 from vmtax.testbed.disks import Disks, bound
 from vmtax.testbed.examine import Examined, Platform
 from vmtax.testbed.provision import not_opened
@@ -63,7 +63,7 @@ def make(local: LocalMachine, ours: PurePosixPath, placed: Placed) -> Making:
     def made(wanted: Sequence[Treatment], target: Target = Target(), fresh: int = 0) -> Disks:  # noqa: B008 (frozen)
         mark = f"vmtax-{local.token[:8]}"
         return disks.provision(
-            local, target, ours, mark, qemu_img, disks.Order(wanted, SIZE, fresh), lambda event: None
+            local, target, ours, mark, qemu_img, disks.DiskOrder(wanted, SIZE, fresh), lambda event: None
         )
 
     return made
@@ -156,7 +156,7 @@ def test_what_qemu_refuses_in_the_directory_is_seen_before_the_question(
         plan=plan,
         workloads=plan.build_workloads(emulated=True),
         placed=placed,
-        topology=Topology((Cpu(0, 0), Cpu(1, 1))),
+        topology=CpuTopology((Cpu(0, 0), Cpu(1, 1))),
         unbound="",
         is_root=True,
         why_warm="",

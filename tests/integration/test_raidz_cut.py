@@ -24,7 +24,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
 from vmtax.storage.power_cut import opened
-from vmtax.storage.power_cuts import State, States
+from vmtax.storage.power_cuts import DiskState, States
 from vmtax.testbed import host_disk
 from vmtax.testbed.base import Cut
 from vmtax.testbed.cutting import CHECKED_ID, HOST_ID
@@ -98,7 +98,7 @@ def test_a_raidz_keeps_everything_without_one_disk_and_nothing_without_two(
         assert len(drawn) == 6 and sum(bool(state.gone) for state in drawn) == 3
         with Checks(cut, WORKLOAD, histories, states).opened() as checker:
             last = drawn[-1].moments
-            for state in (*drawn, State(last), State(last, (0,)), State(last, (1, 3))):
+            for state in (*drawn, DiskState(last), DiskState(last, (0,)), DiskState(last, (1, 3))):
                 one = checker.check(state)
                 print(states.words(state), one.words())
                 seen[len(state.gone)].add(

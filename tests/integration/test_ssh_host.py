@@ -24,7 +24,7 @@ from tests.integration.test_run import PLAN
 from vmtax.image.cache import Image
 from vmtax.machine import MachineLost
 from vmtax.machine.local import LocalMachine, LocalProcess
-from vmtax.machine.ssh import GUARD_SILENCE, Route, connect_host
+from vmtax.machine.ssh import GUARD_SILENCE, SshRoute, connect_host
 from vmtax.store import Store
 
 NAMESPACE = "vmtax-test-host"
@@ -137,7 +137,7 @@ def added(path: Path) -> float:
 def test_a_machine_has_as_many_commands_at_once_as_are_asked_for(remote: RemoteHost) -> None:
     """sshd allows ten on a connection; one of them is the guard."""
     known = f"UserKnownHostsFile={remote.ssh}/known_hosts"
-    route = Route("testhost", ("-F", str(remote.ssh / "config"), "-o", known))
+    route = SshRoute("testhost", ("-F", str(remote.ssh / "config"), "-o", known))
     with contextlib.closing(connect_host(remote.local, route)) as machine:
         running = [machine.start("sleep", "600") for _ in range(25)]
         with ThreadPoolExecutor(8) as pool:

@@ -16,7 +16,7 @@ from vmtax.design.topology import Worked, overlap
 from vmtax.experiment.trial import _with_cpu
 from vmtax.workload import BadOutput
 from vmtax.workload.base import Counted
-from vmtax.workload.idle import Idle, IdleParameters
+from vmtax.workload.idle import IdleParameters, IdleWorkload
 
 RATE = Metric("disk.randwrite-4k-qd1.iops", "1/s", "higher")
 DELAY = Metric("disk.randwrite-4k-qd1.mean_seconds", "s", "lower")
@@ -58,7 +58,7 @@ def test_overlap_is_the_share_in_which_all_work() -> None:
 
 
 def test_guests_need_not_be_idle_at_the_same_time() -> None:
-    idle = asdict(Idle(IdleParameters()).counted("", "7.10 1.00\n17.11 9.00\n"))
+    idle = asdict(IdleWorkload(IdleParameters()).counted("", "7.10 1.00\n17.11 9.00\n"))
     readings = {"host/vm": {"counted." + key: value for key, value in idle.items()}}
     slept = [replace(trial(FOUR.name, 1, "host/vm", 1.0), started=at, readings=readings) for at in (0.0, 2.0)]
     assert overlap(map(Worked.of, slept)) == 1
@@ -132,7 +132,7 @@ def test_the_total_of_all_has_the_worst_tail_and_what_is_known_of_each() -> None
 
 def test_an_idle_machine_costs_what_the_host_works_meanwhile() -> None:
     """Four guests sleep for ten seconds, while the host works for two: 0.05 s a second and guest."""
-    idle = Idle(IdleParameters(seconds=10))
+    idle = IdleWorkload(IdleParameters(seconds=10))
     busy = Disturbance(10.5, 2.1, 0.0, None, None, None, None, None)
     slept = Trial(1, 1, "vm", "idle", "", 1, "ok", 0.0, 10.5, raw="7.10 1.00\n17.11 9.00\n", disturbance=busy)
     (figure,) = {trial.measurements for trial in _with_cpu([slept] * 4, idle, "host")}
@@ -151,7 +151,7 @@ def test_the_cpu_time_of_a_byte_is_that_of_each_guest() -> None:
 
 
 def test_a_sleep_that_was_cut_short_is_no_result() -> None:
-    idle = Idle(IdleParameters(seconds=10))
+    idle = IdleWorkload(IdleParameters(seconds=10))
     assert idle.parse("", "7.10 1.00\n17.09 9.00\n\n") == ()
     for wrong in ("7.10 1.00\n9.10 1.50\n", "7.10 1.00\n", "7.10 1.00\n17.10 9.00\nTerminated\n"):
         with pytest.raises(BadOutput, match="two lines of /proc/uptime 10 s apart"):

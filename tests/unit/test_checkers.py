@@ -22,7 +22,7 @@ from vmtax.machine import MachineError
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
 from vmtax.storage.power_cut import opened
-from vmtax.storage.power_cuts import State, States
+from vmtax.storage.power_cuts import DiskState, States
 from vmtax.testbed.base import Cut
 from vmtax.workload.durability import Durability, DurabilityParameters
 
@@ -133,7 +133,7 @@ def test_what_only_one_guest_sees_is_an_error(tmp_path: Path, monkeypatch: pytes
             met.all = True
         return number == at_once - 1
 
-    def check(checks: Checks, drawn: Sequence[State]) -> None:
+    def check(checks: Checks, drawn: Sequence[DiskState]) -> None:
         with checks.opened() as first:
             list(checks.checked(first, drawn))
 

@@ -12,13 +12,13 @@ from tests.clocks import Clocked, World
 from tests.fake_machine import FakeMachine, Reply
 from tests.fake_testbed import SEVEN, Lab, bench
 from vmtax.machine import MachineLost
-from vmtax.meter import Readings, Work, clock
+from vmtax.meter import MeteredCommand, Readings, clock
 from vmtax.meter.clock import Clock, own_time
-from vmtax.meter.ledger import Ledger
+from vmtax.meter.ledger import HostLedger
 from vmtax.meter.moment import TICK_RATES
 from vmtax.meter.pressure import Pressure
 
-WORK = Work("fio", ok=True, seconds=10.0)
+WORK = MeteredCommand("fio", ok=True, seconds=10.0)
 COUNTED = "reader 7\n/proc/stat:cpu  0 0 0 0 0 0 0 0 0 0\n/proc/stat:cpu0 0 0 0 0 0 0 0 0 0 0\n"
 
 Change = Callable[[World], None]
@@ -106,7 +106,7 @@ def test_a_hosts_busy_time_does_not_move_with_its_wall_clock(world: World, by: f
     """The clock of the ledger was that of `date`: half a second on eight CPUs were four core-seconds of work."""
     busy = {}
     for name, change in (("none", going()), ("set", stepped(by))):
-        meter, machine = Ledger(), Clocked(world, COUNTED, "host")
+        meter, machine = HostLedger(), Clocked(world, COUNTED, "host")
         meter.before(machine)
         change(world)
         found = meter.after(machine, [WORK])
@@ -115,11 +115,11 @@ def test_a_hosts_busy_time_does_not_move_with_its_wall_clock(world: World, by: f
     assert busy["set"] == pytest.approx(busy["none"], abs=0.0201)
 
 
-@pytest.mark.parametrize("meter", [Ledger, Pressure])
+@pytest.mark.parametrize("meter", [HostLedger, Pressure])
 @pytest.mark.parametrize("path", ["host", "host/vm"])
 @pytest.mark.parametrize("change, seconds", [(asleep, 0.5), (asleep, 30.0), (ours_asleep, 3.0)])
 def test_a_suspend_of_a_host_voids_the_trial(
-    world: World, meter: type[Ledger | Pressure], path: str, change: Callable[[float], Change], seconds: float
+    world: World, meter: type[HostLedger | Pressure], path: str, change: Callable[[float], Change], seconds: float
 ) -> None:
     one, machine = meter(), Clocked(world, COUNTED, path)
     one.before(machine)
@@ -138,7 +138,7 @@ def test_the_rate_of_ticks_is_found_also_on_a_host_that_slept_before(
     """Missed only on a host that slept for most of its time, and by one that leaves just another kernel's rate."""
     world.rate = rate
     world.suspend(before)
-    meter, machine = Ledger(), Clocked(world, COUNTED, "host")
+    meter, machine = HostLedger(), Clocked(world, COUNTED, "host")
     meter.before(machine)
     asleep(seconds)(world)
     if before > world.worked and round(rate * 10 / (10 + seconds)) in TICK_RATES:
@@ -207,7 +207,7 @@ def test_a_machine_that_does_not_tell_is_not_doubted(answer: Reply | str | Excep
 
 def test_a_tool_cannot_have_worked_for_longer_than_its_command() -> None:
     def told(own: float | None, seconds: float, *, emulated: bool = False) -> str:
-        return "".join(own_time(Work("fio", True, seconds, own, emulated)))
+        return "".join(own_time(MeteredCommand("fio", True, seconds, own, emulated)))
 
     assert told(10.0, 10.4) == "" and told(None, 10.0) == ""
     assert told(10.0, 10.0) == "" and told(10.09, 10.0) == "", "rounded"

@@ -18,7 +18,7 @@ from tests.unit.test_report import printed
 from tests.unit.test_report_html import HOSTILE
 from tests.unit.test_sessions import calibrations, five, only, session, with_facts
 from vmtax.analysis import sessions
-from vmtax.analysis.sessions import Change, Line
+from vmtax.analysis.sessions import Change, MetricChange
 from vmtax.cli import app
 from vmtax.core.errors import DONE, UNDECIDED, WORSE
 from vmtax.core.records import Metric
@@ -99,12 +99,12 @@ def test_every_format_is_printed_and_ends_with_the_same_code(
     assert done.exit_code == WORSE and done.stdout.startswith(start)
 
 
-def a_line(**changes: Any) -> Line:
-    line = Line(METRIC, "vm", True, 0.95, 0.94, 0.96, (5, 5), "welch", "worse", None, False, None)
+def a_line(**changes: Any) -> MetricChange:
+    line = MetricChange(METRIC, "vm", True, 0.95, 0.94, 0.96, (5, 5), "welch", "worse", None, False, None)
     return dataclasses.replace(line, **changes)
 
 
-def a_change(*lines: Line, limit: float | None = None, **changes: Any) -> Change:
+def a_change(*lines: MetricChange, limit: float | None = None, **changes: Any) -> Change:
     change = Change(("a",), ("b",), ("local", "local"), ("example", "merlin"), (), lines, (), 0.03, limit, ())
     return dataclasses.replace(change, **changes)
 

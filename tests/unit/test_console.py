@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fake_machine import FakeClock, FakeProcess, Reply
-from vmtax.hypervisor.base import BootFailed, Patience
+from vmtax.hypervisor.base import BootFailed, BootPatience
 from vmtax.hypervisor.console import FLOODED, READY, Console
 from vmtax.hypervisor.qemu import boot
 from vmtax.hypervisor.qemu.boot import died, wait_until_ready, was_killed
@@ -39,9 +39,9 @@ def test_a_guest_that_prints_without_end_is_ended_and_the_reason_is_that(tmp_pat
 @pytest.mark.parametrize(
     ("printed", "end"), [("one\ntwo \n\n", "the last line of its console is 'two'"), ("", "its console is empty")]
 )
-@pytest.mark.parametrize("patience", [Patience(ready=0.5), Patience(ready=60.0, silence=0.5)])
+@pytest.mark.parametrize("patience", [BootPatience(ready=0.5), BootPatience(ready=60.0, silence=0.5)])
 def test_a_guest_that_is_given_up_is_explained_in_the_first_line(
-    tmp_path: Path, patience: Patience, printed: str, end: str
+    tmp_path: Path, patience: BootPatience, printed: str, end: str
 ) -> None:
     path = tmp_path / "console"
     path.write_text(printed)
@@ -97,7 +97,7 @@ def test_a_guest_has_time_to_be_ready_from_its_launch_and_to_be_silent_from_its_
     console: Any = _Told(clock, lines)
     process: Any = FakeProcess(("qemu",), 1, Reply(seconds=1000), clock)
     try:
-        wait_until_ready("host/vm", process, console, Patience(ready=60.0, silence=10.0), clock.now)
+        wait_until_ready("host/vm", process, console, BootPatience(ready=60.0, silence=10.0), clock.now)
         assert not ends and round(clock.now - START) == 20
     except BootFailed as error:
         why = str(error).partition(";")[0].replace("host/vm: its console has been ", "").replace("host/vm: it was ", "")

@@ -14,7 +14,7 @@ from vmtax.core.units import cpu_numbers
 from vmtax.machine.reader import LocalReader
 from vmtax.meter.text import parse_files
 from vmtax.plan.schema import parse as plan
-from vmtax.testbed.cpus import QUESTION, Topology, parse, question, why_unbound
+from vmtax.testbed.cpus import QUESTION, CpuTopology, parse, question, why_unbound
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.equal import EqualCpus
 
@@ -115,7 +115,7 @@ def test_the_cpus_of_all_layers_are_alike(
 def test_without_any_topology_the_first_cpus_are_taken_as_they_are_numbered() -> None:
     bare = parse({"/proc/self/status": "Cpus_allowed_list:\t2-3,8"})
     assert bare.equal(2).cpus == (2, 3) and bare.equal(2).said == "" and bare.numbers == [2, 3, 8]
-    assert parse({}).equal(2).cpus == () and parse({"/proc/self/status": "?"}) == Topology()
+    assert parse({}).equal(2).cpus == () and parse({"/proc/self/status": "?"}) == CpuTopology()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.topologies import ALDER, files, listed, printed
 from tests.userland import asks_tools, programs
 from vmtax.core.units import cpu_numbers
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
-from vmtax.doctor.readings import Readings, free_bytes, read
+from vmtax.doctor.readings import HostReadings, free_bytes, read
 from vmtax.hypervisor.confine import sandbox
 from vmtax.hypervisor.qemu.detect import ELSEWHERE, FIRST, RIGHTS
 from vmtax.image import cache, contents, place
@@ -134,7 +134,7 @@ def _with_an_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(readings, "rights_here", lambda: parse(rights.answer()))
 
 
-def examined(host: FakeMachine, name: str = "local") -> Readings:
+def examined(host: FakeMachine, name: str = "local") -> HostReadings:
     return read(host, name, sleep=host.clock.sleep)
 
 

@@ -10,12 +10,12 @@ from tests.unit.test_report import printed
 from tests.unit.test_report_html import HOSTILE
 from vmtax.report.document import (
     Block,
+    CheckOutcome,
     Code,
     Detail,
     Document,
     Folded,
     Heading,
-    Outcome,
     Outcomes,
     Paragraph,
     Section,
@@ -37,7 +37,7 @@ BLOCKS: tuple[Block, ...] = (
     Sentences((("about", ("a sentence",)),)),
     Rows("rows", columns("what", "amount"), (Line((name("a row"), value("7", "6–8"))),)),
     listed(("an item",)),
-    Outcomes((Outcome(Span("missing", "bad"), "KVM", "no /dev/kvm", ("modprobe kvm",)),)),
+    Outcomes((CheckOutcome(Span("missing", "bad"), "KVM", "no /dev/kvm", ("modprobe kvm",)),)),
     Code(("a command",)),
     Folded("a summary", (Paragraph("within"),)),
 )
@@ -73,7 +73,7 @@ def test_every_kind_of_block_is_shown_in_its_order(render: Callable[[tuple[Block
 
 @pytest.mark.parametrize("render", [as_markdown, as_comment, as_html])
 def test_an_outcome_is_text(render: Callable[[tuple[Block, ...]], str]) -> None:
-    hostile = Outcome(Span("ok", "good"), HOSTILE, HOSTILE)
+    hostile = CheckOutcome(Span("ok", "good"), HOSTILE, HOSTILE)
     assert "<script" not in render((Outcomes((hostile,)),)) and "<img" not in render((Outcomes((hostile,)),))
 
 
@@ -81,6 +81,6 @@ def test_a_remedy_is_not_broken_where_it_is_printed_uncropped() -> None:
     from vmtax.system.console import as_text
 
     long = "echo " + "x" * 200
-    shown = Outcomes((Outcome(Span("missing", "bad"), "KVM", "no /dev/kvm", (long,)),))
+    shown = Outcomes((CheckOutcome(Span("missing", "bad"), "KVM", "no /dev/kvm", (long,)),))
     text = as_text(terminal.whole(Document(None, (Section("one", "Title", (shown,)),)), Detail.BRIEF))
     assert f"    → {long}\n" in text

@@ -22,8 +22,8 @@ from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.hypervisor.qemu.exit_trace import COUNTS, END, REASONS, START, ExitTrace, parse_counts, parse_reasons
 from vmtax.hypervisor.qemu.kvm import KvmCounters, scales, totals
 from vmtax.hypervisor.qemu.qmp import QmpError
-from vmtax.meter import Work
-from vmtax.meter.exits import Exits
+from vmtax.meter import MeteredCommand
+from vmtax.meter.exits import ExitCounts
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections import exits as exits_section
 from vmtax.testbed.base import RunningSubject, RunningTreatment
@@ -163,17 +163,17 @@ def test_a_kernel_without_histograms_is_said_in_one_line() -> None:
 
 
 def test_the_meter_keeps_by_how_much_counters_grew_and_what_was_done_meanwhile() -> None:
-    guest, meter = FakeGuest("host/vm", {"exits": 10.0}, {"exits": 1010.0, "reason.cpuid": 990.0}), Exits()
+    guest, meter = FakeGuest("host/vm", {"exits": 10.0}, {"exits": 1010.0, "reason.cpuid": 990.0}), ExitCounts()
     meter.before(guest)
-    rows = meter.after(guest, [Work("stress-ng", ok=True, seconds=1.0, operations=500.0)]).rows
+    rows = meter.after(guest, [MeteredCommand("stress-ng", ok=True, seconds=1.0, operations=500.0)]).rows
     assert rows.pop("seconds") > 0
     assert rows == {"exits": 1000.0, "reason.cpuid": 990.0, "operations": 500.0}
 
 
 def test_nothing_is_kept_of_an_emulated_guest_and_never_zeros() -> None:
-    guest, meter = FakeGuest("host/vm", {}, {}), Exits()
+    guest, meter = FakeGuest("host/vm", {}, {}), ExitCounts()
     meter.before(guest)
-    assert meter.after(guest, [Work("stress-ng", ok=True, seconds=1.0, operations=500.0)]).rows == {}
+    assert meter.after(guest, [MeteredCommand("stress-ng", ok=True, seconds=1.0, operations=500.0)]).rows == {}
 
 
 def test_each_trial_has_the_exits_of_its_guest_and_of_the_outer_vm_that_carries_it() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.fake_machine import FakeMachine
 from vmtax.machine import MachineLost
-from vmtax.meter import Work
+from vmtax.meter import MeteredCommand
 from vmtax.testbed.footprint import Footprint
 
-WORK = Work("fio", ok=True, seconds=10.0)
+WORK = MeteredCommand("fio", ok=True, seconds=10.0)
 READ = {"resident_bytes": 2.0**29, "beyond_bytes": 5e7, "huge_bytes": 0.0}
 
 
@@ -41,4 +41,4 @@ def test_what_is_no_guest_or_is_lost_has_no_readings() -> None:
     meter: Any = Footprint([(guest("host/vm", MachineLost("host: gone")), host)])  # type: ignore[list-item]
     assert meter.after(host, [WORK]).rows == {}, "a set of processes on the host"
     assert meter.after(FakeMachine("host/vm"), [WORK]).rows == {}
-    assert meter.after(FakeMachine("host/vm"), [Work("fio", ok=False, seconds=1.0)]).rows == {}
+    assert meter.after(FakeMachine("host/vm"), [MeteredCommand("fio", ok=False, seconds=1.0)]).rows == {}

@@ -23,8 +23,8 @@ from vmtax.analysis.by_workload import view
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.noise import noise_floor
 from vmtax.cli.app import BadUse
-from vmtax.cli.measuring import Work, _alone
-from vmtax.core.events import Notice, RunStarted
+from vmtax.cli.measuring import RunWork, _alone
+from vmtax.core.events import NoticeEvent, RunStarted
 from vmtax.core.records import Experiment, Treatment
 from vmtax.design.interleaved import both
 from vmtax.experiment.resume import CannotResume
@@ -89,7 +89,7 @@ def test_two_hosts_run_every_treatment_in_every_round_and_are_compared_directly(
     assert found.facts["host"]["cpu_model"] == "Fake CPU" and found.facts[B]["cpu_model"] == "Another CPU"
     (note,) = [note for note in found.notes if "cpu_model" in note]
     assert note == f"cpu_model differs between the sides: Fake CPU; on {B} Another CPU"
-    assert Notice(note) in made.events, "it is told while it runs, too"
+    assert NoticeEvent(note) in made.events, "it is told while it runs, too"
 
 
 def test_two_qemus_share_the_host_layer(lab: Callable[..., Lab]) -> None:
@@ -205,7 +205,7 @@ def test_a_run_on_the_second_host_keeps_others_off_it(lab: Callable[..., Lab]) -
             plan = made.plan.model_copy(update={"host": host})
             with contextlib.suppress(BadUse), made.store as store:
                 refused.append(host)
-                _alone(store, Work(plan, Options("vmtax run")))
+                _alone(store, RunWork(plan, Options("vmtax run")))
                 refused.remove(host)
         return bench()
 

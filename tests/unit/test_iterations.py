@@ -21,7 +21,7 @@ from tests.answers import experiment_data
 from tests.fake_machine import Reply
 from tests.fake_testbed import PLAN, Lab, bench
 from vmtax.analysis.analysis import Analysis
-from vmtax.core.events import Event, Notice, TrialFinished, WorkloadStarted
+from vmtax.core.events import Event, NoticeEvent, TrialFinished, WorkloadStarted
 from vmtax.core.records import Boot, Experiment, Measurement, Metric, Trial
 from vmtax.design import iterations as schedule
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
@@ -102,7 +102,7 @@ def test_the_pilot_plans_the_rest_and_warm_up_counts_nowhere(lab: Callable[..., 
     for (number, _, case), count in runs(found).items():
         assert count == (PILOT_ITERATIONS if number <= PILOT_ROUNDS else planned["chess", case].runs)
     assert all(1 <= entry.iterations <= 20 for entry in planned.values())
-    (told,) = [event.text for event in made.events if isinstance(event, Notice) and "pilot" in event.text]
+    (told,) = [event.text for event in made.events if isinstance(event, NoticeEvent) and "pilot" in event.text]
     assert "chess one-thread" in told and "after 2 of warm-up" in told
     assert all(comparison.rounds == 7 for comparison in Analysis(found).comparisons), "the pilot's boots stay in"
     mine = [t for t in found.trials if (t.treatment, t.case) == ("vm", "") and t.iteration > 2]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from vmtax.report.answers.envelope import envelope
-from vmtax.report.answers.part import Part
+from vmtax.report.answers.part import AnswerRecord
 from vmtax.report.answers.schema import comments, model
-from vmtax.report.answers.shape import Key, Shape
+from vmtax.report.answers.shape import AnswerKey, Shape
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False)
 ANY = st.recursive(LEAVES, lambda below: st.lists(below) | st.dictionaries(st.text(), below), max_leaves=20)
@@ -26,12 +26,12 @@ def test_the_text_is_that_of_the_standard_library(data: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Inner(Part):
+class Inner(AnswerRecord):
     a: float
 
 
 @dataclass(frozen=True)
-class Outer(Part):
+class Outer(AnswerRecord):
     b: tuple[Inner, ...]
     c: str
 
@@ -69,8 +69,10 @@ class Way:
     secret: str = "no key"
 
 
-POINT = Shape(Point, "far x on", {"on": Key(str | None, "name of the map", lambda _, context: context)}, name="Place")
-WAY = Shape(Way, "start=first.x points length", {"length": Key(int, "in metres")}, parts=[POINT])
+POINT = Shape(
+    Point, "far x on", {"on": AnswerKey(str | None, "name of the map", lambda _, context: context)}, name="Place"
+)
+WAY = Shape(Way, "start=first.x points length", {"length": AnswerKey(int, "in metres")}, parts=[POINT])
 
 
 def test_a_shape_lists_the_keys_of_a_record() -> None:

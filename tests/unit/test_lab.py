@@ -32,7 +32,7 @@ from vmtax.lab.spec import Size, disk_bytes, disk_files, lab_spec, own_address, 
 from vmtax.lab.start import FORGET, Wish, _Start, start
 from vmtax.lab.write_logs import spare_logs
 from vmtax.machine.local import LocalMachine
-from vmtax.machine.ssh import Route
+from vmtax.machine.ssh import SshRoute
 from vmtax.testbed import hosts
 
 __all__ = ["home"]
@@ -342,7 +342,7 @@ def test_what_is_run_in_a_lab_is_left_as_it_is(
     argv: list[str], command: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[list[str]] = []
-    monkeypatch.setattr("vmtax.lab.reach.route", lambda one: Route("root@there", ("-p", "1")))
+    monkeypatch.setattr("vmtax.lab.reach.route", lambda one: SshRoute("root@there", ("-p", "1")))
     monkeypatch.setattr("os.execvp", lambda file, words: ran.append(words))
     assert CliRunner().invoke(app, ["lab", "ssh", "blue", *argv]).exit_code == 0
     assert ran == [["ssh", "-p", "1", "root@there", *(["--", *command] if command else [])]]

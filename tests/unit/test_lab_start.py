@@ -15,7 +15,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 
 from tests.sample_lab import SIZE, SOFTWARE, home, made, quiet, saved
-from vmtax.hypervisor import BootFailed, Credentials, GuestSpec, Patience, Qemu
+from vmtax.hypervisor import BootFailed, BootPatience, Credentials, GuestSpec, Qemu
 from vmtax.hypervisor.console import Console
 from vmtax.hypervisor.qemu.boot import boot
 from vmtax.image import packs, zfs
@@ -297,7 +297,7 @@ def test_a_lab_that_writes_without_end_while_it_starts_is_ended(
     writer = ("sh", "-c", text, "sh", str(one.directory / name))
     with (
         pytest.raises(BootFailed, match="QEMU's exit code: -9"),
-        boot(local, spec, lambda *_: writer, credentials, local, Patience(), None),
+        boot(local, spec, lambda *_: writer, credentials, local, BootPatience(), None),
     ):
         pass
     assert (one.directory / name).stat().st_size < 2**22

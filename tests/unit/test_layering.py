@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,3 +178,13 @@ def test_no_machine_looks_for_python_in_its_search_path() -> None:
     ]
     assert not bare
     assert f" exec {PYTHON} -I " in START_GUARD
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    """Two of one name would make a reader ask which one is meant, in every import."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in ROOT.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -18,7 +18,7 @@ from vmtax.plan.schema import parse
 from vmtax.storage import Target
 from vmtax.storage.page_cache import HIERARCHY
 from vmtax.testbed import layers
-from vmtax.testbed.cpus import Cpu, Topology
+from vmtax.testbed.cpus import Cpu, CpuTopology
 from vmtax.testbed.examine import Platform
 from vmtax.testbed.layers import boots, opening
 from vmtax.testbed.provisioned import Provisioned
@@ -82,7 +82,7 @@ def on(answers: Answers | None = None, *, emulated: bool = False) -> Provisioned
         plan=PLAN,
         workloads=PLAN.build_workloads(),
         placed=Placed("kernel", "initrd", "root", "tree"),
-        topology=Topology((Cpu(0, 0), Cpu(1, 1))),
+        topology=CpuTopology((Cpu(0, 0), Cpu(1, 1))),
         unbound="",
         is_root=True,
         why_warm="",

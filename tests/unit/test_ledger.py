@@ -19,13 +19,13 @@ from vmtax.core.records import Experiment
 from vmtax.core.stopwatch import Instant
 from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
-from vmtax.meter import Work
+from vmtax.meter import MeteredCommand
 from vmtax.meter.ledger import (
     COMMAND,
     LOOSE,
     SPLIT,
-    Ledger,
-    Reading,
+    HostLedger,
+    LedgerReading,
     parse,
     reckon,
     split_by_samples,
@@ -121,7 +121,7 @@ def printed(text: str) -> str:
     return "\n".join((*lines, *last)) + "\n"
 
 
-def reading(text: str) -> Reading:
+def reading(text: str) -> LedgerReading:
     found = parse(printed(text))
     assert found
     return found
@@ -269,15 +269,15 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
 
 
 def test_the_meter_keeps_the_entries_and_the_operations(host: FakeMachine) -> None:
-    meter = Ledger()
+    meter = HostLedger()
     meter.before(host)
-    work = Work("fio", ok=True, seconds=1.0, operations=500.0)
+    work = MeteredCommand("fio", ok=True, seconds=1.0, operations=500.0)
     rows = meter.after(host, [work]).rows
     assert rows["operations"] == 500.0 and rows["vhost"] > 1.5
 
 
 def test_a_host_without_a_shell_has_no_ledger() -> None:
-    meter, host = Ledger(), FakeMachine("host", {COMMAND: Reply(code=127)})
+    meter, host = HostLedger(), FakeMachine("host", {COMMAND: Reply(code=127)})
     meter.before(host)
     assert meter.after(host, []).rows == {}
 
@@ -318,7 +318,7 @@ def test_samples_of_all_guests_divide_what_the_host_s_vcpus_used(is_sampled: boo
     guests: list[Any] = [FakeGuest(f"host/vm-{number}", *look) for number, look in enumerate(looks, start=1)]
     answers = {lambda argv: argv[0] == "stress-ng": raw}
     subjects = [RunningSubject(Site(FakeMachine(guest.path, answers), "vm", 1, ()), guest) for guest in guests]
-    running = RunningTreatment(tuple(subjects), host, (), meters=(Ledger(),))
+    running = RunningTreatment(tuple(subjects), host, (), meters=(HostLedger(),))
     trials = run_trials(TrialKey(1, 1, "vm"), running, workload, "", Signatures(), iteration=1)
     (rows, again) = [trial.readings["host"] for trial in trials]
     assert rows == again

@@ -15,7 +15,7 @@ from tests.unit.test_preview import host
 from vmtax.cli import measuring
 from vmtax.cli.app import BadUse
 from vmtax.cli.files import check_room
-from vmtax.cli.measuring import Work
+from vmtax.cli.measuring import RunWork
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.events import Event, Step
 from vmtax.core.records import Experiment
@@ -41,8 +41,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield made
 
 
-def work(resumed: Experiment | None = None, *, or_demo: bool = False, emulate: bool = False) -> Work:
-    found = Work(load("quick"), Options("vmtax run"), resumed, or_demo=or_demo)
+def work(resumed: Experiment | None = None, *, or_demo: bool = False, emulate: bool = False) -> RunWork:
+    found = RunWork(load("quick"), Options("vmtax run"), resumed, or_demo=or_demo)
     return found.emulating() if emulate else found
 
 
@@ -142,7 +142,7 @@ def test_a_run_goes_on_while_its_lab_reboots_and_others_see_that(
     run = dataclasses.replace(SAMPLE, boots=(), trials=(), state="running", finished=None)
     seen: list[tuple[str, str]] = []
 
-    def carry_out(_: Store, work: Work, *__: Any, **___: Any) -> str:
+    def carry_out(_: Store, work: RunWork, *__: Any, **___: Any) -> str:
         if work.resumed is None:
             store.begin(run)
             raise RebootNeeded(run.id, Block(2, "mitigations=off"), ("mitigations=auto", "mitigations=off"))
@@ -179,7 +179,7 @@ def test_each_session_cuts_the_power_by_the_command_that_was_agreed_to(
     store.begin(dataclasses.replace(SAMPLE, boots=(), trials=(), state="running", finished=None, options=options))
     used: list[object] = []
 
-    def carry_out(_: Store, work: Work, *__: Any, **___: Any) -> str:
+    def carry_out(_: Store, work: RunWork, *__: Any, **___: Any) -> str:
         assert work.options.testbed.emulate or not used, "as was found out in the first session"
         used.append(work.options.testbed.power_cut)
         if len(used) < 3:

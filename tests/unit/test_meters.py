@@ -15,7 +15,7 @@ from tests.fake_machine import FakeMachine, Reply
 from tests.fake_testbed import SEVEN, Lab, bench
 from vmtax.analysis.analysis import Analysis
 from vmtax.experiment import archive
-from vmtax.meter import METERS, Vmstat, Work
+from vmtax.meter import METERS, MeteredCommand, Vmstat
 from vmtax.meter.vmstat import COUNTERS, parse
 from vmtax.report.render.csv import render_csv
 from vmtax.store import Store
@@ -23,7 +23,7 @@ from vmtax.store import Store
 # Linux 6.1 has many more, and here no NUMA.
 BEFORE = "pgfault 4178234561\npgmajfault 1290\npgfault_x 7\nthp_fault_alloc 12\n"
 AFTER = "pgfault 4178234661\npgmajfault 1290\npgfault_x 9\nthp_fault_alloc 15\n"
-WORK = Work("fio", ok=True, seconds=10.0)
+WORK = MeteredCommand("fio", ok=True, seconds=10.0)
 
 
 def test_vmstat_says_by_how_much_each_counter_grew() -> None:

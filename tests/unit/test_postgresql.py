@@ -25,7 +25,7 @@ from vmtax.core.errors import BadInput
 from vmtax.experiment import cleanup
 from vmtax.image import packs, postgresql
 from vmtax.image.cache import ImageError
-from vmtax.image.packs import Kind, Pack
+from vmtax.image.packs import Pack, PackKind
 from vmtax.plan.schema import Plan, parse
 from vmtax.report.sections.beside import machine
 from vmtax.store import Store
@@ -301,7 +301,7 @@ def test_a_pack_that_must_be_built_is_announced_and_one_that_cannot_be_is_refuse
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = plan(NAME)
-    monkeypatch.setattr(Kind, "refuse", lambda self: None)
+    monkeypatch.setattr(PackKind, "refuse", lambda self: None)
     answers = own / "answers"
     monkeypatch.setattr(packs, "REACH", ("sh", "-c", f"cat {answers} >&2; test ! -s {answers}", "sh"))
     answers.write_text("")

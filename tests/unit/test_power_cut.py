@@ -18,7 +18,7 @@ from vmtax.core.machines import Outcome
 from vmtax.design.disk import DiskSettings
 from vmtax.machine import MachineError
 from vmtax.storage.copies import Copies
-from vmtax.storage.power_cut import BLOCK, Disk, Moment, copy_sparse, known, opened
+from vmtax.storage.power_cut import BLOCK, CutMoment, ReplayedDisk, copy_sparse, known, opened
 from vmtax.storage.write_log import BadLog, entries
 
 SECTOR = 512
@@ -51,14 +51,14 @@ REQUESTS: list[Request] = [
 SIZE = 64 * SECTOR
 
 
-def states(directory: Path, requests: Sequence[Request], moments: Sequence[Moment]) -> list[bytes]:
+def states(directory: Path, requests: Sequence[Request], moments: Sequence[CutMoment]) -> list[bytes]:
     log, before, target = directory / "log", directory / "before", directory / "target"
     log.write_bytes(log_of(requests))
     before.write_bytes(bytes(SIZE))
     target.touch()
     found = []
     with opened(log) as history:
-        disk = Disk(history, before, directory / "kept")
+        disk = ReplayedDisk(history, before, directory / "kept")
         for moment in moments:
             disk.write(moment, target)
             found.append(target.read_bytes())
@@ -68,7 +68,7 @@ def states(directory: Path, requests: Sequence[Request], moments: Sequence[Momen
 
 
 def test_each_prefix_of_the_log_is_a_state(tmp_path: Path) -> None:
-    found = states(tmp_path, REQUESTS, [Moment(place, None) for place in range(8)])
+    found = states(tmp_path, REQUESTS, [CutMoment(place, None) for place in range(8)])
     assert found[0] == bytes(SIZE)
     assert found[1] == found[2] == block("a") + bytes(SIZE - 8 * SECTOR)
     assert found[4] == block("a") + block("b") + block("c", 16) + bytes(SIZE - 32 * SECTOR)
@@ -76,12 +76,12 @@ def test_each_prefix_of_the_log_is_a_state(tmp_path: Path) -> None:
 
 
 def test_what_was_flushed_is_in_every_state_and_what_was_not_may_be_missing_or_torn(tmp_path: Path) -> None:
-    seen = states(tmp_path, REQUESTS, [Moment(4, seed) for seed in range(200)])
+    seen = states(tmp_path, REQUESTS, [CutMoment(4, seed) for seed in range(200)])
     assert all(state.startswith(block("a")) for state in seen)
     third = {state[16 * SECTOR : 32 * SECTOR] for state in seen}
     halves = {block("c") + bytes(8 * SECTOR), bytes(8 * SECTOR) + block("c")}
     assert third == {block("c", 16), bytes(16 * SECTOR), *halves}
-    after = states(tmp_path, REQUESTS, [Moment(5, seed) for seed in range(20)])
+    after = states(tmp_path, REQUESTS, [CutMoment(5, seed) for seed in range(20)])
     assert set(after) == {block("a") + block("b") + block("c", 16) + bytes(SIZE - 32 * SECTOR)}
 
 
@@ -90,16 +90,16 @@ def test_a_disk_that_was_copied_while_it_was_written_to_is_right_from_the_copys_
     tmp_path: Path, seen: int
 ) -> None:
     """The copy began after two requests and ended after `seen`: of what was written meanwhile it has one half."""
-    whole = states(tmp_path, REQUESTS, [Moment(place, None) for place in range(8)])
+    whole = states(tmp_path, REQUESTS, [CutMoment(place, None) for place in range(8)])
     half = SIZE // 2
     log, before, target = tmp_path / "log", tmp_path / "copied", tmp_path / "target"
     before.write_bytes(whole[seen][:half] + whole[2][half:])
     with opened(log) as history:
         since = history.entries[1].end
     with opened(log, since) as history:
-        disk = Disk(history, before, tmp_path / "kept")
+        disk = ReplayedDisk(history, before, tmp_path / "kept")
         for place in range(seen, 8):
-            disk.write(Moment(place - 2, None), target)
+            disk.write(CutMoment(place - 2, None), target)
             assert target.read_bytes() == whole[place]
         disk.close()
         assert history.place(since) == 0 and history.place(10**6) == 5
@@ -125,7 +125,7 @@ def test_of_the_writes_after_a_flush_one_is_missing_or_some_or_all(tmp_path: Pat
     """About a third of the states each: one, any number, all."""
     (tmp_path / "log").write_bytes(log_of([(FLUSH, 0, b""), *((WRITE, 8 * n, block("a")) for n in range(5))]))
     with opened(tmp_path / "log") as history:
-        numbers = Counter(len(history.missing(Moment(6, seed))) for seed in range(600))
+        numbers = Counter(len(history.missing(CutMoment(6, seed))) for seed in range(600))
     assert sorted(numbers) == [1, 2, 3, 4, 5]
     assert min(numbers[1], numbers[5]) > 600 / 4 and min(numbers[2], numbers[3], numbers[4]) > 600 / 30
 

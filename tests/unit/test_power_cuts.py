@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.test_power_cut import FLUSH, SECTOR, SIZE, WRITE, Request, block, log_of
 from vmtax.storage import power_cuts
-from vmtax.storage.power_cut import Disk, History, Moment, opened
-from vmtax.storage.power_cuts import Disks, Lengths, State, States, at_rest, lengths
+from vmtax.storage.power_cut import CutMoment, History, ReplayedDisk, opened
+from vmtax.storage.power_cuts import DiskState, Lengths, ReplayedDisks, States, at_rest, lengths
 
 LETTERS = "abc"  # a disk each
 ROUNDS = 8  # in each of which a disk is written to, flushed, and written to again
@@ -41,9 +41,9 @@ def instants(of: Sequence[History]) -> list[Lengths]:
     ]
 
 
-def all_written(of: Sequence[History], at: Lengths) -> State:
+def all_written(of: Sequence[History], at: Lengths) -> DiskState:
     """All that was written until then."""
-    return State(tuple(Moment(each.place(end), None) for each, end in zip(of, at, strict=True)))
+    return DiskState(tuple(CutMoment(each.place(end), None) for each, end in zip(of, at, strict=True)))
 
 
 def nothing(data: memoryview) -> dict[str, int]:
@@ -105,7 +105,7 @@ def test_what_was_acknowledged_is_of_the_instant_and_of_all_disks(tmp_path: Path
         assert states.acknowledged(early) == {"w": 2}, "the latest of the same instant"
         assert states.acknowledged(late) == {"w": 7, "seen": 8}
         assert states.words(early) == "after 3, 2, 0 of 12, 12, 12 requests"
-        lacking = State((Moment(3, 5), Moment(2, None), Moment(0, None)), (1,))
+        lacking = DiskState((CutMoment(3, 5), CutMoment(2, None), CutMoment(0, None)), (1,))
         words = "after 3, 2, 0 of 12, 12, 12 requests, without some of those since the last flush (seed 5, none, none)"
         assert states.words(lacking) == f"{words}, disk 2 gone"
 
@@ -117,13 +117,15 @@ def test_a_disk_that_is_gone_is_empty_and_the_others_are_as_at_that_moment(tmp_p
     for target in targets:
         target.write_bytes(b"x" * SIZE)
     with histories(tmp_path) as of:
-        disks = Disks([Disk(each, before, tmp_path / f"{n}.kept") for n, each in enumerate(of)], targets)
+        disks = ReplayedDisks(
+            [ReplayedDisk(each, before, tmp_path / f"{n}.kept") for n, each in enumerate(of)], targets
+        )
         early = all_written(of, tuple(each.entries[2].end for each in of))
         late = all_written(of, tuple(each.entries[3].end for each in of))
-        disks.write(State(early.moments, (1,)))
+        disks.write(DiskState(early.moments, (1,)))
         found = [target.read_bytes() for target in targets]
         assert found == [block("A") + bytes(SIZE - 8 * SECTOR), bytes(SIZE), block("C") + bytes(SIZE - 8 * SECTOR)]
-        disks.write(State(late.moments, (0, 2)))
+        disks.write(DiskState(late.moments, (0, 2)))
         found = [target.read_bytes() for target in targets]
         assert found == [bytes(SIZE), block("B") + block("b") + bytes(SIZE - 16 * SECTOR), bytes(SIZE)]
         disks.close()
@@ -136,7 +138,7 @@ def test_one_disk_alone_has_every_place_of_its_log(tmp_path: Path) -> None:
         drawn = states.draw(12, seed=3)
         assert {state.gone for state in drawn} == {()} and len(drawn) == 12
         assert {state.moments[0].place for state in drawn} > {12}, "not only what was noted"
-        known = [states.acknowledged(State((Moment(place, None),))) for place in (1, 2, 5, 6)]
+        known = [states.acknowledged(DiskState((CutMoment(place, None),))) for place in (1, 2, 5, 6)]
         assert known == [{}, {"w": 1}, {"w": 1}, {"w": 3}]
 
 

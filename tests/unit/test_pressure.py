@@ -76,7 +76,7 @@ def test_between_two_readings() -> None:
 def test_a_package_that_is_throttled_is_seen_wherever_it_is(
     before: dict[int, int], after: dict[int, int], grown: int | None
 ) -> None:
-    def reading(counts: dict[int, int]) -> pressure.Reading:
+    def reading(counts: dict[int, int]) -> pressure.PressureReading:
         name = "/sys/devices/system/cpu/cpu{}/thermal_throttle/package_throttle_count:{}\n"
         others = "".join(line for line in BEFORE.splitlines(keepends=True) if "throttle" not in line)
         found = parse(others + "".join(name.format(*each) for each in counts.items()))

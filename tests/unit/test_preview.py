@@ -21,7 +21,7 @@ from vmtax.experiment.outlook import Line, outlook
 from vmtax.experiment.preview import look
 from vmtax.hypervisor.qemu.detect import DEFAULT, ELSEWHERE, FIRST, RIGHTS, QemuError
 from vmtax.image.cache import ImageError
-from vmtax.image.packs import Kind, Userland
+from vmtax.image.packs import PackKind, Userland
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.machine.packages import READ as OS_RELEASE
 from vmtax.meter import below
@@ -171,7 +171,7 @@ def test_a_kernel_pack_that_must_be_built_first_is_announced(monkeypatch: pytest
     monkeypatch.setattr("shutil.which", lambda tool: None)
     with pytest.raises(ImageError, match=r"missing mmdebstrap, .*: apt-get install mmdebstrap util-linux erofs-utils"):
         said(plan, host())
-    monkeypatch.setattr(Kind, "refuse", lambda self: None)
+    monkeypatch.setattr(PackKind, "refuse", lambda self: None)
     first = said(plan, host())["first"]
     assert first.startswith("builds the kernel pack of compiler and source: about three minutes, once, and 600 MiB")
     assert "first" not in said(load("quick"), host()), "nothing else needs it"

@@ -37,7 +37,7 @@ TEXTS = (
 )
 EVENTS: dict[str, Callable[[str], events.Event]] = {
     "step": lambda text: events.Step(text, text, 0.5),
-    "notice": events.Notice,
+    "notice": events.NoticeEvent,
     "run": lambda text: events.RunStarted(text, (Treatment(text, "vm"),), 1, 2),
     "treatment": lambda text: events.TreatmentStarted(1, 1, Treatment(text, "vm")),
     "boot": lambda text: events.GuestBooted(Boot(1, text, text, "kvm", False, (), 1.0, 1.0)),

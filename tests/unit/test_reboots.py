@@ -277,7 +277,7 @@ def test_what_was_said_before_a_reboot_is_not_said_again_and_can_be_watched(
         for _ in range(2):
             journal = live.Journal(local)
             with progress.open_screen(said) as journal.screen:
-                journal.emit(events.Notice("of the host"))
+                journal.emit(events.NoticeEvent("of the host"))
                 journal.emit(events.RunStarted("id", tuple(parse(PLAN).entries()), 1, 2))
         state = live.read("id")
         assert state is not None and state.planned == 2

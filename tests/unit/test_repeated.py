@@ -20,7 +20,7 @@ from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.machine import MachineError, MachineLost, Outcome
 from vmtax.meter import METERS
-from vmtax.meter.base import Work
+from vmtax.meter.base import MeteredCommand
 from vmtax.meter.clock import COMMAND, own_time
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
@@ -177,5 +177,5 @@ def test_the_first_repetition_may_be_too_short_to_report() -> None:
 
 
 def test_a_program_that_starts_often_may_take_longer_to_start() -> None:
-    assert own_time(Work("stockfish", True, 30.0, 12.0))
-    assert not own_time(Work("stockfish", True, 26.0, 12.0, starts=3))
+    assert own_time(MeteredCommand("stockfish", True, 30.0, 12.0))
+    assert not own_time(MeteredCommand("stockfish", True, 26.0, 12.0, starts=3))

@@ -12,11 +12,11 @@ from tests.svg import dots, of_class, root, share, texts
 from tests.unit.test_report_html import html
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.interactions import Grid, grids
-from vmtax.analysis.speed_vs_cpu import Figure, pareto, steadied, tradeoffs
+from vmtax.analysis.speed_vs_cpu import PointFigure, pareto, steadied, tradeoffs
 from vmtax.core.records import Experiment, Measurement
 from vmtax.report.figures import base, crossed_picture, rank_pictures, tradeoff_picture
 from vmtax.report.figures.speed_vs_cpu import scale_of
-from vmtax.report.picture import Part
+from vmtax.report.picture import Panel
 from vmtax.report.wording.cost import cost_of
 from vmtax.report.wording.rankings import ranked
 
@@ -157,7 +157,7 @@ def test_a_machine_that_wanders_widens_no_point() -> None:
     assert steadied([{1: 2.0}], 0.05)[0].low is None
 
 
-def marks(part: Part, place: int) -> dict[str, set[str]]:
+def marks(part: Panel, place: int) -> dict[str, set[str]]:
     """Colour -> kinds of the marks by one factor."""
     (shown,) = [one for one in root(part).iter("g") if one.attrib.get("data-second") == str(place)]
     return {
@@ -231,7 +231,7 @@ def test_a_host_that_is_near_is_drawn() -> None:
 
 @pytest.mark.parametrize("ends", [(5.05e3, 5.12e3), (1e3, 1.3e3), (1e3, 2.4e3), (90, 480), (1e3, 6.3e3), (1.0, 1e7)])
 def test_a_scale_has_round_numbers_that_do_not_touch(ends: tuple[float, float]) -> None:
-    axis = scale_of([Figure(end, None, None, 6) for end in ends], "1/s", 6)
+    axis = scale_of([PointFigure(end, None, None, 6) for end in ends], "1/s", 6)
     assert 2 <= len(axis.ticks) <= 7
     places = [axis.at(value) for value, _ in axis.ticks]
     assert all(after - before >= 0.99 / 6 for before, after in itertools.pairwise(places))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sample import on_emulated_host, sample_experiment
-from vmtax.analysis.sessions import CALIBRATE, Change, Line, Unlike, compared, fits
+from vmtax.analysis.sessions import CALIBRATE, Change, MetricChange, Unlike, compared, fits
 from vmtax.core.notices import Notice
 from vmtax.core.records import Boot, Experiment, Measurement, Treatment, Trial
 
@@ -67,7 +67,7 @@ def five(first: int, shift: float = 0.0, **more: Any) -> list[Experiment]:
     return [session(first + i, shift, **more) for i in range(5)]
 
 
-def line(change: Change, metric: str = "chess.nodes_per_second", treatment: str = "vm") -> Line:
+def line(change: Change, metric: str = "chess.nodes_per_second", treatment: str = "vm") -> MetricChange:
     (found,) = (line for line in change.lines if (line.metric.name, line.treatment) == (metric, treatment))
     return found
 

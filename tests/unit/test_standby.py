@@ -20,7 +20,7 @@ from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.hypervisor import BootFailed, Card, GuestSpec, Nic, Passed, Qemu, Tap, card_of
 from vmtax.machine import MachineLost
-from vmtax.meter import Work
+from vmtax.meter import MeteredCommand
 from vmtax.network import Segment
 from vmtax.network.sriov import LOAD_DRIVERS
 from vmtax.plan.schema import parse
@@ -29,12 +29,12 @@ from vmtax.testbed.base import Handover, RunningSubject, RunningTreatment
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
-from vmtax.testbed.standby import LOWER, PING, Carriers, Counts, Lower, Pair, Tapped
+from vmtax.testbed.standby import LOWER, PING, CardPair, Carriers, Lower, PacketCounts, Tapped
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "workload"
-MAC, WORK = "52:54:00:76:77:01", Work("iperf3", ok=True, seconds=3.0)
+MAC, WORK = "52:54:00:76:77:01", MeteredCommand("iperf3", ok=True, seconds=3.0)
 PLAN = "{name: x, layers: [vm], factors: {net.path: [vhost, sriov-standby]}, workloads: [net]}"
 
 
@@ -142,16 +142,19 @@ def test_a_trial_by_the_card_that_stands_by_is_void() -> None:
 
 
 def test_broadcasts_come_to_both_cards() -> None:
-    assert Counts(0, 0, to_standby=20, from_standby=0).why_void == ""
-    assert Counts(0, 0, to_standby=21, from_standby=0).why_void != ""
-    assert Counts(50_000, 50_000, to_standby=1000, from_standby=0).why_void == ""
+    assert PacketCounts(0, 0, to_standby=20, from_standby=0).why_void == ""
+    assert PacketCounts(0, 0, to_standby=21, from_standby=0).why_void != ""
+    assert PacketCounts(50_000, 50_000, to_standby=1000, from_standby=0).why_void == ""
 
 
 def test_a_guest_that_is_lost_or_is_another_has_no_readings() -> None:
     lost = FakeMachine("host/vm", {(*LOWER, MAC): [lower(10, 10), MachineLost("gone")]})
     meter = Carriers([("host/vm", tapped(tap(2, 4)))])
     meter.before(lost)
-    assert meter.after(lost, [WORK]).rows == {} and not meter.after(lost, [Work("x", ok=False, seconds=1.0)]).void
+    assert (
+        meter.after(lost, [WORK]).rows == {}
+        and not meter.after(lost, [MeteredCommand("x", ok=False, seconds=1.0)]).void
+    )
     other = FakeMachine("host/vm-2")
     meter.before(other)
     assert meter.after(other, [WORK]).rows == {}
@@ -193,10 +196,10 @@ def test_damaged_output_is_refused_or_read(text: str) -> None:
 
 
 def test_what_the_guest_prints_is_understood() -> None:
-    assert standby.parse(lower(7, 8)) == Pair(
+    assert standby.parse(lower(7, 8)) == CardPair(
         "eth1", Lower("eth3", "igbvf", True, 7, 8), Lower("eth2", "virtio_net", True, 4, 2)
     )
-    assert standby.parse(ALONE) == Pair("eth1", None, Lower("eth2", "virtio_net", True, 4, 2))
+    assert standby.parse(ALONE) == CardPair("eth1", None, Lower("eth2", "virtio_net", True, 4, 2))
 
 
 def test_it_takes_what_a_function_takes_and_vhost() -> None:

@@ -9,11 +9,11 @@ import pytest
 import scipy.stats
 
 from vmtax import stats
-from vmtax.stats import Level
+from vmtax.stats import SessionLevel
 
 
-def levels(*logs: float, error: float = 0.002) -> list[Level]:
-    return [Level(log, error) for log in logs]
+def levels(*logs: float, error: float = 0.002) -> list[SessionLevel]:
+    return [SessionLevel(log, error) for log in logs]
 
 
 def test_a_level_is_the_hodges_lehmann_of_the_rounds_with_its_standard_error() -> None:
@@ -84,7 +84,7 @@ def test_one_a_side_adds_the_stored_variance_and_its_uncertainty() -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [([], levels(1.0)), (levels(1.0), []), (levels(math.nan), levels(1.0, 2.0))]
 )
-def test_what_cannot_be_compared_is_refused(before: list[Level], after: list[Level]) -> None:
+def test_what_cannot_be_compared_is_refused(before: list[SessionLevel], after: list[SessionLevel]) -> None:
     with pytest.raises(ValueError, match="session"):
         stats.compare_sessions(before, after)
 

@@ -16,7 +16,7 @@ from vmtax.core.packages import PACKAGES
 from vmtax.machine import CommandFailed, tools
 from vmtax.machine.local import PYTHON
 from vmtax.machine.packages import READ
-from vmtax.machine.tools import BUILD, CARDS, COPY, DEVICES, HOST, NETWORK, STORAGE, TOOLS, Found
+from vmtax.machine.tools import BUILD, CARDS, COPY, DEVICES, HOST, NETWORK, STORAGE, TOOLS, FoundTool
 from vmtax.storage import StorageError
 from vmtax.storage.ground import refuse_used
 
@@ -102,7 +102,7 @@ def test_any_answer_is_read(text: str) -> None:
     ],
 )
 def test_versions_are_read_from_what_programs_say(words: str, version: tuple[int, ...] | None) -> None:
-    assert Found(0, words).version == version
+    assert FoundTool(0, words).version == version
 
 
 def test_the_programs_of_this_machine_answer_and_what_is_asked_is_not_run_for_more(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_the_programs_of_this_machine_answer_and_what_is_asked_is_not_run_for_mo
             return Outcome("host", argv, done.returncode, done.stdout, done.stderr, 0.0)
 
     found = tools.read(Here(), TOOLS)
-    assert found["bwrap"] == Found(0, "bubblewrap 1.2") and found["tar"].version == (1, 40)
-    assert found["ip"] == Found(3, "") and found["python3"].words.startswith("Python 3.")
+    assert found["bwrap"] == FoundTool(0, "bubblewrap 1.2") and found["tar"].version == (1, 40)
+    assert found["ip"] == FoundTool(3, "") and found["python3"].words.startswith("Python 3.")
     assert tools.named(["python3"])[0].file == PYTHON
 
 

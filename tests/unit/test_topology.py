@@ -16,7 +16,7 @@ from tests.fake_machine import FakeMachine, Reply
 from tests.fake_testbed import SEVEN, FakeTestbed, Lab, bench
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import contrasts
-from vmtax.core.events import Event, Notice, TrialFinished
+from vmtax.core.events import Event, NoticeEvent, TrialFinished
 from vmtax.core.layers import LAYERS
 from vmtax.core.records import Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.design.iterations import together
@@ -257,7 +257,7 @@ def is_failure(event: Event) -> bool:
 
 
 def is_said_of_a_lost_guest(event: Event) -> bool:
-    return isinstance(event, Notice) and "a guest was lost" in event.text
+    return isinstance(event, NoticeEvent) and "a guest was lost" in event.text
 
 
 @pytest.mark.parametrize("stops", [is_failure, is_said_of_a_lost_guest])

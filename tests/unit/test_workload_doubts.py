@@ -17,7 +17,7 @@ from vmtax.workload.build import Build, BuildParameters
 from vmtax.workload.chess import Chess, ChessParameters
 from vmtax.workload.cpuid import Cpuid, CpuidParameters
 from vmtax.workload.fio import Disk, DiskParameters
-from vmtax.workload.idle import Idle, IdleParameters
+from vmtax.workload.idle import IdleParameters, IdleWorkload
 from vmtax.workload.latency import Latency, LatencyParameters
 from vmtax.workload.memory import Memory, MemoryParameters
 from vmtax.workload.migration import Migration, MigrationParameters, Moved
@@ -70,7 +70,7 @@ CAPTURED = {
         Captured(Chess(ChessParameters()), "one-thread", "chess.txt"),
         Captured(Build(BuildParameters(), emulated=True), "objects", "build-objects.txt"),
         Captured(Smb(SmbParameters(size="16MiB")), "in", "smb-in.txt"),
-        Captured(Idle(IdleParameters()), "", ""),
+        Captured(IdleWorkload(IdleParameters()), "", ""),
     )
 }
 

@@ -25,7 +25,7 @@ def bars(experiments: int = 2000) -> Iterator[Bar]:
         """Log values of one session's rounds, shape `(ROUNDS,)`."""
         return rng.normal(rng.normal(0, SESSION_SD), ROUND_SD, ROUNDS)
 
-    def levels(count: int) -> list[stats.Level]:
+    def levels(count: int) -> list[stats.SessionLevel]:
         return [stats.level(session()) for _ in range(count)]
 
     def share(claims: Callable[[], bool]) -> float:
@@ -33,7 +33,7 @@ def bars(experiments: int = 2000) -> Iterator[Bar]:
 
     def claimed(each: int, calibrations: int = 0, change: float = 0.0) -> bool:
         known = stats.between_sessions([one.log for one in levels(calibrations)]) if calibrations else None
-        after = [stats.Level(one.log + change, one.error) for one in levels(each)]
+        after = [stats.SessionLevel(one.log + change, one.error) for one in levels(each)]
         result = stats.compare_sessions(levels(each), after, known)
         return result.low is not None and result.high is not None and not result.low <= 1 <= result.high
 

@@ -25,7 +25,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MetricRow:
     """One metric across the layers."""
 
     metric: Metric
@@ -66,12 +66,12 @@ class Case:
     """One part of a workload."""
 
     name: str  # "randread-4k-qd1"; "" if the metrics' names have none
-    rows: tuple[Row, ...]  # one for each metric
+    rows: tuple[MetricRow, ...]  # one for each metric
     settings: tuple[Setting, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class WorkloadTable:
     """One workload, on one side."""
 
     name: str
@@ -102,7 +102,7 @@ class View:
     """An experiment, ready to be shown."""
 
     analysis: Analysis
-    workloads: tuple[Workload, ...]
+    workloads: tuple[WorkloadTable, ...]
 
 
 class _Table:
@@ -132,7 +132,7 @@ def view(analysis: Analysis) -> View:
     return View(analysis, tuple(_sections(analysis, grouped, table)))
 
 
-def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Workload]:
+def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[WorkloadTable]:
     """One for each workload; if sides are interleaved, one for each side that has additional content."""
     treatments, sides = analysis.experiment.treatments, analysis.sides
     firsts = {one.name: members[0].name for members in groups(treatments).values() for one in members[1:]}
@@ -151,7 +151,7 @@ def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table
                 yield _of_other_side(section, sides)
 
 
-def _of_other_side(section: Workload, sides: Sides) -> Workload:
+def _of_other_side(section: WorkloadTable, sides: Sides) -> WorkloadTable:
     """The section names its side, so its treatments need not."""
     short = sides.short
     return replace(
@@ -187,7 +187,7 @@ def _section(
     table: _Table,
     first: Mapping[str, Treatment],
     others: Sequence[tuple[str, str]],
-) -> Workload:
+) -> WorkloadTable:
     layers = tuple(t.name for t in first.values() if any((metric, t.name) in table.medians for metric in metrics))
     contrasts = tuple(
         pair
@@ -197,7 +197,7 @@ def _section(
     cases: dict[str, list[Metric]] = defaultdict(list)
     for metric in _plain_first(metrics):
         cases[metric.case].append(metric)
-    return Workload(
+    return WorkloadTable(
         workload,
         layers,
         contrasts,
@@ -213,8 +213,8 @@ def _plain_first(metrics: Iterable[Metric]) -> list[Metric]:
     return sorted(metrics, key=lambda metric: metric.case != "")
 
 
-def _row(metric: Metric, table: _Table, layers: Sequence[str], contrasts: Sequence[tuple[str, str]]) -> Row:
-    return Row(
+def _row(metric: Metric, table: _Table, layers: Sequence[str], contrasts: Sequence[tuple[str, str]]) -> MetricRow:
+    return MetricRow(
         metric,
         tuple(table.number(metric, name) for name in layers),
         tuple(table.effect(metric, *pair) for pair in contrasts),

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.sessions import CALIBRATE, fits
-from vmtax.analysis.sessions.calibration import Session, stored
-from vmtax.analysis.sessions.level import Subject
+from vmtax.analysis.sessions.calibration import CalibratedRun, stored
+from vmtax.analysis.sessions.level import SessionSubject
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import GUESTS
 from vmtax.core.records import Experiment, Metric
@@ -27,7 +27,7 @@ class CannotCalibrate(BadInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PrecisionTarget:
     """A precision, and what it takes to reach it on this machine."""
 
     half_width: float  # half-width of the 95 % interval, as a fraction: 0.02 is 2 %
@@ -36,7 +36,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SelfComparison:
     """One primary metric of a guest that is compared with itself."""
 
     metric: Metric
@@ -44,7 +44,7 @@ class Reach:
     # rounds
     half_width: float | None  # half-width of the 95 % interval that was reached, as a fraction; None: too few rounds
     rounds: int  # rounds in which both boots have a value
-    targets: tuple[Target, ...]  # what half-widths of 1, 2 and 5 % take; empty: too few rounds
+    targets: tuple[PrecisionTarget, ...]  # what half-widths of 1, 2 and 5 % take; empty: too few rounds
     between: BetweenSessions | None  # how the level varies from one similar calibration to the next; None: too few
 
 
@@ -54,7 +54,7 @@ class Calibration:
 
     experiment: Experiment  # the run of `vmtax calibrate`
     seconds_per_round: float  # time of one round: two boots and their workloads
-    metrics: tuple[Reach, ...]  # the primary metrics, in the plan's order
+    metrics: tuple[SelfComparison, ...]  # the primary metrics, in the plan's order
     sessions: int  # number of similar calibrations, including this one
 
     @property
@@ -98,7 +98,7 @@ def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibr
             f"{experiment.id} is no calibration, a guest against itself alone: vmtax calibrate makes one"
         )
     alike = [other for other in earlier if fits(other, experiment)] + [experiment]
-    sessions = [Session.of(other) for other in alike]
+    sessions = [CalibratedRun.of(other) for other in alike]
     seconds = _seconds_per_round(experiment)
     primary = {name: place for place, name in enumerate(experiment.plan["primary"])}
     found = []
@@ -110,13 +110,13 @@ def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibr
             half_width = math.log(comparison.high / comparison.low) / 2
             cv = _cv(half_width, comparison.rounds)
         found.append(
-            Reach(
+            SelfComparison(
                 metric=comparison.metric,
                 cv=cv,
                 half_width=None if half_width is None else math.expm1(half_width),
                 rounds=comparison.rounds,
                 targets=_targets(cv, seconds),
-                between=stored(sessions, Subject(comparison.metric, again.repeats), by_boot=False),
+                between=stored(sessions, SessionSubject(comparison.metric, again.repeats), by_boot=False),
             )
         )
     ordered = sorted(found, key=lambda reach: primary[reach.metric.name])
@@ -132,13 +132,15 @@ def _cv(half_width: float, rounds: int) -> float:
     return half_width * math.sqrt(rounds / 2) / float(stdtrit(rounds - 1, 1 - ALPHA / 2))
 
 
-def _targets(cv: float | None, seconds: float) -> tuple[Target, ...]:
+def _targets(cv: float | None, seconds: float) -> tuple[PrecisionTarget, ...]:
     """A run with a precision rule has at least as many rounds as its first look."""
     if cv is None:
         return ()
     fewest = PrecisionRule(1.0).first
     wanted = [max(fewest, rounds_needed(cv, math.log1p(target))) for target in TARGETS]
-    return tuple(Target(target, number, number * seconds) for target, number in zip(TARGETS, wanted, strict=True))
+    return tuple(
+        PrecisionTarget(target, number, number * seconds) for target, number in zip(TARGETS, wanted, strict=True)
+    )
 
 
 def _seconds_per_round(experiment: Experiment) -> float:

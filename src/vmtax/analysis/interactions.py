@@ -17,7 +17,7 @@ from vmtax.design.topology import varying
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class LevelPair:
     """One level of each of two factors."""
 
     treatments: int  # number of treatments with both levels and a value
@@ -34,7 +34,7 @@ class Grid:
     ranking: Ranking
     rows: tuple[str, tuple[str, ...]]  # factor, its levels
     columns: tuple[str, tuple[str, ...]]
-    cells: Mapping[tuple[str, str], Cell]  # (row's level, column's level); without pairs that were not measured
+    cells: Mapping[tuple[str, str], LevelPair]  # (row's level, column's level); without pairs that were not measured
     emulated: bool
 
 
@@ -63,7 +63,7 @@ def _levels(members: Sequence[Treatment], factor: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(treatment.levels.get(factor, "") for treatment in members))
 
 
-def _cell(members: Sequence[Treatment], ranking: Ranking, numbers: Numbers, alpha: float) -> Cell | None:
+def _cell(members: Sequence[Treatment], ranking: Ranking, numbers: Numbers, alpha: float) -> LevelPair | None:
     """None if no treatment has both levels, or no round has them all."""
     best = numbers[ranking.metric, ranking.standings[0].treatment]
     columns = [numbers[ranking.metric, treatment.name] for treatment in members]
@@ -76,4 +76,4 @@ def _cell(members: Sequence[Treatment], ranking: Ranking, numbers: Numbers, alph
     bounds = stats.interval(logs, alpha)
     low, high = (None, None) if bounds is None else map(math.exp, bounds)
     ratio = math.exp(stats.hodges_lehmann(logs))
-    return Cell(len(members), len(rounds), *as_overhead(ranking.metric.better, ratio, low, high))
+    return LevelPair(len(members), len(rounds), *as_overhead(ranking.metric.better, ratio, low, high))

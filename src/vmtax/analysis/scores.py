@@ -50,7 +50,7 @@ class Yardstick:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScorePart:
     """One metric of a score."""
 
     metric: str  # name of the metric
@@ -88,7 +88,7 @@ class Score:
 
     ranking: Ranking  # the treatments ranked by score.read, score.both.geometric, score.database, ...; higher is better
     mean: Mean  # which weighted mean of the parts the score is
-    parts: tuple[Part, ...]  # the metrics that the score is made of
+    parts: tuple[ScorePart, ...]  # the metrics that the score is made of
     numbers: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> score, including the yardstick's; none is
     # empty
     left_out: tuple[str, ...]  # metrics of a mix that are left out, because they were not measured on this layer
@@ -161,7 +161,7 @@ class _Made:
 
     metric: Metric
     mean: Mean
-    parts: tuple[Part, ...]
+    parts: tuple[ScorePart, ...]
     left_out: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
     whole: bool = True  # not a score of reads or writes only
@@ -275,7 +275,7 @@ def _weighted(one: _Field, table: _Table, profile: WeightProfile, found: list[Sc
         missing += _unweighed(score, made, one)
 
 
-def _pair(pair: tuple[str, str], one: _Field, table: _Table) -> Iterator[Part]:
+def _pair(pair: tuple[str, str], one: _Field, table: _Table) -> Iterator[ScorePart]:
     """The 4 KiB random metric scaled by the yardstick's factor, and the sequential one; none if there is no
     yardstick.
     """
@@ -291,12 +291,12 @@ def _pair(pair: tuple[str, str], one: _Field, table: _Table) -> Iterator[Part]:
             treatment: {number: math.log(value) + factors.get(number, usual) for number, value in numbers.items()}
             for treatment, numbers in small.items()
         }
-        yield Part(pair[0], 1.0, _yardstick(name, host, factors, rounds), scaled)
-        yield Part(pair[1], 1.0, None, {treatment: _logs(numbers) for treatment, numbers in large.items()})
+        yield ScorePart(pair[0], 1.0, _yardstick(name, host, factors, rounds), scaled)
+        yield ScorePart(pair[1], 1.0, None, {treatment: _logs(numbers) for treatment, numbers in large.items()})
         return
 
 
-def _ratio(metric: str, weight: float, one: _Field, table: _Table) -> Part:
+def _ratio(metric: str, weight: float, one: _Field, table: _Table) -> ScorePart:
     """Relative to the yardstick, above 1 is better; there is always one, because some member has the metric."""
     numbers = {treatment: _logs(rounds) for treatment, rounds in table.numbers[metric].items()}
     name, host = next(candidate for candidate in one.candidates if candidate[0] in numbers)
@@ -308,7 +308,7 @@ def _ratio(metric: str, weight: float, one: _Field, table: _Table) -> Part:
         for treatment, rounds in numbers.items()
     }
     rounds = set().union(*(numbers.get(member, {}) for member in one.members))
-    return Part(metric, weight, _yardstick(name, host, own, rounds), relative)
+    return ScorePart(metric, weight, _yardstick(name, host, own, rounds), relative)
 
 
 def _yardstick(name: str, host: bool, own: Rounds, rounds: set[int]) -> Yardstick:

@@ -23,7 +23,7 @@ SPEED, PRICE = "iops", "host_cpu_seconds"  # measures of a case
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class PointFigure:
     """One metric of one treatment, in the metric's unit."""
 
     value: float
@@ -33,12 +33,12 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SpeedPoint:
     """One treatment."""
 
     treatment: Treatment
-    speed: Figure  # operations per second
-    price: Figure  # host CPU seconds per operation
+    speed: PointFigure  # operations per second
+    price: PointFigure  # host CPU seconds per operation
     best: bool  # no other guest of the layer is both faster and cheaper, by these estimates
     emulated: bool
 
@@ -56,8 +56,8 @@ class Tradeoff:
     layer: str
     side: str
     count: int  # machines that work at once in each of the treatments
-    points: tuple[Point, ...]  # in the plan's order
-    host: Point | None  # the host, if it has both
+    points: tuple[SpeedPoint, ...]  # in the plan's order
+    host: SpeedPoint | None  # the host, if it has both
     rounds: int  # the largest number for a point
 
 
@@ -103,7 +103,7 @@ def _tradeoff(
     speeds, prices = (steadied([numbers[metric, t.name] for t in everyone], alpha) for metric in pair)
     best = pareto([(speed.value, price.value) for speed, price in zip(speeds, prices, strict=True)][: len(members)])
     points = [
-        Point(treatment, speed, price, number in best, treatment.name in analysis.emulated)
+        SpeedPoint(treatment, speed, price, number in best, treatment.name in analysis.emulated)
         for number, (treatment, speed, price) in enumerate(zip(everyone, speeds, prices, strict=True))
     ]
     guests = tuple(points[: len(members)])
@@ -113,7 +113,7 @@ def _tradeoff(
     return Tradeoff(name, members[0].layer, members[0].side, count, guests, baseline, rounds)
 
 
-def steadied(columns: Sequence[Mapping[int, float]], alpha: float) -> list[Figure]:
+def steadied(columns: Sequence[Mapping[int, float]], alpha: float) -> list[PointFigure]:
     """Hodges-Lehmann estimate and interval of each column (round -> value above 0), without the rounds' common levels.
 
     A round's level is the median deviation of the columns that have it from their own medians.
@@ -130,7 +130,7 @@ def steadied(columns: Sequence[Mapping[int, float]], alpha: float) -> list[Figur
         values = [value - levels[number] for number, value in column.items()]
         bounds = stats.interval(values, alpha)
         low, high = (None, None) if bounds is None else map(math.exp, bounds)
-        found.append(Figure(math.exp(stats.hodges_lehmann(values)), low, high, len(values)))
+        found.append(PointFigure(math.exp(stats.hodges_lehmann(values)), low, high, len(values)))
     return found
 
 

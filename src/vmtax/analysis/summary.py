@@ -75,7 +75,7 @@ BETTER: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShownConfiguration:
     """A configuration whose medians are shown: the first of its layer."""
 
     treatment: str  # name of the treatment
@@ -104,7 +104,7 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class KeyFigure:
     """One metric that matters."""
 
     metric: Metric
@@ -120,9 +120,9 @@ class Figure:
 class Summary:
     """The summary of one run."""
 
-    places: tuple[Place, ...]  # layers from the host upward
+    places: tuple[ShownConfiguration, ...]  # layers from the host upward
     contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment) of each column of costs
-    figures: tuple[Figure, ...]  # the figures, in the order in which a reader asks for them
+    figures: tuple[KeyFigure, ...]  # the figures, in the order in which a reader asks for them
 
     @property
     def floors(self) -> tuple[float, ...]:
@@ -133,7 +133,8 @@ class Summary:
 def summary(analysis: Analysis) -> Summary:
     """About the layers or, if sides are interleaved, about these, because they are the question."""
     places = tuple(
-        Place(t.name, t.layer, t.side, t.name in analysis.emulated) for t in _shown(analysis, set(_compared(analysis)))
+        ShownConfiguration(t.name, t.layer, t.side, t.name in analysis.emulated)
+        for t in _shown(analysis, set(_compared(analysis)))
     )
     names = [place.treatment for place in places]
     contrasts = tuple(pair for pair in _pairs(analysis) if set(pair) <= set(names))
@@ -175,9 +176,11 @@ def _metrics(analysis: Analysis) -> list[Metric]:
     )
 
 
-def _figure(metric: Metric, names: Sequence[str], contrasts: Sequence[tuple[str, str]], analysis: Analysis) -> Figure:
+def _figure(
+    metric: Metric, names: Sequence[str], contrasts: Sequence[tuple[str, str]], analysis: Analysis
+) -> KeyFigure:
     floor = floor_of(metric, analysis)
-    return Figure(
+    return KeyFigure(
         metric,
         label(metric),
         metric.name in analysis.criteria.primary,

@@ -10,7 +10,7 @@ from vmtax.cli.app import AsJson, BadUse, Emulate, Yes, answer, app, complete_pl
 from vmtax.cli.options import PLAN_HELP, Budget, DiskDir, Host, Qemu
 
 if TYPE_CHECKING:
-    from vmtax.cli.measuring import Work
+    from vmtax.cli.measuring import RunWork
 
 DEFAULT_BUDGET = "20m"
 
@@ -64,10 +64,10 @@ def calibrate(
     printed(whole(document(found), Detail.BRIEF))
 
 
-def _work(plan: str, host: str | None, budget: str | None, qemu: str | None, disk_dir: str | None) -> Work:
+def _work(plan: str, host: str | None, budget: str | None, qemu: str | None, disk_dir: str | None) -> RunWork:
     from vmtax.analysis.calibration import plan_of
     from vmtax.cli.asked import DiskOptions
-    from vmtax.cli.measuring import Work, disk_target, options_of, program
+    from vmtax.cli.measuring import RunWork, disk_target, options_of, program
     from vmtax.core.units import parse_duration
     from vmtax.plan.schema import from_data, load
     from vmtax.testbed.session import TestbedOptions
@@ -83,4 +83,4 @@ def _work(plan: str, host: str | None, budget: str | None, qemu: str | None, dis
         wanted = from_data(wanted.model_dump(mode="json") | {"host": host}, options={"host": "--host"})
     derived = plan_of(wanted, seconds)
     target = disk_target(derived.host, DiskOptions(disk_dir))
-    return Work(derived, options_of(TestbedOptions(program(derived.host, qemu, "--qemu"), target)))
+    return RunWork(derived, options_of(TestbedOptions(program(derived.host, qemu, "--qemu"), target)))

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import CardOptions, Versions
-from vmtax.cli.measuring import Work
+from vmtax.cli.measuring import RunWork
 from vmtax.cli.option_groups import given
 from vmtax.design.interleaved import is_host
 from vmtax.plan import rules
 from vmtax.testbed.session import Destination, Wire
 
 
-def with_cards(work: Work, asked: CardOptions, versions: Versions) -> Work:
+def with_cards(work: RunWork, asked: CardOptions, versions: Versions) -> RunWork:
     """Add the wire or the second host that the command line names."""
     other = versions.interleave_with
     contrary = given(CardOptions(peer=asked.peer, peer_card=asked.peer_card), Versions(interleave_with=other))

@@ -19,7 +19,7 @@ class EmptyValue(BadInput):
     """An option or argument is empty, most often because of a shell variable that is not set."""
 
 
-class Command(TyperCommand):
+class StrictCommand(TyperCommand):
     """A command that refuses empty values, which no option or argument accepts."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -52,7 +52,7 @@ class Command(TyperCommand):
         return [*split, *args[len(options) :]]
 
 
-class Group(TyperGroup):
+class StrictGroup(TyperGroup):
     """Commands under one name; prints its help if a command is missing."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -66,7 +66,7 @@ class Group(TyperGroup):
         formatter.write(help.text(self, ctx))
 
 
-class Main(Group):
+class Main(StrictGroup):
     """The top-level group, its commands in the order of their use; `help COMMAND` is `COMMAND --help`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -79,11 +79,11 @@ class Main(Group):
 class App(typer.Typer):
     """A Typer whose commands and groups use the classes above."""
 
-    def __init__(self, cls: type[Group] = Group, **settings: Any) -> None:
+    def __init__(self, cls: type[StrictGroup] = StrictGroup, **settings: Any) -> None:
         super().__init__(cls=cls, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        register = super().command(name, cls=Command, **settings)
+        register = super().command(name, cls=StrictCommand, **settings)
 
         def registered(command: Callable[..., Any]) -> Callable[..., Any]:
             register(spread(command))

@@ -12,7 +12,7 @@ from vmtax.cli.options import Host
 from vmtax.core.errors import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
-    from vmtax.doctor import Check, Readings
+    from vmtax.doctor import Check, HostReadings
 
 
 @app.command()
@@ -52,7 +52,7 @@ def doctor(
     raise SystemExit(FAILED if diagnosis.bad else 0)
 
 
-def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...]]:
+def _tried(readings: HostReadings, *, yes: bool) -> tuple[HostReadings, tuple[Check, ...]]:
     """Announce what will be made, make it, and remove it again."""
     from vmtax.doctor.attempt import announce, attempt
     from vmtax.experiment import progress

@@ -17,7 +17,7 @@ from vmtax.cli.asked import DiskOptions
 from vmtax.cli.files import check_room
 from vmtax.cli.results import keep_results
 from vmtax.core.errors import INTERRUPTED, CannotDo
-from vmtax.core.events import Expected, RunStarted
+from vmtax.core.events import ExpectedTime, RunStarted
 from vmtax.core.records import Experiment
 from vmtax.design.host import arguments, reboots_itself
 from vmtax.experiment import live, progress, runner
@@ -50,7 +50,7 @@ KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax 
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RunWork:
     """The work that `run` was asked to do."""
 
     plan: Plan
@@ -60,30 +60,30 @@ class Work:
     agreed: bool = False  # the user agreed when it began, which still holds
     or_demo: bool = False  # if guests would be emulated, make only a demonstration
 
-    def emulating(self) -> Work:
+    def emulating(self) -> RunWork:
         """The same, even if no guest boots with KVM."""
         return self.on(replace(self.options.testbed, emulate=True))
 
-    def over(self, wire: Wire | None) -> Work:
+    def over(self, wire: Wire | None) -> RunWork:
         """The same, over that wire."""
         return self.on(replace(self.options.testbed, wire=wire))
 
-    def to(self, destination: Destination | None) -> Work:
+    def to(self, destination: Destination | None) -> RunWork:
         """The same, with guests that are migrated to that host."""
         return self.on(replace(self.options.testbed, destination=destination))
 
-    def on(self, testbed: TestbedOptions) -> Work:
+    def on(self, testbed: TestbedOptions) -> RunWork:
         """The same, with these testbed options."""
         return replace(self, options=replace(self.options, testbed=testbed))
 
 
-def going_on(experiment: Experiment, erase: Sequence[str] = (), *, rebooted: bool) -> Work:
+def going_on(experiment: Experiment, erase: Sequence[str] = (), *, rebooted: bool) -> RunWork:
     """The rest of a run that was stopped. Raises CannotResume."""
     plan, options = resumable(experiment)
     place = options.target
     asked = DiskOptions(str(place.directory), [*place.devices], place.group, place.pool, [*erase])
     target = disk_target(plan.host, asked)
-    return Work(plan, Options(experiment.command, replace(options, target=target)), experiment, rebooted)
+    return RunWork(plan, Options(experiment.command, replace(options, target=target)), experiment, rebooted)
 
 
 def options_of(environment: TestbedOptions) -> Options:
@@ -125,7 +125,7 @@ def disk_target(host: str, asked: DiskOptions) -> Target:
     return Target(where, tuple(devices), group, pool, frozenset(erase))
 
 
-def measure(store: Store, work: Work, *, yes: bool) -> str:
+def measure(store: Store, work: RunWork, *, yes: bool) -> str:
     """The experiment's id. If it cannot be finished, the program ends, and every result is kept."""
     _alone(store, work)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
@@ -143,7 +143,7 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
     return id
 
 
-def _alone(store: Store, work: Work) -> None:
+def _alone(store: Store, work: RunWork) -> None:
     """Refuse to measure while another run is in progress: the two would disturb each other."""
     ours = _hosts(work.plan.host, work.options.testbed)
     for entry in store.experiments():
@@ -171,7 +171,7 @@ def _kept(store: Store, known: set[str]) -> bool:
     return bool(measured)
 
 
-def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
+def _carry_out_in_boots(store: Store, work: RunWork, *, yes: bool) -> str:
     """Like `_carry_out`, in several sessions if the host is rebooted in between: a lab that the run asks to reboot, or
     a host whose power was cut.
     """
@@ -213,14 +213,14 @@ def _reboot(store: Store, one: Lab, needed: RebootNeeded, said: list[str]) -> No
         reboot(one, arguments(needed.block.level), journal.emit)
 
 
-def _refuse_boot(hosts: Hosts, work: Work) -> None:
+def _refuse_boot(hosts: Hosts, work: RunWork) -> None:
     """Raises if the host is not booted as the resumed run needs."""
     if work.resumed is not None:
         by_itself = reboots_itself(work.plan.host) and not work.agreed
         refuse_boot(work.resumed, read_boot(hosts.host), rebooted=None if by_itself else work.rebooted)
 
 
-def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
+def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> str:
     """Check everything that can be checked, announce the work, ask, do it, and report progress; returns the run's id.
 
     said: notices that need not be repeated
@@ -268,14 +268,14 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
                 crowded = any(place.neighbours.vms for place in looking)
                 agree(yes, "Begin although other VMs run here? [y/N]" if crowded else "Begin? [Y/n]")
         with progress.open_screen(said) as journal.screen:
-            journal.emit(Expected(*foreseen.seconds))
+            journal.emit(ExpectedTime(*foreseen.seconds))
             make = functools.partial(set_up, [side.of_plan(work.plan) for side in sides], journal.emit)
             if work.resumed:
                 return runner.resume(work.resumed.id, store, journal.emit, make)
             return runner.run(store, work.options, journal.emit, make)
 
 
-def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[Examined]:
+def _examined(work: RunWork, hosts: Hosts, journal: Journal, *, yes: bool) -> list[Examined]:
     """The hosts, examined, and KVM tried on each; if there is no root image, it is built for that."""
     identity = image_of(work.resumed) if work.resumed else None
     if build.here(identity) is None:
@@ -291,7 +291,7 @@ def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[
     return sides
 
 
-def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Work:
+def _emulated(store: Store, work: RunWork, places: Sequence[Place], why: str) -> RunWork:
     """What to do if guests are emulated: the work, or a demonstration of it. Raises BadInput without consent.
 
     `why`: why no guest boots with KVM
@@ -306,7 +306,7 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
     return replace(work, plan=demonstration(work.plan), options=replace(work.options, testbed=testbed))
 
 
-def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Foreseen:
+def _foreseen(store: Store, work: RunWork, places: Sequence[Place], why: str) -> Foreseen:
     """How long it takes; `why`: why guests are emulated, "" if they are not."""
     plan, before, target = work.plan, work.resumed, work.options.testbed.target
     host = _is_emulated(places)
@@ -325,7 +325,7 @@ def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Fo
     )
 
 
-def _written_per_round(store: Store, work: Work, places: Sequence[Place], why: str) -> float | None:
+def _written_per_round(store: Store, work: RunWork, places: Sequence[Place], why: str) -> float | None:
     """Bytes that each round of the newest run of the same plan on the same host wrote; None if there is none."""
     plan, other = work.plan, work.options.testbed.interleave_with
     emulated = bool(why) or _is_emulated(places)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import PowerOptions
-from vmtax.cli.measuring import Work
+from vmtax.cli.measuring import RunWork
 from vmtax.core.units import parse_duration
 from vmtax.testbed.power import BACK_WITHIN, PowerCut, one_state, why_not
 
@@ -28,7 +28,7 @@ def power_order(asked: PowerOptions) -> PowerCut | None:
         raise BadUse(f"--power-cut: {error}") from error
 
 
-def with_cuts(work: Work, order: PowerCut | None) -> Work:
+def with_cuts(work: RunWork, order: PowerCut | None) -> RunWork:
     """The work with power cuts of the host, one state of a disk for each cut. Raises BadUse if that is impossible."""
     if order is None:
         return work
@@ -38,7 +38,7 @@ def with_cuts(work: Work, order: PowerCut | None) -> Work:
     return replace(work.on(replace(testbed, power_cut=order)), plan=one_state(work.plan))
 
 
-def with_cuts_again(work: Work, order: PowerCut | None, *, yes: bool) -> Work:
+def with_cuts_again(work: RunWork, order: PowerCut | None, *, yes: bool) -> RunWork:
     """A resumed run with the power-cut command given now. Raises BadUse if the run cuts no power, or if --yes is given
     without a command for one that does.
     """

@@ -15,7 +15,7 @@ from vmtax.cli.app import BadUse, say, warn
 from vmtax.cli.asked import Consent, Continued, PlanChanges, RunOptions
 from vmtax.cli.cards import with_cards
 from vmtax.cli.files import check_output, check_room
-from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program
+from vmtax.cli.measuring import RunWork, disk_target, going_on, measure, options_of, program
 from vmtax.cli.notify import notified, words_of
 from vmtax.cli.option_groups import given
 from vmtax.cli.power import power_order, with_cuts, with_cuts_again
@@ -97,7 +97,7 @@ def _check_report(file: Path) -> None:
         check_room(file.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
 
 
-def _new(plan: str, asked: RunOptions) -> Work:
+def _new(plan: str, asked: RunOptions) -> RunWork:
     wanted = overridden(load(plan), asked.changes)
     qemu = program(wanted.host, asked.versions.qemu, "--qemu")
     other = asked.versions.interleave_with
@@ -107,10 +107,10 @@ def _new(plan: str, asked: RunOptions) -> Work:
     problem = why_not(wanted, options)
     if problem:
         raise BadUse(f"--interleave-with: {problem}")
-    return Work(wanted, options_of(options))
+    return RunWork(wanted, options_of(options))
 
 
-def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool = False) -> Work:
+def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool = False) -> RunWork:
     """The named run, or the newest stopped one; `erase`: permission is asked for again, because it is not stored."""
 
     def asks_for_reboot(entry: ExperimentSummary) -> bool:

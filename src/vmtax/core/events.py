@@ -17,14 +17,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class NoticeEvent:
     """Something that the user must know: what is not measured, why TCG is used."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedTime:
     """How long the rounds to come will take, in seconds, as far as is known before the first one."""
 
     low: float
@@ -85,8 +85,8 @@ class RunFinished:
 
 Event = (
     Step
-    | Notice
-    | Expected
+    | NoticeEvent
+    | ExpectedTime
     | RunStarted
     | TreatmentStarted
     | GuestBooted

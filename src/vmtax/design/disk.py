@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vmtax.core.units import parse_bytes
-from vmtax.design.settings import BACKED, SWITCH, Conflict, Option, Settings, in_bytes, is_on, setting
+from vmtax.design.settings import BACKED, SWITCH, Conflict, ProgramOption, Settings, in_bytes, is_on, setting
 
 
 class CacheMode(StrEnum):
@@ -141,7 +141,7 @@ class DiskSettings(Settings):
         str,
         "how much of the file is allocated before it is first written (qemu-img's preallocation=)",
         layers=BACKED,
-        options={"qemu-img": Option("preallocation")},
+        options={"qemu-img": ProgramOption("preallocation")},
         only_with={"disk.filesystem": ("as-is", *FILE_SYSTEMS)},
         conflicts=(
             Conflict(
@@ -162,7 +162,7 @@ class DiskSettings(Settings):
         "whether the host's ext4 makes its disk write flushed data at once; off (barrier=0): a power cut loses the data"
         " that a disk with a volatile cache has not written yet",
         layers=BACKED,
-        options={"mount": Option("", {"off": "barrier=0"})},
+        options={"mount": ProgramOption("", {"off": "barrier=0"})},
         only_with={"disk.filesystem": ("ext4",)},
     )
     cluster_size: int = setting(
@@ -171,7 +171,7 @@ class DiskSettings(Settings):
         parse_bytes,
         "cluster size of a qcow2 file",
         layers=BACKED,
-        options={"qemu-img": Option("cluster_size", in_bytes(CLUSTERS))},
+        options={"qemu-img": ProgramOption("cluster_size", in_bytes(CLUSTERS))},
         only_with=QCOW2,
     )
     lazy_refcounts: bool = setting(
@@ -181,7 +181,7 @@ class DiskSettings(Settings):
         "whether QEMU delays updates of a qcow2 file's reference counts; this saves writes of metadata, and the file"
         " must be repaired after a crash",
         layers=BACKED,
-        options={"qemu-img": Option("lazy_refcounts")},
+        options={"qemu-img": ProgramOption("lazy_refcounts")},
         only_with=QCOW2,
     )
     extended_l2: bool = setting(
@@ -190,7 +190,7 @@ class DiskSettings(Settings):
         is_on,
         "whether parts of a cluster of a qcow2 file can be allocated separately",
         layers=BACKED,
-        options={"qemu-img": Option("extended_l2")},
+        options={"qemu-img": ProgramOption("extended_l2")},
         only_with=QCOW2,
         conflicts=(
             Conflict(
@@ -205,7 +205,7 @@ class DiskSettings(Settings):
         parse_bytes,
         "block size of a ZFS volume",
         layers=BACKED,
-        options={"zfs": Option("volblocksize", in_bytes(ZVOL_BLOCKS))},
+        options={"zfs": ProgramOption("volblocksize", in_bytes(ZVOL_BLOCKS))},
         only_with=ZVOLS,
     )
     recordsize: int = setting(
@@ -214,7 +214,7 @@ class DiskSettings(Settings):
         parse_bytes,
         "size of the largest block of a file in a ZFS dataset",
         layers=BACKED,
-        options={"zfs": Option("recordsize", in_bytes(RECORDS))},
+        options={"zfs": ProgramOption("recordsize", in_bytes(RECORDS))},
         only_with=DATASETS,
     )
     compression: str = setting(
@@ -223,7 +223,7 @@ class DiskSettings(Settings):
         str,
         "how ZFS compresses data; the data under test cannot be compressed",
         layers=BACKED,
-        options={"zfs": Option("compression")},
+        options={"zfs": ProgramOption("compression")},
         only_with=ON_ZFS,
     )
     sync: str = setting(
@@ -232,7 +232,7 @@ class DiskSettings(Settings):
         str,
         "whether ZFS writes flushed data to the disk before it reports the flush as complete",
         layers=BACKED,
-        options={"zfs": Option("sync")},
+        options={"zfs": ProgramOption("sync")},
         only_with=ON_ZFS,
     )
     primarycache: str = setting(
@@ -241,7 +241,7 @@ class DiskSettings(Settings):
         str,
         "what ZFS keeps in its own cache (ARC)",
         layers=BACKED,
-        options={"zfs": Option("primarycache")},
+        options={"zfs": ProgramOption("primarycache")},
         only_with=ON_ZFS,
     )
     cache: CacheMode = setting(
@@ -249,14 +249,14 @@ class DiskSettings(Settings):
         tuple(CacheMode),
         CacheMode,
         "QEMU's cache mode: whether the host's page cache is used, and whether a flush reaches the disk",
-        options={"drive": Option("cache"), "libvirt": Option("cache"), "proxmox": Option("cache")},
+        options={"drive": ProgramOption("cache"), "libvirt": ProgramOption("cache"), "proxmox": ProgramOption("cache")},
     )
     aio: str = setting(
         "disk.aio",
         ("native", "threads", "io_uring"),
         str,
         "how QEMU submits I/O to the host's kernel; native works only with disk.cache none or directsync",
-        options={"drive": Option("aio"), "libvirt": Option("io"), "proxmox": Option("aio")},
+        options={"drive": ProgramOption("aio"), "libvirt": ProgramOption("io"), "proxmox": ProgramOption("aio")},
         conflicts=(
             Conflict(
                 {"disk.aio": ("native",), "disk.cache": CACHED},
@@ -303,9 +303,9 @@ class DiskSettings(Settings):
         str,
         "whether blocks that the guest trims are freed on the host",
         options={
-            "drive": Option("discard", {"unmap": "unmap"}),
-            "libvirt": Option("discard", {"unmap": "unmap"}),
-            "proxmox": Option("discard", {"unmap": "on"}),
+            "drive": ProgramOption("discard", {"unmap": "unmap"}),
+            "libvirt": ProgramOption("discard", {"unmap": "unmap"}),
+            "proxmox": ProgramOption("discard", {"unmap": "on"}),
         },
     )
     detect_zeroes: str = setting(
@@ -314,10 +314,10 @@ class DiskSettings(Settings):
         str,
         "whether QEMU detects blocks of zeros, and writes them without data; unmap: it frees these blocks instead",
         options={
-            "drive": Option("detect-zeroes", {"on": "on", "unmap": "unmap"}),
-            "libvirt": Option("detect_zeroes", {"on": "on", "unmap": "unmap"}),
+            "drive": ProgramOption("detect-zeroes", {"on": "on", "unmap": "unmap"}),
+            "libvirt": ProgramOption("detect_zeroes", {"on": "on", "unmap": "unmap"}),
             # Proxmox detects zeros by default, so off must be set explicitly.
-            "proxmox": Option("detect_zeroes", {"off": "0", "on": "1", "unmap": "1"}),
+            "proxmox": ProgramOption("detect_zeroes", {"off": "0", "on": "1", "unmap": "1"}),
         },
         conflicts=(
             Conflict(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vmtax.core.layers import LAYERS
-from vmtax.design.settings import SWITCH, Option, Settings, is_on, setting
+from vmtax.design.settings import SWITCH, ProgramOption, Settings, is_on, setting
 
 MIB = 2**20
 # The parameter for each mitigation, according to the Linux kernel's documentation (admin-guide/hw-vuln,
@@ -28,7 +28,7 @@ HPET = {"auto": None, "off": False, "on": True}
 MODEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"  # possible names of CPUs in QEMU
 
 
-class Backing(StrEnum):
+class MemoryBacking(StrEnum):
     """What backs a guest's memory on the host."""
 
     THP = "thp"
@@ -40,22 +40,22 @@ class Backing(StrEnum):
     @property
     def page_bytes(self) -> int | None:
         """The size of the huge pages that must be available for it; None if none are needed."""
-        return {Backing.HUGE: 2 * MIB, Backing.GIGANTIC: 1024 * MIB}.get(self)
+        return {MemoryBacking.HUGE: 2 * MIB, MemoryBacking.GIGANTIC: 1024 * MIB}.get(self)
 
     @property
     def is_shared(self) -> bool:
         """Whether it is a file in memory, which other processes could also open."""
-        return self not in (Backing.THP, Backing.SMALL)
+        return self not in (MemoryBacking.THP, MemoryBacking.SMALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestSettings(Settings):
     """The settings of a treatment's guest."""
 
-    backing: Backing = setting(
+    backing: MemoryBacking = setting(
         "memory.backing",
-        tuple(Backing),
-        Backing,
+        tuple(MemoryBacking),
+        MemoryBacking,
         "what the host has the guest's memory in: memory for which QEMU asks for transparent huge pages (thp), the same"
         " without them (4k), a file in memory (memfd), or one of huge pages (2MiB, 1GiB: taken for the run)",
         layers=("vm",),
@@ -113,7 +113,7 @@ class GuestSettings(Settings):
         " each read of hpet or acpi_pm leaves the guest, one of kvm-clock or tsc does not",
         scope="guest",
         options={
-            "kernel": Option(
+            "kernel": ProgramOption(
                 "",
                 {
                     "kvm-clock": "clocksource=kvm-clock",
@@ -141,7 +141,7 @@ class GuestSettings(Settings):
         "the guest kernel's defences against speculation attacks: its own choice, none (mitigations=off on its command"
         " line), or its own choice without one",
         scope="guest",
-        options={"kernel": Option("", {"off": "mitigations=off", **ALONE})},
+        options={"kernel": ProgramOption("", {"off": "mitigations=off", **ALONE})},
     )
     count: int = setting(
         "guest.count",

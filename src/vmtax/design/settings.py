@@ -28,7 +28,7 @@ _FACTOR = "factor"  # key in a field's metadata
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ProgramOption:
     """How a program writes a factor."""
 
     name: str
@@ -60,7 +60,7 @@ class Factor:
     layers: tuple[str, ...]  # where it has a meaning
     scope: Scope  # what it changes
     read: Callable[[str], Any]  # converts a level to the value in the settings
-    options: Mapping[Program, Option]
+    options: Mapping[Program, ProgramOption]
     # Factor -> levels beside which it has a meaning; any level for a factor that is not listed
     only_with: Mapping[str, Collection[str]]
     conflicts: tuple[Conflict, ...]
@@ -100,7 +100,7 @@ def setting(
     *,
     layers: tuple[str, ...] = GUESTS,
     scope: Scope = "disk",
-    options: Mapping[Program, Option] = MappingProxyType({}),
+    options: Mapping[Program, ProgramOption] = MappingProxyType({}),
     only_with: Mapping[str, Collection[str]] = MappingProxyType({}),
     conflicts: tuple[Conflict, ...] = (),
     others: str = "",

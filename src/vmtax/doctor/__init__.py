@@ -12,21 +12,21 @@ from vmtax.core.checks import Check, Diagnosis
 from vmtax.core.units import count_of
 from vmtax.doctor.disturbances import disturbances
 from vmtax.doctor.needs import Wanted, gib, measurable, needs
-from vmtax.doctor.readings import Readings, read
+from vmtax.doctor.readings import HostReadings, read
 from vmtax.plan.schema import load
 from vmtax.testbed.hosts import open_reader
 from vmtax.testbed.needs import disk_bytes, memory_bytes
 
-__all__ = ["Check", "Diagnosis", "Readings", "diagnose", "examine"]
+__all__ = ["Check", "Diagnosis", "HostReadings", "diagnose", "examine"]
 
 
-def examine(host: str) -> Readings:
+def examine(host: str) -> HostReadings:
     """Read a host by its name; changes nothing there or here. Raises MachineLost."""
     with open_reader(host) as reader:
         return read(reader, host)
 
 
-def diagnose(readings: Readings, tried: tuple[Check, ...] = ()) -> Diagnosis:
+def diagnose(readings: HostReadings, tried: tuple[Check, ...] = ()) -> Diagnosis:
     """Draw conclusions from the readings, and from what was tried."""
     plan = load("quick")
     wanted = Wanted(plan.guest.vcpus, memory_bytes(plan, "vm"), memory_bytes(plan, "nested"), disk_bytes(plan))
@@ -35,7 +35,7 @@ def diagnose(readings: Readings, tried: tuple[Check, ...] = ()) -> Diagnosis:
     return Diagnosis(readings.host, ", ".join(_about(readings)), checks)
 
 
-def _about(readings: Readings) -> Iterator[str]:
+def _about(readings: HostReadings) -> Iterator[str]:
     facts = readings.facts
     yield facts["cpu_model"] or "unknown CPU"
     if facts["cpus_online"]:

@@ -11,11 +11,11 @@ from functools import partial
 from vmtax.core.checks import Check
 from vmtax.core.events import Event, Step
 from vmtax.doctor.host_parts import Parts, tries
-from vmtax.doctor.readings import Readings
+from vmtax.doctor.readings import HostReadings
 from vmtax.hypervisor import (
     BootFailed,
+    BootPatience,
     Credentials,
-    Patience,
     Qemu,
     QemuError,
     boot,
@@ -37,7 +37,7 @@ Emit = Callable[[Event], None]
 SIZE = 2**20  # of the file that is written with O_DIRECT
 BLOCK = 4096
 ATTEMPTS = 2  # to boot an emulated guest: occasionally one is lost on a busy host
-PATIENCE = Patience(ready=60.0)  # 4 s are usual
+PATIENCE = BootPatience(ready=60.0)  # 4 s are usual
 FAILURES = (MachineError, BootFailed, StorageError, QemuError, ImageError, OSError)
 LONGEST = 300  # characters of a reason
 # A tap that was moved to a namespace vanishes with the namespace. Constant text; the name is an argument.
@@ -45,7 +45,7 @@ DELETE_TAP = ("sh", "-c", '! test -e "/sys/class/net/$1" || exec ip link delete 
 NOT_TRIED = Check("tried", "cold caches", "unknown", "not tried: it would slow down everything else on the host")
 
 
-def announce(readings: Readings) -> tuple[str, ...]:
+def announce(readings: HostReadings) -> tuple[str, ...]:
     """What will be made and removed again on the host under test; one line each."""
     lines = ["a guard process and private directories in /tmp, for as long as it takes"]
     if readings.placed and readings.qemu:
@@ -64,7 +64,7 @@ def announce(readings: Readings) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def attempt(readings: Readings, emit: Emit) -> tuple[Readings, tuple[Check, ...]]:
+def attempt(readings: HostReadings, emit: Emit) -> tuple[HostReadings, tuple[Check, ...]]:
     """Try everything that the readings allow; returns the readings with what is now known about KVM, and the checks."""
     left: list[str] = []
     with connected(readings.host, left.append) as hosts:
@@ -75,7 +75,7 @@ def attempt(readings: Readings, emit: Emit) -> tuple[Readings, tuple[Check, ...]
     return readings, checks
 
 
-def attempt_on(hosts: Hosts, readings: Readings, emit: Emit) -> tuple[Readings, tuple[Check, ...]]:
+def attempt_on(hosts: Hosts, readings: HostReadings, emit: Emit) -> tuple[HostReadings, tuple[Check, ...]]:
     """The same on machines whose guards the caller ends."""
     local, host = hosts.local, hosts.host
     checks: list[Check] = []
@@ -103,7 +103,7 @@ def attempt_on(hosts: Hosts, readings: Readings, emit: Emit) -> tuple[Readings, 
     return readings, (*checks, NOT_TRIED)
 
 
-def _parts(hosts: Hosts, readings: Readings, credentials: Credentials, emit: Emit) -> Iterator[Check]:
+def _parts(hosts: Hosts, readings: HostReadings, credentials: Credentials, emit: Emit) -> Iterator[Check]:
     """Checks of what plans about disks and networks need."""
     host, placed, qemu = hosts.host, readings.placed, readings.qemu
     guest = probe_spec(qemu, placed) if placed and qemu and readings.kvm_failure == "" else None
@@ -129,7 +129,7 @@ def _reason(error: Exception) -> str:
     return " ".join(filter(None, lines))[:LONGEST]
 
 
-def _no_image(readings: Readings) -> Check:
+def _no_image(readings: HostReadings) -> Check:
     if readings.image is None:
         return Check("tried", "guests", "unknown", "not tried: no image is built yet", "vmtax image build")
     text = "not tried: the image is not on that host yet, and is too large to be copied for a try"
@@ -148,8 +148,8 @@ def _enter(host: Machine, placed: Placed) -> str:
 
 
 def _guests(
-    hosts: Hosts, readings: Readings, placed: Placed, qemu: Qemu, credentials: Credentials, emit: Emit
-) -> tuple[Readings, list[Check]]:
+    hosts: Hosts, readings: HostReadings, placed: Placed, qemu: Qemu, credentials: Credentials, emit: Emit
+) -> tuple[HostReadings, list[Check]]:
     """Boot a guest on KVM; if that fails, an emulated one."""
     local, host = hosts.local, hosts.host
     try:

@@ -8,7 +8,7 @@ from vmtax.core.checks import Check, Status
 from vmtax.core.packages import PACKAGES
 from vmtax.core.records import Disturbance
 from vmtax.doctor.needs import Wanted, gib, install
-from vmtax.doctor.readings import CPU, Readings
+from vmtax.doctor.readings import CPU, HostReadings
 from vmtax.meter.text import fields, kibibytes, whole
 
 # Shares of all CPUs' time, or of one second, from which on something else is considered to be active.
@@ -24,7 +24,7 @@ THP = {
 }
 
 
-def disturbances(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
+def disturbances(readings: HostReadings, wanted: Wanted) -> tuple[Check, ...]:
     """One check for each known disturbance, including those that are absent."""
     return (
         _bare_metal(readings),
@@ -46,7 +46,7 @@ def _check(name: str, status: Status, text: str, remedy: str = "") -> Check:
     return Check("disturbance", name, status, text, remedy)
 
 
-def _bare_metal(readings: Readings) -> Check:
+def _bare_metal(readings: HostReadings) -> Check:
     virtualized, hypervisor = readings.facts["virtualized"], readings.facts["hypervisor"]
     if readings.facts["emulated_cpu"]:
         text = "this host is itself emulated (QEMU's TCG): its figures are marked so, and say nothing about hardware"
@@ -59,7 +59,7 @@ def _bare_metal(readings: Readings) -> Check:
     return _check("hypervisor", "disturbs", f"{text}, and what is measured is what nesting adds", ELSEWHERE)
 
 
-def _load(readings: Readings) -> tuple[Check, ...]:
+def _load(readings: HostReadings) -> tuple[Check, ...]:
     load = readings.load
     if load is None or load.during.wall_seconds <= 0 or load.cpus <= 0:
         return tuple(
@@ -94,7 +94,7 @@ def _pressure(during: Disturbance) -> Check:
     return _share("pressure", max(shares.values()), WAITING, text, WHO)
 
 
-def _vmms(readings: Readings) -> Check:
+def _vmms(readings: HostReadings) -> Check:
     running = readings.vmms
     if running is None:
         return _check("other VMs", "unknown", "/proc cannot be searched")
@@ -106,7 +106,7 @@ def _vmms(readings: Readings) -> Check:
     )
 
 
-def _governor(readings: Readings) -> Check:
+def _governor(readings: HostReadings) -> Check:
     governor = readings.facts["governor"]
     if governor is None:
         return _check("governor", "unknown", "the kernel shows no frequency scaling")
@@ -116,7 +116,7 @@ def _governor(readings: Readings) -> Check:
     return _check("governor", "disturbs", f"{governor}: the clock depends on what ran just before", cure)
 
 
-def _turbo(readings: Readings) -> Check:
+def _turbo(readings: HostReadings) -> Check:
     turbo = readings.facts["turbo"]
     if turbo is None:
         return _check("turbo", "unknown", "the kernel shows no switch for it")
@@ -127,13 +127,13 @@ def _turbo(readings: Readings) -> Check:
     )
 
 
-def _no_turbo(readings: Readings) -> str:
+def _no_turbo(readings: HostReadings) -> str:
     if str(readings.facts["frequency_driver"]).startswith("intel"):
         return f"echo 1 > {CPU}/intel_pstate/no_turbo"
     return f"echo 0 > {CPU}/cpufreq/boost"
 
 
-def _throttling(readings: Readings) -> Check:
+def _throttling(readings: HostReadings) -> Check:
     name = "heat"
     texts = [text for path, text in readings.files.items() if path.endswith("_throttle_count")]
     counts = [count for text in texts if (count := whole(text)) is not None]
@@ -146,7 +146,7 @@ def _throttling(readings: Readings) -> Check:
     return _check(name, "disturbs", text, cure)
 
 
-def _smt(readings: Readings, wanted: Wanted) -> Check:
+def _smt(readings: HostReadings, wanted: Wanted) -> Check:
     active, chosen = readings.facts["smt_active"], readings.topology.equal(wanted.vcpus)
     if chosen.shared:
         text = f"on, and the measured CPUs {chosen.text} are siblings: they share one core"
@@ -158,7 +158,7 @@ def _smt(readings: Readings, wanted: Wanted) -> Check:
     return _check("SMT", "ok", "off")
 
 
-def _alike(readings: Readings, wanted: Wanted) -> Check:
+def _alike(readings: HostReadings, wanted: Wanted) -> Check:
     """Whether all layers of plan quick get CPUs that are alike."""
     chosen = readings.topology.equal(wanted.vcpus)
     if not chosen.cpus:
@@ -168,7 +168,7 @@ def _alike(readings: Readings, wanted: Wanted) -> Check:
     return _check("equal CPUs", "ok", chosen.said or "all are alike")
 
 
-def _quota(readings: Readings) -> Check:
+def _quota(readings: HostReadings) -> Check:
     limit = readings.facts["cgroup_cpu_limit"]
     if "/proc/self/cgroup" not in readings.files:
         return _check("CPU quota", "unknown", "the kernel does not show our control group")
@@ -181,7 +181,7 @@ def _quota(readings: Readings) -> Check:
     return _check("CPU quota", "disturbs", text, cure)
 
 
-def _swap(readings: Readings) -> Check:
+def _swap(readings: HostReadings) -> Check:
     memory = fields(readings.files.get("/proc/meminfo", ""))
     total, free, available = (kibibytes(memory.get(name)) for name in ("SwapTotal", "SwapFree", "MemAvailable"))
     if total is None or free is None:
@@ -196,14 +196,14 @@ def _swap(readings: Readings) -> Check:
     return _check("swap", "disturbs", f"{gib(used)} in use: reading it back disturbs disk and memory", cure)
 
 
-def _thp(readings: Readings) -> Check:
+def _thp(readings: HostReadings) -> Check:
     setting = readings.facts["thp_enabled"]
     if setting is None:
         return _check("huge pages", "unknown", "the kernel shows no transparent_hugepage setting")
     return _check("huge pages", "ok", f"{setting}: {THP.get(setting, 'as the kernel says')}")
 
 
-def _microcode(readings: Readings) -> Check:
+def _microcode(readings: HostReadings) -> Check:
     """In the kernel's own words: it knows which microcode a mitigation needs, and since 6.17 which is outdated."""
     mitigations = readings.facts["mitigations"]
     version = readings.facts["microcode"] or "unknown version"

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.checks import Check
 from vmtax.core.errors import CannotDo
-from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, Nic, Passed, Patience, Tap, boot
+from vmtax.hypervisor import BootFailed, BootPatience, Credentials, Guest, GuestSpec, Nic, Passed, Tap, boot
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.tools import named, why_not
@@ -23,7 +23,7 @@ from vmtax.storage.undo import ANY_DEVICE, DETACH, NO_GROUP, NO_POOL, UNMOUNT, W
 
 FILE_BYTES = 400 * 2**20  # sparse; XFS needs at least 300 MiB
 HUGE_PAGES = 4
-PATIENCE = Patience(ready=40.0)
+PATIENCE = BootPatience(ready=40.0)
 PATTERN = ("if=/dev/urandom", "bs=64k", "count=4", "conv=fsync", "status=none")
 PEER_NAME = "vmtax-peer"  # in /etc/hosts: the machine that answers pings behind a card with virtual functions
 FREE_ADDRESS = "10.78.0.77/24"

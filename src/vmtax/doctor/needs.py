@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vmtax.core import packages
 from vmtax.core.checks import HOST, VM, WORST_FIRST, Check, Status
 from vmtax.core.units import format_value
-from vmtax.doctor.readings import TOOLS_HERE, Readings
+from vmtax.doctor.readings import TOOLS_HERE, HostReadings
 from vmtax.image.build import CARRY, ROOM
 from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.machine import tools
@@ -56,7 +56,7 @@ class Wanted:
     disk_bytes: int  # for the disks under test
 
 
-def needs(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
+def needs(readings: HostReadings, wanted: Wanted) -> tuple[Check, ...]:
     """Every requirement, met or not."""
     return (
         _system(readings),
@@ -104,7 +104,7 @@ def _need(name: str, status: Status, text: str, remedy: str = "") -> Check:
     return Check("need", name, status, text, remedy)
 
 
-def _system(readings: Readings) -> Check:
+def _system(readings: HostReadings) -> Check:
     if not readings.system:
         return _need("system", "unknown", "uname says nothing")
     if readings.system != "Linux x86_64":
@@ -112,7 +112,7 @@ def _system(readings: Readings) -> Check:
     return _need("system", "ok", readings.system)
 
 
-def _cpus(readings: Readings, wanted: Wanted) -> Check:
+def _cpus(readings: HostReadings, wanted: Wanted) -> Check:
     allowed = readings.topology.cpus
     if not allowed:
         return _need("CPUs", "unknown", "which may be used cannot be read")
@@ -122,7 +122,7 @@ def _cpus(readings: Readings, wanted: Wanted) -> Check:
     return _need("CPUs", "ok", text)
 
 
-def _memory(name: str, readings: Readings, wanted: int, taker: str) -> Check:
+def _memory(name: str, readings: HostReadings, wanted: int, taker: str) -> Check:
     available = kibibytes(fields(readings.files.get("/proc/meminfo", "")).get("MemAvailable"))
     if available is None:
         return _need(name, "unknown", "how much memory is available cannot be read")
@@ -132,7 +132,7 @@ def _memory(name: str, readings: Readings, wanted: int, taker: str) -> Check:
     return _need(name, "ok", text)
 
 
-def _root(readings: Readings) -> Check:
+def _root(readings: HostReadings) -> Check:
     if readings.user is None:
         return _need("root", "unknown", "id says nothing")
     if readings.user == 0:
@@ -142,7 +142,7 @@ def _root(readings: Readings) -> Check:
     return _need("root", "missing", f"you are user {readings.user}; most remedies need root too", cure)
 
 
-def _tools(readings: Readings) -> Iterable[Check]:
+def _tools(readings: HostReadings) -> Iterable[Check]:
     for tool in tools.of(tools.HOST, tools.COPY, tools.NETWORK):
         have, wrong = readings.tools.get(tool.name), tools.complaint(tool, readings.tools)
         if not wrong:
@@ -164,7 +164,7 @@ def _tools(readings: Readings) -> Iterable[Check]:
             yield _need(f"{tool.name}, for {tool.use}", "missing", wrong, install(readings, tool.name))
 
 
-def _qemu(readings: Readings) -> Check:
+def _qemu(readings: HostReadings) -> Check:
     if readings.qemu is not None:
         doubt = f" ({readings.qemu.doubt})" if readings.qemu.doubt else ""
         return _need("QEMU", "ok", readings.qemu.version + doubt)
@@ -172,7 +172,7 @@ def _qemu(readings: Readings) -> Check:
     return _need("QEMU", "missing", text, install(readings, "qemu-system-x86_64"))
 
 
-def _kvm(readings: Readings) -> Check:
+def _kvm(readings: HostReadings) -> Check:
     facts, opens = readings.facts, readings.rights.may("kvm")
     if opens and readings.kvm_failure is None:
         text = "/dev/kvm opens, which proves nothing; --try boots a guest on it"
@@ -195,13 +195,13 @@ def _kvm(readings: Readings) -> Check:
     return _need("KVM", "missing", "no /dev/kvm, though the CPU can virtualize", f"modprobe {module}")
 
 
-def _mend_kvm(readings: Readings) -> str:
+def _mend_kvm(readings: HostReadings) -> str:
     if readings.facts["virtualized"]:
         return "enable nested virtualization where this VM runs, or use bare metal"
     return "dmesg | grep -i kvm   # says why"
 
 
-def _nesting(readings: Readings) -> Check:
+def _nesting(readings: HostReadings) -> Check:
     nested: bool | None = readings.facts["kvm_nested"]
     module = next((name for name in ("kvm_intel", "kvm_amd") if name in readings.facts["kvm_modules"]), None)
     if nested is None or module is None:
@@ -219,7 +219,7 @@ def _granted(need: str, rights: Rights, name: str, good: str) -> Check:
     return _need(need, "ok", good) if rights.may(name) else _need(need, "unknown", "it could not be tried")
 
 
-def _image(readings: Readings) -> Check:
+def _image(readings: HostReadings) -> Check:
     """The image is built on the host that runs vmtax and copied to the one under test."""
     image = readings.image
     if image is not None:
@@ -235,7 +235,7 @@ def _image(readings: Readings) -> Check:
     return _need("image", "missing", text, install_here(*lacking) + "\nvmtax image import FILE   # or this")
 
 
-def _image_cache(readings: Readings) -> Check:
+def _image_cache(readings: HostReadings) -> Check:
     if refused := readings.rights.refused("programs"):
         return _need("image cache", "missing", refused.why, refused.remedy)
     needed = 0 if readings.placed else ROOM
@@ -243,7 +243,7 @@ def _image_cache(readings: Readings) -> Check:
     return _space("image cache", readings.cache_free, needed, "its file system", cure)
 
 
-def _disk(readings: Readings, wanted: Wanted) -> Check:
+def _disk(readings: HostReadings, wanted: Wanted) -> Check:
     free, system, device = (readings.disk[key] for key in ("free_bytes", "file_system", "device"))
     where = f"{DISK_DIRECTORY} ({system} on {device})" if system else str(DISK_DIRECTORY)
     cure = f"vmtax run{readings.option} --disk-dir /a/larger/directory"
@@ -262,7 +262,7 @@ def _space(name: str, free: int | None, needed: int, where: str, cure: str) -> C
     return _need(name, "ok", text) if free >= needed else _need(name, "missing", text, cure)
 
 
-def install(readings: Readings, *programs: str) -> str:
+def install(readings: HostReadings, *programs: str) -> str:
     """The command that installs them on the host under test."""
     return packages.install(readings.files.get(packages.RELEASE, ""), *programs)
 

@@ -16,14 +16,14 @@ from vmtax.image.place import Placed, find_placed
 from vmtax.machine import CommandFailed, Reader, tools
 from vmtax.machine.reader import LocalReader
 from vmtax.machine.rights import Rights, ask
-from vmtax.machine.tools import Found
+from vmtax.machine.tools import FoundTool
 from vmtax.meter import pressure
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import read_facts
 from vmtax.meter.neighbours import other_vms
 from vmtax.meter.text import Files, parse_files, whole
 from vmtax.storage import DISK_DIRECTORY
-from vmtax.testbed.cpus import Topology
+from vmtax.testbed.cpus import CpuTopology
 from vmtax.testbed.cpus import read as read_topology
 from vmtax.testbed.examine import enters
 
@@ -55,7 +55,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class HostReadings:
     """Readings of one host under test, and of the host that runs vmtax."""
 
     host: str  # "local" or "ssh://..."
@@ -63,9 +63,9 @@ class Readings:
     user: int | None  # user id
     facts: Json  # see meter.facts
     files: Files  # from MORE_FILES
-    tools: Mapping[str, Found]  # those of machine/tools.py that exist
+    tools: Mapping[str, FoundTool]  # those of machine/tools.py that exist
     tools_here: frozenset[str]  # those of TOOLS_HERE and of the image's build that exist
-    topology: Topology  # the CPUs that may be used there
+    topology: CpuTopology  # the CPUs that may be used there
     rights: Rights  # what was tried there
     rights_here: Rights  # what was tried on the host that runs vmtax
     qemu: Qemu | None
@@ -88,14 +88,14 @@ class Readings:
         return "" if self.is_local else f" --host {self.host}"
 
 
-def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep) -> Readings:
+def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep) -> HostReadings:
     """Raises only MachineLost: what cannot be read is unknown."""
     system, _, user = reader.try_run(*SYSTEM).stdout.strip().partition("\n")
     facts = read_facts(reader)
     tried = ("kvm", "tun", "mount", "caches", "programs", f"directory={DISK_DIRECTORY}")
     qemu, qemu_error = _qemu(reader)
     image = cache.current()
-    return Readings(
+    return HostReadings(
         host=host,
         system=system,
         user=whole(user),

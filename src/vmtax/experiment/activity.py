@@ -14,7 +14,7 @@ from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
 from vmtax.testbed.base import Cut, RunningTreatment
 from vmtax.workload import Workload
-from vmtax.workload.boot import Boot, measured
+from vmtax.workload.boot import BootTime, measured
 
 
 class Activity(Protocol):
@@ -35,7 +35,7 @@ class Activity(Protocol):
 class StartAndStop:
     """Measures how long each guest took to start and takes to shut down. Comes last, because it ends the guests."""
 
-    workload: ClassVar[str] = Boot.name
+    workload: ClassVar[str] = BootTime.name
 
     def perform(
         self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None, emit: Callable[[Event], None]
@@ -51,7 +51,7 @@ class StartAndStop:
         return new_trial(key, BOOT, guest.path, Stopwatch().started - seconds, seconds, **rest)
 
 
-BOOT = (Boot.name, "")  # workload and case
+BOOT = (BootTime.name, "")  # workload and case
 # In the order in which they are performed.
 ACTIVITIES: tuple[Activity, ...] = (Migrate(), EndOrCut(), StartAndStop())
 

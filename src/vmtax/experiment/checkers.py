@@ -24,8 +24,8 @@ from vmtax.hypervisor import Guest
 from vmtax.machine import MachineError, Process
 from vmtax.machine.pipes import read_line
 from vmtax.storage.copies import Copies
-from vmtax.storage.power_cut import Disk, History
-from vmtax.storage.power_cuts import Disks, State, States
+from vmtax.storage.power_cut import History, ReplayedDisk
+from vmtax.storage.power_cuts import DiskState, ReplayedDisks, States
 from vmtax.testbed.base import Cut
 from vmtax.testbed.cutting import CHECKED_ID, HOST_ID
 from vmtax.workload.durability import Counts, Durability
@@ -109,7 +109,7 @@ class Verifier:
 class Checker:
     """A guest and the files that hold the states for it."""
 
-    def __init__(self, checks: Checks, number: int, guest: Guest, guests: Copies, disks: Disks) -> None:
+    def __init__(self, checks: Checks, number: int, guest: Guest, guests: Copies, disks: ReplayedDisks) -> None:
         """`guests`: copies of the disk of the guest that was ended."""
         self._checks, self._guests, self._disks = checks, guests, disks
         self._is_confirmed = False
@@ -129,7 +129,7 @@ class Checker:
             self._disks.write(self._checks.states.before)
             self._of_host.refuse_unread()
 
-    def check(self, state: State) -> StateResult:
+    def check(self, state: DiskState) -> StateResult:
         """Check one state. Raises MachineError, also if another guest comes to a different result."""
         result = self._result(state)
         if not self._is_confirmed and result.is_loss(self._checks.states.acknowledged(state)):
@@ -143,7 +143,7 @@ class Checker:
             self._is_confirmed = True
         return result
 
-    def _result(self, state: State) -> StateResult:
+    def _result(self, state: DiskState) -> StateResult:
         self._disks.write(state)
         then = self._checks.states.acknowledged(state)
         if self._of_host is not None:
@@ -182,22 +182,27 @@ class Checks:
             guests = _of_checker(self.cut.copies, number, ends)
             below = [_of_checker(disk.copies, number, ends) for disk in host.disks] if host else []
             rebuilt = below or [guests]
-            each = [Disk(history, of.before, of.flushed) for history, of in zip(self.histories, rebuilt, strict=True)]
-            disks = Disks(each, [of.image for of in rebuilt])
+            each = [
+                ReplayedDisk(history, of.before, of.flushed)
+                for history, of in zip(self.histories, rebuilt, strict=True)
+            ]
+            disks = ReplayedDisks(each, [of.image for of in rebuilt])
             ends.callback(disks.close)
             guest = ends.enter_context(self.cut.boot_checker(guests, below))
             checker = Checker(self, number, guest, guests, disks)
             ends.callback(checker.end)
             yield checker
 
-    def checked(self, first: Checker, drawn: Sequence[State]) -> Generator[tuple[State, StateResult], None, None]:
+    def checked(
+        self, first: Checker, drawn: Sequence[DiskState]
+    ) -> Generator[tuple[DiskState, StateResult], None, None]:
         """Yield each state with its result as it becomes known; uses several guests if that saves time.
 
         Raises the exception of the first guest that failed.
         """
-        todo, results = iter(drawn), queue.SimpleQueue[tuple[State, StateResult] | Exception | None]()
+        todo, results = iter(drawn), queue.SimpleQueue[tuple[DiskState, StateResult] | Exception | None]()
 
-        def following() -> State | None:
+        def following() -> DiskState | None:
             with self._lock:
                 return next(todo, None)
 

@@ -12,7 +12,7 @@ from vmtax.core.units import format_value
 from vmtax.experiment.live import live_directory
 from vmtax.experiment.resume import image_of
 from vmtax.image import cache, kernel, postgresql, recipe, zfs
-from vmtax.image.packs import Kind, Pack
+from vmtax.image.packs import Pack, PackKind
 from vmtax.machine import guard, processes
 from vmtax.machine.local import LocalMachine, state_directory
 from vmtax.store import Store
@@ -140,7 +140,7 @@ def _needed(store: Store) -> set[str | None]:
     return {image_of(run) for run in store.load_all(lambda run: run.state != "complete")}
 
 
-def _useless(store: Store, wanted: bool) -> list[tuple[Kind, Pack]]:
+def _useless(store: Store, wanted: bool) -> list[tuple[PackKind, Pack]]:
     """Packs for images that will be removed, and other packs that no run uses any more."""
     if not wanted:
         return []

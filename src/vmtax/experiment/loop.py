@@ -11,7 +11,7 @@ from vmtax.analysis import comparisons
 from vmtax.core.events import (
     Event,
     GuestBooted,
-    Notice,
+    NoticeEvent,
     RoundFinished,
     RunFinished,
     RunStarted,
@@ -131,7 +131,7 @@ class Loop:
                 self._tell_layer_differences()
             if number == max(first, self.pilot):  # earlier rounds took longer than later ones will
                 for text in warnings:
-                    self.emit(Notice(text))
+                    self.emit(NoticeEvent(text))
             primary = self._primary()
             self.ended = self._why_over(primary, number) or self._writes_over()
             if self.ended is None and number >= planned:
@@ -159,12 +159,12 @@ class Loop:
     def _end_pilot(self, pace: Pace) -> None:
         self._plan_iterations()
         pace.shorten(iterations.pilot_excess(self.trials, self.schedules))
-        self.emit(Notice(iterations.sentence(self.schedules)))
+        self.emit(NoticeEvent(iterations.sentence(self.schedules)))
 
     def _tell_layer_differences(self) -> None:
         for text in self.testbed.layer_differences(self.facts):
             self.note(text)
-            self.emit(Notice(text))
+            self.emit(NoticeEvent(text))
 
     def _budget_over(self, rounds: int, seconds: float) -> str:
         """Why there are no more rounds, if the budget is the reason."""
@@ -237,7 +237,7 @@ class Loop:
             why = "the run was stopped after a case that failed" if stopped else "a guest was lost"
             again = f"{treatment.name}, round {key.round}: {why}, and so all of its guests are booted once more"
             self.note(again)
-            self.emit(Notice(again))
+            self.emit(NoticeEvent(again))
             self._boot(key, treatment, left)
 
     def _boot(self, key: TrialKey, treatment: Treatment, todo: Todo) -> Todo:

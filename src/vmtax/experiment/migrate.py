@@ -17,7 +17,7 @@ from vmtax.experiment.trial import TrialKey, new_trial, with_readings
 from vmtax.hypervisor import Guest, Move, MoveFailed
 from vmtax.machine import MachineError, Process
 from vmtax.machine.pipes import TooMuch, listen
-from vmtax.meter import Readings, Work
+from vmtax.meter import MeteredCommand, Readings
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Workload
 from vmtax.workload.migration import BEGIN, GRACE_SECONDS, LOAD_REPORT, STOP, Migration
@@ -91,7 +91,7 @@ def _watched(guest: Guest, route: Route, workload: Migration, running: RunningTr
 
         def arrived() -> None:
             route.handover.arrived(destination)
-            work = Work(workload.tool, True, move.seconds, emulated=running.emulated)
+            work = MeteredCommand(workload.tool, True, move.seconds, emulated=running.emulated)
             readings.extend((meter.name, meter.after(running.host, [work])) for meter in reversed(meters))
 
         _say(peer, BEGIN)

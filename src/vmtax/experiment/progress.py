@@ -94,9 +94,9 @@ class State:
             case events.Step(what, detail, done):
                 share = f" {done:.0%}" if done is not None else ""
                 self.step = printable(f"{what}{share}: {detail}" if detail else f"{what}{share}")
-            case events.Notice(text):
+            case events.NoticeEvent(text):
                 return self._once(printable(text), style="yellow")
-            case events.Expected(low, high):
+            case events.ExpectedTime(low, high):
                 self.left, self.heard = (low, high), time.monotonic()
             case events.RunStarted(experiment, treatments, _, rounds_max, emulated, done):
                 self.since = time.monotonic()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from vmtax.core.events import Notice
+from vmtax.core.events import NoticeEvent
 from vmtax.core.records import Experiment, Json, Treatment, Trial
 from vmtax.design.host import boots_asked, reboots_itself
 from vmtax.design.interleaved import both
@@ -195,4 +195,4 @@ def _keep_host_facts(loop: Loop, facts: Mapping[str, Json]) -> None:
         loop.note(refused)
     for text in loop.testbed.differences(loop.facts):
         loop.note(text)
-        loop.emit(Notice(text))
+        loop.emit(NoticeEvent(text))

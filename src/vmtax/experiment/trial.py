@@ -20,16 +20,16 @@ from vmtax.experiment.at_once import Done, Job, run_at_once
 from vmtax.experiment.signatures import Signatures
 from vmtax.hypervisor import Guest
 from vmtax.machine import CommandStuck, Machine, MachineError, MachineLost, Outcome
-from vmtax.meter import GuestMeter, Meter, Readings, Work
-from vmtax.meter.exits import Exits
-from vmtax.meter.ledger import SERVING, Ledger, split_by_samples
+from vmtax.meter import GuestMeter, Meter, MeteredCommand, Readings
+from vmtax.meter.exits import ExitCounts
+from vmtax.meter.ledger import SERVING, HostLedger, split_by_samples
 from vmtax.testbed.base import Overdue, RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 from vmtax.workload.output import reading
 from vmtax.workload.repeated import Repetitions
 
-SAMPLES = f"{Exits.name}.samples."
+SAMPLES = f"{ExitCounts.name}.samples."
 GRACE_SECONDS = 60.0  # beyond the expected duration, before a command counts as hung
 # Error texts for a missing program, from bubblewrap, a shell, and timeout(1) in either locale.
 NOT_THERE = (
@@ -132,8 +132,8 @@ def _with_sampled_split(trials: Sequence[Trial], running: RunningTreatment) -> l
             continue
         samples = {name: math.fsum(rows[name] for rows in counted) for name in counted[0]}
         for place, trial in enumerate(found):
-            if rows := _under(f"{Ledger.name}.", trial.readings.get(machine.path, {})):
-                found[place] = with_readings(trial, Ledger.name, machine, Readings(split_by_samples(rows, samples)))
+            if rows := _under(f"{HostLedger.name}.", trial.readings.get(machine.path, {})):
+                found[place] = with_readings(trial, HostLedger.name, machine, Readings(split_by_samples(rows, samples)))
     return found
 
 
@@ -199,12 +199,12 @@ def _with_counted(trial: Trial, workload: Command[Any]) -> Trial:
     return replace(trial, readings={trial.machine: {COUNTED + name: value for name, value in asdict(found).items()}})
 
 
-def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
+def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> MeteredCommand:
     def around(case: str, output: str) -> float | None:
         counted = workload.counted(case, output)
         return None if counted is None else counted.before + counted.after + counted.rest
 
-    return Work(
+    return MeteredCommand(
         tool=workload.tool,
         ok=trial.status == "ok",
         seconds=trial.wall_seconds,
@@ -233,7 +233,7 @@ def _sum(trial: Trial, tool: str, read: Callable[[str, str], float | None]) -> f
 
 
 def _metered_guests(
-    trials: Sequence[Trial], meter: GuestMeter, running: RunningTreatment, works: Sequence[Work]
+    trials: Sequence[Trial], meter: GuestMeter, running: RunningTreatment, works: Sequence[MeteredCommand]
 ) -> list[Trial]:
     """Each trial with the readings of its own guest, and of the guest that carries it."""
     metered = list(trials)
@@ -294,10 +294,10 @@ def _host_side(
     guests.
     """
     metric = next((m for m in metrics if m.measure == HOST_SIDE), None)
-    seconds = rows.get(f"{Ledger.name}.seconds", 0.0)
-    if metric is not None and f"{Ledger.name}.guest" in rows and seconds > 0:
+    seconds = rows.get(f"{HostLedger.name}.seconds", 0.0)
+    if metric is not None and f"{HostLedger.name}.guest" in rows and seconds > 0:
         share = min(1.0, own / seconds) if own else 1.0
-        serving = math.fsum(rows.get(f"{Ledger.name}.{name}", 0.0) for name in SERVING)
+        serving = math.fsum(rows.get(f"{HostLedger.name}.{name}", 0.0) for name in SERVING)
         yield Measurement(metric, serving * share / operations)
 
 

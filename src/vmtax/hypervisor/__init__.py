@@ -4,7 +4,7 @@ A spec names the hypervisor that boots it. So far this is always QEMU; another h
 `qemu/`, with a class that implements `Hypervisor`.
 """
 
-from vmtax.hypervisor.base import AWAITED, BootFailed, Guest, GuestSpec, Hypervisor, Lasting, Patience, Thread, boot
+from vmtax.hypervisor.base import AWAITED, BootFailed, BootPatience, Guest, GuestSpec, Hypervisor, Lasting, Thread, boot
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.move import MEETING_MODE, Move, MoveFailed
 from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, known, probe_spec, remembered
@@ -20,6 +20,7 @@ __all__ = [
     "MEETING_MODE",
     "Accelerator",
     "BootFailed",
+    "BootPatience",
     "Card",
     "Credentials",
     "Drive",
@@ -31,7 +32,6 @@ __all__ = [
     "MoveFailed",
     "Nic",
     "Passed",
-    "Patience",
     "Qemu",
     "QemuError",
     "Tap",

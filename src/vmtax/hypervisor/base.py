@@ -32,7 +32,7 @@ class BootFailed(CannotDo):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class BootPatience:
     """How long to wait, in seconds."""
 
     ready: float = 120.0  # from launch to sshd
@@ -255,7 +255,7 @@ class Hypervisor(Protocol):
         spec: GuestSpec,
         credentials: Credentials,
         local: LocalMachine,
-        patience: Patience,
+        patience: BootPatience,
         attach: Callable[[], None] | None,
     ) -> AbstractContextManager[Guest]:
         """See `boot`."""
@@ -268,7 +268,7 @@ def boot(
     credentials: Credentials,
     local: LocalMachine,
     *,
-    patience: Patience | None = None,
+    patience: BootPatience | None = None,
     attach: Callable[[], None] | None = None,
 ) -> AbstractContextManager[Guest]:
     """Boot `spec` on `parent`; at exit the guest is ended in any case. Raises BootFailed or MachineError.
@@ -277,4 +277,4 @@ def boot(
     """
     if reason := spec.hypervisor.can(spec):
         raise BootFailed(f"{parent.path}/{spec.name}: {reason}")
-    return spec.hypervisor.boot(parent, spec, credentials, local, patience or Patience(), attach)
+    return spec.hypervisor.boot(parent, spec, credentials, local, patience or BootPatience(), attach)

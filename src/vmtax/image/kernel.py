@@ -8,12 +8,12 @@ from pathlib import Path
 
 from vmtax.core.events import Event, Step
 from vmtax.image import packs, recipe
-from vmtax.image.packs import ANY, Kind, Pack, Userland
+from vmtax.image.packs import ANY, Pack, PackKind, Userland
 from vmtax.machine.local import LocalMachine
 from vmtax.workload.build import OBJECTS
 
 Emit = Callable[[Event], None]
-KIND = Kind(directory="kernel", what="the kernel pack", command="vmtax image kernel", room=4 * 2**30)
+KIND = PackKind(directory="kernel", what="the kernel pack", command="vmtax image kernel", room=4 * 2**30)
 TAKES = "about three minutes, once, and 600 MiB in the cache (4 GiB while it is built)"
 LAYOUT = 1  # of the pack; increased when code here changes its contents
 SOURCE, COMPILER = "linux-source", "gcc"

@@ -61,7 +61,7 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PackKind:
     """What packs of one kind have in common: where they are stored, and how they are built."""
 
     directory: str  # in the cache
@@ -254,7 +254,7 @@ class Userland:
     recipe.
     """
 
-    kind: Kind
+    kind: PackKind
     key: Callable[[], str]  # digest of everything that determines a pack's contents, except Debian's present versions
     make: Callable[[LocalMachine, Path, Emit], Pack]  # makes a pack in a new directory
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from vmtax.core.events import Event, Step
 from vmtax.core.units import format_room
 from vmtax.image import packs, recipe
-from vmtax.image.packs import ANY, Kind, Pack, Userland
+from vmtax.image.packs import ANY, Pack, PackKind, Userland
 from vmtax.machine.local import LocalMachine
 
 Emit = Callable[[Event], None]
-KIND = Kind(directory="postgresql", what="the PostgreSQL pack", command="vmtax image postgresql", room=2**30)
+KIND = PackKind(directory="postgresql", what="the PostgreSQL pack", command="vmtax image postgresql", room=2**30)
 PACK_BYTES = 110 * 2**20  # approximate; it depends on Debian's versions
 TAKES = f"about a minute, once, and {PACK_BYTES >> 20} MiB in the cache ({format_room(KIND.room)} while it is built)"
 LAYOUT = 1  # of the pack; increased when code here changes its contents

@@ -17,7 +17,7 @@ from pathlib import Path
 from vmtax.core.events import Event, Step
 from vmtax.image import initramfs, packs, recipe
 from vmtax.image.cache import Image, ImageError
-from vmtax.image.packs import Kind, Pack
+from vmtax.image.packs import Pack, PackKind
 from vmtax.machine.local import LocalMachine
 
 Emit = Callable[[Event], None]
@@ -47,7 +47,7 @@ STAGES = (
     ("cleaning package lists", 0.96),
 )
 REPEATED = (("checking ", 0.14, 0.41, 390), ("CC [M] ", 0.41, 0.95, 290))
-KIND = Kind(
+KIND = PackKind(
     directory="zfs",
     what="the ZFS pack",
     command="vmtax image zfs",

@@ -8,17 +8,17 @@ from vmtax.hypervisor import Credentials
 from vmtax.lab.home import Lab, LabError, Up
 from vmtax.lab.monitor import why_still
 from vmtax.machine.local import LocalMachine
-from vmtax.machine.ssh import Route, SshMachine, connect_host
+from vmtax.machine.ssh import SshMachine, SshRoute, connect_host
 
 
-def route(one: Lab) -> Route:
+def route(one: Lab) -> SshRoute:
     """How ssh reaches it. Raises LabError if it is off."""
     return _route(one.running())
 
 
-def _route(up: Up) -> Route:
+def _route(up: Up) -> SshRoute:
     credentials = Credentials(Path(up.key), Path(up.known_hosts))
-    return Route("root@127.0.0.1", (*credentials.options(), "-p", str(up.port)))
+    return SshRoute("root@127.0.0.1", (*credentials.options(), "-p", str(up.port)))
 
 
 def reach(local: LocalMachine, one: Lab, path: str = "host", *, guarded: bool = True) -> SshMachine:

@@ -13,10 +13,10 @@ from vmtax.core.events import Event, Step
 from vmtax.hypervisor import (
     Accelerator,
     BootFailed,
+    BootPatience,
     Credentials,
     GuestSpec,
     Nic,
-    Patience,
     Qemu,
     Tap,
     boot,
@@ -53,7 +53,7 @@ from vmtax.network import Segment
 Emit = Callable[[Event], None]
 
 WHAT = "starting the lab"
-PATIENCE = Patience(ready=180.0)
+PATIENCE = BootPatience(ready=180.0)
 SETTLE_SECONDS = 90.0
 ATTEMPTS = 2
 # Removes a record of the lab unless a later start has written it. Constant text.

@@ -51,7 +51,7 @@ def _text(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class UndoEntry:
     """One line of the undo list."""
 
     guard: Guard
@@ -192,7 +192,7 @@ class Guard:
             self._send(record)
             return str(self._answer(undoing="undo" in record, error=str)["error"])
 
-    def add(self, **how: object) -> Entry:
+    def add(self, **how: object) -> UndoEntry:
         """Register durably how to undo what is about to be done."""
         number = next(self._numbers)  # several threads may register something
         error = self.ask({"add": number, **how})
@@ -200,7 +200,7 @@ class Guard:
             raise MachineError(f"{self.path}: {error}; nothing was set up")
         argv = how.get("argv") or ["remove", how.get("remove")]
         assert isinstance(argv, (list, tuple))
-        return Entry(self, number, tuple(str(word) for word in argv))
+        return UndoEntry(self, number, tuple(str(word) for word in argv))
 
     def _ping(self) -> None:
         while not self._stopped.wait(PING_SECONDS):

@@ -14,7 +14,7 @@ from vmtax.core.machines import DEFAULT_TIMEOUT, TAIL_LINES, MachineError, Machi
 from vmtax.machine.local import plain_environment, run_here, to_bytes
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, listen
 from vmtax.machine.remote_command import ENTRY, NO_ENTRY, for_login
-from vmtax.machine.ssh import Route, client_missing
+from vmtax.machine.ssh import SshRoute, client_missing
 from vmtax.machine.ssh_options import ALONE, LOGIN, options
 
 LOGIN_SECONDS = 60.0  # a passphrase may have to be typed
@@ -39,7 +39,7 @@ class SshReader:
     A control socket would be a file, and one login for each command would ask for each passphrase.
     """
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: SshRoute) -> None:
         self.path = "host"
         self._destination = route.destination
         self._mark = secrets.token_hex(16)

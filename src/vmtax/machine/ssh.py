@@ -70,7 +70,7 @@ def client_missing() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class SshRoute:
     """How the ssh client reaches a machine."""
 
     destination: str  # in ssh's syntax
@@ -414,7 +414,7 @@ class SshMachine(GuardedMachine):
 
 
 def connect_host(
-    local: LocalMachine, route: Route, timeout: float = 60.0, *, path: str = "host", guarded: bool = True
+    local: LocalMachine, route: SshRoute, timeout: float = 60.0, *, path: str = "host", guarded: bool = True
 ) -> SshMachine:
     """A host under test, logged in; `guarded`: with a guard from the beginning."""
     machine = SshMachine(path, local, route.destination, route.options, is_guest=not guarded)
@@ -422,7 +422,7 @@ def connect_host(
     return machine
 
 
-def ssh_route(url: str) -> Route:
+def ssh_route(url: str) -> SshRoute:
     """The route of `ssh://[user@]host[:port]`, with the user's own ssh configuration; an IPv6 address is in
     brackets.
     """
@@ -432,4 +432,4 @@ def ssh_route(url: str) -> Route:
         port = port.removeprefix(":")
     else:
         host, _, port = place.partition(":")
-    return Route(f"{user}{at}{host}", ("-p", port) if port else ())
+    return SshRoute(f"{user}{at}{host}", ("-p", port) if port else ())

@@ -71,7 +71,7 @@ ASK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundTool:
     """A program that is there, and what it said when it was asked for its version."""
 
     code: int  # exit status
@@ -95,7 +95,7 @@ def named(names: Iterable[str]) -> tuple[Tool, ...]:
     return tuple({tool.name: tool for tool in reversed(TOOLS) if tool.name in wanted}.values())[::-1]
 
 
-def read(machine: Reader, tools: Iterable[Tool]) -> Mapping[str, Found]:
+def read(machine: Reader, tools: Iterable[Tool]) -> Mapping[str, FoundTool]:
     """Those that are there, by name, read with one command. Raises only MachineLost."""
     asked: dict[str, str] = {}
     for tool in tools:
@@ -104,13 +104,13 @@ def read(machine: Reader, tools: Iterable[Tool]) -> Mapping[str, Found]:
     lines = [line.split("\t", 2) for line in said.splitlines() if line.count("\t") >= 2]
     names = {tool.file: tool.name for tool in TOOLS}
     return {
-        names[file]: Found(int(code), words[:SHOWN].strip())
+        names[file]: FoundTool(int(code), words[:SHOWN].strip())
         for file, code, words in lines
         if file in names and code.isascii() and code.isdigit() and len(code) < 5
     }
 
 
-def complaint(tool: Tool, found: Mapping[str, Found]) -> str:
+def complaint(tool: Tool, found: Mapping[str, FoundTool]) -> str:
     """What is wrong with it, to follow its name in a line; "" if it will do. A version that it does not say will do."""
     have = found.get(tool.name)
     if have is None:
@@ -136,7 +136,7 @@ def why_not(machine: Reader, tools: Iterable[Tool]) -> str:
     return next((words for tool in wanted if (words := refusal(machine, tool, found))), "")
 
 
-def refusal(machine: Reader, tool: Tool, found: Mapping[str, Found]) -> str:
+def refusal(machine: Reader, tool: Tool, found: Mapping[str, FoundTool]) -> str:
     """What is wrong with it, and what installs it if it is missing, in one line; "" if it will do."""
     if tool.name not in found:
         return missing(machine, tool.name)

@@ -169,12 +169,12 @@ def remove(path: str) -> None:
         os.close(directory)
 
 
-class Late(Exception):
+class UndoingTooLate(Exception):
     """Undoing takes too long; not an OSError, because removals collect these."""
 
 
 def late(*_: object) -> None:
-    raise Late
+    raise UndoingTooLate
 
 
 def remove_within(path: str, seconds: float) -> str:
@@ -183,7 +183,7 @@ def remove_within(path: str, seconds: float) -> str:
     try:
         signal.setitimer(signal.ITIMER_REAL, 0 if seconds == FOR_EVER else seconds)
         remove(path)
-    except Late:
+    except UndoingTooLate:
         return f"not all removed within {seconds:.0f} s"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

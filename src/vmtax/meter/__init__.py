@@ -4,26 +4,26 @@ A new meter is a module with a class that implements `Meter` or `GuestMeter`, an
 rows are stored with each trial, and shown by --json and CSV.
 """
 
-from vmtax.meter.base import At, Counted, GuestMeter, Meter, Readings, Work
+from vmtax.meter.base import At, GuestMeter, Meter, MeteredCommand, MeteredGuest, Readings
 from vmtax.meter.clock import Clock
-from vmtax.meter.exits import Exits
-from vmtax.meter.ledger import Ledger
+from vmtax.meter.exits import ExitCounts
+from vmtax.meter.ledger import HostLedger
 from vmtax.meter.pressure import Pressure
 from vmtax.meter.vmstat import Vmstat
 
 # The order in which they read before a trial; after it the order is reversed, so the last one is closest to the trial.
-METERS: tuple[type[Meter], ...] = (Ledger, Clock, Vmstat, Pressure)
-GUEST_METERS: tuple[type[GuestMeter], ...] = (Exits,)
+METERS: tuple[type[Meter], ...] = (HostLedger, Clock, Vmstat, Pressure)
+GUEST_METERS: tuple[type[GuestMeter], ...] = (ExitCounts,)
 
 __all__ = [
     "GUEST_METERS",
     "METERS",
     "At",
-    "Counted",
     "GuestMeter",
     "Meter",
+    "MeteredCommand",
+    "MeteredGuest",
     "Readings",
-    "Work",
     "new_guest_meters",
     "new_meters",
 ]

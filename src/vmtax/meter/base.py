@@ -15,7 +15,7 @@ At = Literal["host", "hosts", "seat"]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class MeteredCommand:
     """One command that ran between the two readings."""
 
     tool: str
@@ -49,7 +49,7 @@ class Meter(Protocol):
         """Read before a trial. Raises only MachineLost."""
         ...
 
-    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+    def after(self, machine: Reader, works: Sequence[MeteredCommand]) -> Readings:
         """Read after a trial. `works`: what ran meanwhile; at a seat one command. Empty if the machine reports nothing.
 
         Raises only MachineLost.
@@ -57,7 +57,7 @@ class Meter(Protocol):
         ...
 
 
-class Counted(Protocol):
+class MeteredGuest(Protocol):
     """A guest, as a meter sees it."""
 
     path: str
@@ -74,7 +74,7 @@ class GuestMeter(Protocol):
 
     name: ClassVar[str]
 
-    def before(self, guest: Counted) -> None: ...
-    def after(self, guest: Counted, works: Sequence[Work]) -> Readings:
+    def before(self, guest: MeteredGuest) -> None: ...
+    def after(self, guest: MeteredGuest, works: Sequence[MeteredCommand]) -> Readings:
         """`works`: what ran meanwhile in it and in guests nested in it."""
         ...

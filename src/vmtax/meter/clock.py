@@ -13,7 +13,7 @@ from typing import ClassVar
 from vmtax.core.notices import recorded
 from vmtax.core.stopwatch import UPTIME_STEP
 from vmtax.machine import MachineLost, Reader
-from vmtax.meter.base import At, Readings, Work
+from vmtax.meter.base import At, MeteredCommand, Readings
 from vmtax.meter.moment import LOOK, WORST, Moment, disagreement, elapsed, look, wall_clock_set
 
 # A shell that starts a single program besides `date`: each costs an emulated guest a tenth of a second. Constant text.
@@ -28,7 +28,7 @@ START_UP_SECONDS, EMULATED_START_UP_SECONDS = 5.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """One reading of a machine."""
 
     at: Moment
@@ -36,7 +36,7 @@ class Reading:
     spent: Mapping[str, float] | None = None  # SPENT -> seconds over all CPUs; None: its kernel does not report it
 
 
-def read(machine: Reader) -> Reading | None:
+def read(machine: Reader) -> ClockReading | None:
     """Read its clocks now, with one command; None if it does not report them."""
     try:
         outcome, moment = look(machine, COMMAND)
@@ -48,7 +48,7 @@ def read(machine: Reader) -> Reading | None:
     ticks = re.search(r"^cpu  ((?:\d{1,18} ){7}\d{1,18})\b", text, re.ASCII | re.MULTILINE)
     spent = [int(word) / TICKS_PER_SECOND for word in ticks[1].split()] if ticks else ()
     cpus = len(re.findall(r"^cpu\d", text, re.ASCII | re.MULTILINE))
-    return Reading(moment, cpus, dict(zip(SPENT, spent, strict=True)) if spent else None)
+    return ClockReading(moment, cpus, dict(zip(SPENT, spent, strict=True)) if spent else None)
 
 
 class Clock:
@@ -59,13 +59,13 @@ class Clock:
     command: ClassVar[tuple[str, ...]] = COMMAND
 
     def __init__(self) -> None:
-        self._last: dict[str, Reading | None] = {}  # by machine path
+        self._last: dict[str, ClockReading | None] = {}  # by machine path
 
     def before(self, machine: Reader) -> None:
         if machine.path not in self._last:
             self._last[machine.path] = read(machine)
 
-    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+    def after(self, machine: Reader, works: Sequence[MeteredCommand]) -> Readings:
         """Void if the clocks disagree, or if the one that tools may take their times from was set."""
         if not all(work.ok for work in works):
             self._last.pop(machine.path)  # no figure depends on it; what happens meanwhile is not the next trial's
@@ -80,7 +80,7 @@ class Clock:
         return Readings(used(machine.path, before, after), tuple(doubts), void=void)
 
 
-def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
+def used(path: str, before: ClockReading, after: ClockReading) -> dict[str, float]:
     """How the CPUs of a machine spent their time, in core-seconds: for a guest all rows of a ledger, for a host STEAL.
 
     Time that is neither idle nor an interrupt belongs to programs or to the kernel on their behalf: it is divided
@@ -104,7 +104,7 @@ def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
     return {**steal, **spent, "remainder": busy - sum(spent.values()), **sums}
 
 
-def own_time(work: Work) -> tuple[str, ...]:
+def own_time(work: MeteredCommand) -> tuple[str, ...]:
     """A warning if the tool's own time does not fit its command's duration as seen from outside.
 
     No warning if the tool does not report its own.

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from vmtax.meter.base import Counted, Readings, Work
+from vmtax.meter.base import MeteredCommand, MeteredGuest, Readings
 
 EXITS = "exits"  # KVM's name of the counter of all exits
 
 
-class Exits:
+class ExitCounts:
     """The increase of a guest's counters; nothing if KVM does not run the guest.
 
     Also the `seconds` between the two readings, and the `operations` of the command, if its workload counts them.
@@ -22,10 +22,10 @@ class Exits:
     def __init__(self) -> None:
         self._before: dict[str, tuple[float, Mapping[str, float]]] = {}  # by guest path: time and counters
 
-    def before(self, guest: Counted) -> None:
+    def before(self, guest: MeteredGuest) -> None:
         self._before[guest.path] = (time.monotonic(), guest.counters())
 
-    def after(self, guest: Counted, works: Sequence[Work]) -> Readings:
+    def after(self, guest: MeteredGuest, works: Sequence[MeteredCommand]) -> Readings:
         began, before = self._before[guest.path]
         after, ended = guest.counters(), time.monotonic()
         if EXITS not in before or EXITS not in after:

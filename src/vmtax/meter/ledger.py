@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from vmtax.machine import MachineLost, Reader
 from vmtax.machine.processes import MARK
 from vmtax.meter import moment
-from vmtax.meter.base import At, Readings, Work
+from vmtax.meter.base import At, MeteredCommand, Readings
 from vmtax.meter.moment import LOOK, Moment
 from vmtax.meter.text import Files, parse_files
 
@@ -60,7 +60,7 @@ TICKS_OF_ERROR = 2  # user and system time are each rounded down to whole ticks
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
+class ThreadTimes:
     """A thread of a QEMU; times in seconds since its start."""
 
     name: str
@@ -71,7 +71,7 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessTimes:
     """A process; times in seconds since its start."""
 
     pid: int
@@ -85,7 +85,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LedgerReading:
     """One reading of a machine; everything counted since its boot."""
 
     at: Moment  # its clocks
@@ -95,11 +95,11 @@ class Reading:
     idle: float  # over all CPUs, like the others; includes waiting for disks
     loose: Mapping[str, float]  # by LOOSE
     tasks: float | None  # CPU time of all tasks, including the interrupts that they took; None: no schedstat
-    processes: Mapping[tuple[int, int], Process]  # by process id and start
-    threads: Mapping[tuple[int, int], Mapping[int, Thread]]  # by the same, for QEMUs -> threads
+    processes: Mapping[tuple[int, int], ProcessTimes]  # by process id and start
+    threads: Mapping[tuple[int, int], Mapping[int, ThreadTimes]]  # by the same, for QEMUs -> threads
 
 
-class Ledger:
+class HostLedger:
     """The host's entries in core-seconds; none for a machine without sh or grep. Void if the clocks disagree."""
 
     name: ClassVar[str] = "ledger"
@@ -107,12 +107,12 @@ class Ledger:
     command: ClassVar[tuple[str, ...]] = COMMAND
 
     def __init__(self) -> None:
-        self._before: dict[str, Reading | None] = {}  # by machine path
+        self._before: dict[str, LedgerReading | None] = {}  # by machine path
 
     def before(self, machine: Reader) -> None:
         self._before[machine.path] = _look(machine)
 
-    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+    def after(self, machine: Reader, works: Sequence[MeteredCommand]) -> Readings:
         before, after = self._before[machine.path], _look(machine)
         if before is None or after is None:
             return Readings()
@@ -127,7 +127,7 @@ class Ledger:
         return Readings(rows)
 
 
-def _look(machine: Reader) -> Reading | None:
+def _look(machine: Reader) -> LedgerReading | None:
     try:
         outcome, at = moment.look(machine, COMMAND)
     except MachineLost:
@@ -136,7 +136,7 @@ def _look(machine: Reader) -> Reading | None:
     return replace(reading, at=at) if reading and at else None
 
 
-def parse(text: str) -> Reading | None:
+def parse(text: str) -> LedgerReading | None:
     """Parse PROGRAM's output; None if it is incomplete or was not understood."""
     at = moment.parse(text)
     reader = re.search(r"^reader (\d{1,9})$", text, re.MULTILINE | re.ASCII)
@@ -149,15 +149,15 @@ def parse(text: str) -> Reading | None:
     # The seventh number is the time of the tasks that ran on the CPU, in nanoseconds.
     tasks = re.findall(r"^/proc/schedstat:cpu\d+(?: \d{1,20}){6} (\d{1,20})\b", text, re.MULTILINE | re.ASCII)
     ours = set(map(int, re.findall(r"^ours (\d{1,9})$", text, re.MULTILINE | re.ASCII)))
-    processes: dict[tuple[int, int], Process] = {}
-    threads: dict[int, dict[int, Thread]] = defaultdict(dict)
+    processes: dict[tuple[int, int], ProcessTimes] = {}
+    threads: dict[int, dict[int, ThreadTimes]] = defaultdict(dict)
     for path, one in _tasks(parse_files(text)):
         if len(path) == 1:
             process = _process(path[0], one, ours)
             processes[process.pid, process.started] = process
         else:
-            threads[path[0]][path[1]] = Thread(one.name, one.user, one.system, one.guest, one.ran or 0.0)
-    return Reading(
+            threads[path[0]][path[1]] = ThreadTimes(one.name, one.user, one.system, one.guest, one.ran or 0.0)
+    return LedgerReading(
         at=at,
         is_irq_apart="\n/proc/pressure/irq:" in text,
         cpus=cpus,
@@ -215,17 +215,17 @@ def _tasks(files: Files) -> Iterator[tuple[tuple[int, ...], _Task]]:
         )
 
 
-def _process(pid: int, task: _Task, ours: Collection[int]) -> Process:
+def _process(pid: int, task: _Task, ours: Collection[int]) -> ProcessTimes:
     is_kernel = 2 in (pid, task.parent)
     kind: Kind = "kernel" if is_kernel else "ours" if pid in ours else "ended" if task.state == "Z" else "else"
     ticks = task.user + task.system
     # The nanoseconds are those of the first thread; they are the process's total if the ticks agree.
     if task.ran is not None and 0 <= task.ran - ticks <= TICKS_OF_ERROR * TICK:
-        return Process(pid, task.parent, task.started, task.name, kind, task.ran, task.children, is_exact=True)
-    return Process(pid, task.parent, task.started, task.name, kind, ticks, task.children, is_exact=False)
+        return ProcessTimes(pid, task.parent, task.started, task.name, kind, task.ran, task.children, is_exact=True)
+    return ProcessTimes(pid, task.parent, task.started, task.name, kind, ticks, task.children, is_exact=False)
 
 
-def reckon(before: Reading, after: Reading) -> dict[str, float]:
+def reckon(before: LedgerReading, after: LedgerReading) -> dict[str, float]:
     """Entries in core-seconds, none below zero; together with `remainder` they add up to `busy`.
 
     Additionally `seconds` that elapsed, and `error`: how far off the entries can be in total. A remainder below zero
@@ -265,7 +265,7 @@ def split_by_samples(rows: Mapping[str, float], samples: Mapping[str, float]) ->
     return {**rows, **{entry: seconds * count / total for entry, count in counted.items()}, "samples": total}
 
 
-def _take_out(entries: dict[str, float], loose: Mapping[str, float], busy: float, at: Reading) -> None:
+def _take_out(entries: dict[str, float], loose: Mapping[str, float], busy: float, at: LedgerReading) -> None:
     """Subtract interrupts and stolen time from the threads that they interrupted, so that they are counted only once.
 
     The kernel does not report which threads these were, so the same share is subtracted from each. The total follows
@@ -278,7 +278,7 @@ def _take_out(entries: dict[str, float], loose: Mapping[str, float], busy: float
         entries[name] *= 1 - twice / threads if threads else 1
 
 
-def _of_threads(before: Reading, after: Reading) -> tuple[dict[str, float], float]:
+def _of_threads(before: LedgerReading, after: LedgerReading) -> tuple[dict[str, float], float]:
     """Entry -> seconds of its threads; and how far off these can be."""
     entries: dict[str, float] = defaultdict(float)
     error = 0.0
@@ -305,11 +305,11 @@ def _of_threads(before: Reading, after: Reading) -> tuple[dict[str, float], floa
     return dict(entries), error
 
 
-def _of_qemu(before: Mapping[int, Thread], after: Mapping[int, Thread], pid: int) -> dict[str, float]:
+def _of_qemu(before: Mapping[int, ThreadTimes], after: Mapping[int, ThreadTimes], pid: int) -> dict[str, float]:
     """Entry -> seconds. The kernel splits a vCPU's time by ticks; only the sum is in nanoseconds."""
     entries: dict[str, float] = defaultdict(float)
     for tid, thread in after.items():
-        was = before.get(tid, Thread("", 0, 0, 0, 0))
+        was = before.get(tid, ThreadTimes("", 0, 0, 0, 0))
         total = max(0.0, thread.total - was.total)
         if thread.name.startswith(("CPU ", "ALL CPUs/")):
             guest = min(total, max(0.0, thread.guest - was.guest))
@@ -326,13 +326,15 @@ def _of_qemu(before: Mapping[int, Thread], after: Mapping[int, Thread], pid: int
     return {name: seconds for name, seconds in entries.items() if seconds > 0}
 
 
-def _names(after: Reading, launcher: tuple[int, int] | None) -> dict[tuple[int, int], str]:
+def _names(after: LedgerReading, launcher: tuple[int, int] | None) -> dict[tuple[int, int], str]:
     """The entry of each process: by its own name, or by the process that started it."""
     by_pid = {process.pid: process for process in after.processes.values()}
     return {key: _name(process, by_pid, launcher, after.reader) for key, process in after.processes.items()}
 
 
-def _name(process: Process, by_pid: Mapping[int, Process], launcher: tuple[int, int] | None, reader: int) -> str:
+def _name(
+    process: ProcessTimes, by_pid: Mapping[int, ProcessTimes], launcher: tuple[int, int] | None, reader: int
+) -> str:
     if process.kind == "kernel":
         if process.name.startswith("vhost-"):
             return "vhost"
@@ -342,7 +344,7 @@ def _name(process: Process, by_pid: Mapping[int, Process], launcher: tuple[int, 
         return "vmtax"
     if process.kind == "ours":
         return "workload"
-    seen: Process | None = process
+    seen: ProcessTimes | None = process
     for _ in range(len(by_pid)):
         if seen is None:
             break
@@ -352,7 +354,7 @@ def _name(process: Process, by_pid: Mapping[int, Process], launcher: tuple[int, 
     return "other"
 
 
-def _launcher(before: Reading, after: Reading) -> tuple[int, int] | None:
+def _launcher(before: LedgerReading, after: LedgerReading) -> tuple[int, int] | None:
     """The process that starts our commands there and waits for them: vmtax, or its login."""
     by_pid = {process.pid: process for process in after.processes.values()}
     process = by_pid.get(after.reader)
@@ -365,7 +367,7 @@ def _launcher(before: Reading, after: Reading) -> tuple[int, int] | None:
     return None
 
 
-def _ended(before: Reading, after: Reading) -> Mapping[tuple[int, int], float]:
+def _ended(before: LedgerReading, after: LedgerReading) -> Mapping[tuple[int, int], float]:
     """Process -> seconds that its children, which have ended since, had used before: these are in its time of
     children.
     """

@@ -10,7 +10,7 @@ from typing import ClassVar
 from vmtax.core.records import Disturbance
 from vmtax.machine import CommandFailed, Reader
 from vmtax.meter import moment
-from vmtax.meter.base import At, Readings, Work
+from vmtax.meter.base import At, MeteredCommand, Readings
 from vmtax.meter.moment import Moment
 
 TICKS_PER_SECOND = 100  # USER_HZ: the unit of /proc, independent of the kernel's own HZ; fixed on x86-64
@@ -28,7 +28,7 @@ COMMAND = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PressureReading:
     """Counters of one machine at one moment, all since its boot."""
 
     at: Moment  # its clocks: independent of the way to the machine
@@ -50,12 +50,12 @@ class Pressure:
     command: ClassVar[tuple[str, ...]] = COMMAND
 
     def __init__(self) -> None:
-        self._before: dict[str, Reading | None] = {}  # by machine path
+        self._before: dict[str, PressureReading | None] = {}  # by machine path
 
     def before(self, machine: Reader) -> None:
         self._before[machine.path] = _if_known(machine)
 
-    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+    def after(self, machine: Reader, works: Sequence[MeteredCommand]) -> Readings:
         before, after = self._before[machine.path], _if_known(machine)
         if before is None or after is None:
             return Readings()
@@ -63,14 +63,14 @@ class Pressure:
         return Readings(disturbance=between(before, after), void=void)
 
 
-def _if_known(machine: Reader) -> Reading | None:
+def _if_known(machine: Reader) -> PressureReading | None:
     try:
         return read(machine)
     except CommandFailed:
         return None
 
 
-def read(machine: Reader) -> Reading:
+def read(machine: Reader) -> PressureReading:
     """Read the counters now, with one command. Raises CommandFailed on a machine without /proc/stat."""
     outcome, at = moment.look(machine, COMMAND)  # exits with 2 if a file is missing, such as PSI's
     reading = parse(outcome.stdout)
@@ -79,7 +79,7 @@ def read(machine: Reader) -> Reading:
     return replace(reading, at=at)
 
 
-def parse(text: str) -> Reading | None:
+def parse(text: str) -> PressureReading | None:
     """Parse COMMAND's output; None if it lacks the CPU counters or the clock."""
     at = moment.parse(text)
     total = re.search(r"^/proc/stat:cpu  (\d{1,18}(?: \d{1,18})*)$", text, re.MULTILINE | re.ASCII)
@@ -88,7 +88,7 @@ def parse(text: str) -> Reading | None:
     ticks = [float(number) for number in total[1].split()] if total else []
     if at is None or cpus == 0 or len(ticks) < 8:
         return None
-    return Reading(
+    return PressureReading(
         at=at,
         cpus=cpus,
         idle_seconds=(ticks[3] + ticks[4]) / TICKS_PER_SECOND,
@@ -101,7 +101,7 @@ def parse(text: str) -> Reading | None:
     )
 
 
-def between(before: Reading, after: Reading) -> Disturbance:
+def between(before: PressureReading, after: PressureReading) -> Disturbance:
     """Differences; never negative, although counters advance in ticks, and idle time not in step with the clock."""
     wall = max(0.0, moment.elapsed(before.at, after.at))
     idle = after.idle_seconds - before.idle_seconds

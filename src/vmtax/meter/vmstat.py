@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from vmtax.core.machines import Reader
-from vmtax.meter.base import At, Readings, Work
+from vmtax.meter.base import At, MeteredCommand, Readings
 
 # Counted since the boot; a kernel lacks counters of features that it was built without.
 COUNTERS = (
@@ -29,7 +29,7 @@ class Vmstat:
     def before(self, machine: Reader) -> None:
         self._before[machine.path] = parse(machine.try_run(*self.command).stdout)
 
-    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+    def after(self, machine: Reader, works: Sequence[MeteredCommand]) -> Readings:
         before, after = self._before[machine.path], parse(machine.try_run(*self.command).stdout)
         return Readings({name: max(0.0, after[name] - before[name]) for name in after if name in before})
 

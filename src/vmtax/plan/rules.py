@@ -142,7 +142,7 @@ def label(name: str) -> str:
     return name
 
 
-class Entry(Protocol):
+class ListEntry(Protocol):
     """An entry of a plan's hand-made list."""
 
     @property
@@ -151,7 +151,7 @@ class Entry(Protocol):
     def levels(self) -> Mapping[str, Sequence[str]]: ...
 
 
-def space(factors: Mapping[str, Sequence[str]], design: Design, combinations: Sequence[Entry]) -> Space:
+def space(factors: Mapping[str, Sequence[str]], design: Design, combinations: Sequence[ListEntry]) -> Space:
     """The treatments that a plan's keys describe."""
     return Space(factors, [Combination(entry.levels, entry.name) for entry in combinations], design)
 

@@ -30,14 +30,14 @@ from vmtax.plan import rules
 from vmtax.plan.errors import PlanError, problems_of, raise_problems
 from vmtax.plan.file import describe, plan_text
 from vmtax.plan.names import builtin_plans
-from vmtax.plan.yaml import Document, read
+from vmtax.plan.yaml import YamlDocument, read
 
 if TYPE_CHECKING:
     from vmtax.workload.base import Workload
 
 __all__ = [
     "Choice",
-    "Guest",
+    "GuestSize",
     "Plan",
     "PlanError",
     "Rounds",
@@ -71,7 +71,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Guest(_Model):
+class GuestSize(_Model):
     """The size of a guest; the host layer is limited to the same number of CPUs."""
 
     vcpus: Whole = Field(2, ge=1, le=1024, description="CPUs of a guest, and of the host layer")
@@ -103,7 +103,7 @@ class Decide(_Model):
     )
 
 
-class Combination(_Model):
+class PlanCombination(_Model):
     """An entry of the plan's own list of treatments."""
 
     name: Annotated[Name, AfterValidator(rules.label)] | None = Field(
@@ -130,8 +130,9 @@ class Plan(_Model):
     host: Annotated[Name, AfterValidator(rules.host)] = Field(
         "local", description="where to measure: `local`, `ssh://[user@]host[:port]` or `lab[:NAME]`"
     )
-    guest: Guest = Field(
-        Guest(), description="the size of a guest; host and containers get as many CPUs, and containers as much memory"
+    guest: GuestSize = Field(
+        GuestSize(),
+        description="the size of a guest; host and containers get as many CPUs, and containers as much memory",
     )
     layers: tuple[Layer, ...] = Field(
         USUAL, min_length=1, max_length=len(LAYERS), description="what is compared: `host`, `container`, `vm`, `nested`"
@@ -144,7 +145,7 @@ class Plan(_Model):
         description="`full`: every combination of the factors' levels; `one-at-a-time`: the first levels, and with"
         " one other level each",
     )
-    combinations: tuple[Annotated[Combination, BeforeValidator(rules.combination)], ...] = Field(
+    combinations: tuple[Annotated[PlanCombination, BeforeValidator(rules.combination)], ...] = Field(
         (),
         validate_default=True,
         description="a list of combinations instead of all: each entry names levels, as"
@@ -275,7 +276,9 @@ class Plan(_Model):
 
     @field_validator("combinations")
     @classmethod
-    def _legal_combinations(cls, entries: tuple[Combination, ...], info: ValidationInfo) -> tuple[Combination, ...]:
+    def _legal_combinations(
+        cls, entries: tuple[PlanCombination, ...], info: ValidationInfo
+    ) -> tuple[PlanCombination, ...]:
         found = [(entry.name, entry.levels) for entry in entries]
         raise_problems(rules.combination_problems(found, info.data.get("factors", {})))
         if {"layers", "factors", "design"} <= info.data.keys():
@@ -298,7 +301,7 @@ class Plan(_Model):
     @classmethod
     def _legal_workloads(cls, choices: tuple[Choice, ...], info: ValidationInfo) -> tuple[Choice, ...]:
         named = [(choice.name, choice.parameters) for choice in choices]
-        guest = info.data.get("guest", Guest())
+        guest = info.data.get("guest", GuestSize())
         raise_problems(rules.workload_problems(named, info.data.get("layers", LAYERS), guest.vcpus))
         return choices
 
@@ -323,7 +326,7 @@ def from_data(data: Mapping[str, Any], source: str = "plan", options: Mapping[st
 
     options: replaced field -> the option of the command line that replaced it, for messages
     """
-    return _validated(Document(source, dict(data), options=options), {})
+    return _validated(YamlDocument(source, dict(data), options=options), {})
 
 
 def load(name_or_path: str) -> Plan:
@@ -355,7 +358,7 @@ def as_written(plan: Plan) -> dict[str, Any]:
     return data
 
 
-def _validated(document: Document, context: dict[str, str]) -> Plan:
+def _validated(document: YamlDocument, context: dict[str, str]) -> Plan:
     try:
         return Plan.model_validate(document.data, context=context)
     except ValidationError as error:

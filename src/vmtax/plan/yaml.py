@@ -23,7 +23,7 @@ _TOO_DEEP = f"nested more than {DEEPEST} levels deep, so it is not a plan"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """A YAML mapping, and the places of its parts."""
 
     source: str  # file name for messages
@@ -112,7 +112,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read(text: str, source: str) -> Document:
+def read(text: str, source: str) -> YamlDocument:
     """The mapping in `text`. Raises PlanError for anything else."""
     node = _compose(text, source)
     if node is None:
@@ -122,7 +122,7 @@ def read(text: str, source: str) -> Document:
     marks: dict[Place, tuple[int, int]] = {(): (1, 1)}
     problems: list[Problem] = []
     data = _value(node, (), marks, problems)
-    document = Document(source, data, marks)
+    document = YamlDocument(source, data, marks)
     if problems:
         raise PlanError(document.lines(problems))
     return document

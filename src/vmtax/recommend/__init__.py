@@ -10,7 +10,7 @@ from vmtax.recommend.conditions import ways
 from vmtax.recommend.constraints import NEEDS, BadNeeds, parse_needs
 from vmtax.recommend.disk_export import DiskExport, export_disk
 from vmtax.recommend.forms import Export, Form, lines
-from vmtax.recommend.kinds import Features, Figures, Kind, members_of
+from vmtax.recommend.kinds import ChoiceKind, Features, Figures, members_of
 from vmtax.recommend.records import Advice, Option, named
 
 __all__ = [
@@ -21,12 +21,12 @@ __all__ = [
     "Advice",
     "BadNeeds",
     "CardExport",
+    "ChoiceKind",
     "DiskExport",
     "Export",
     "Features",
     "Figures",
     "Form",
-    "Kind",
     "Option",
     "advise",
     "export_card",

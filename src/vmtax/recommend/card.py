@@ -15,7 +15,7 @@ from vmtax.design.card_features import PATHS, Documented
 from vmtax.design.features import CARD_FEATURES, DOCUMENTED, SMALL, Feature
 from vmtax.design.settings import UnknownLevel
 from vmtax.recommend.card_export import CardExport, export_card
-from vmtax.recommend.kinds import Features, Figures, Kind, measured_by_most, members_of
+from vmtax.recommend.kinds import ChoiceKind, Features, Figures, measured_by_most, members_of
 from vmtax.stats.arrays import np
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 from vmtax.workload.latency import Latency
@@ -30,7 +30,7 @@ SPEEDS = {Net.name: THROUGHPUT, Latency.name: "p50_seconds", Smb.name: "bytes_pe
 MEASURED = "measured"
 
 
-class CardKind(Kind):
+class CardKind(ChoiceKind):
     """The card on the network under test."""
 
     name = "network card"

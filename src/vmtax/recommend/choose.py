@@ -23,14 +23,14 @@ from vmtax.recommend.card import CardKind
 from vmtax.recommend.conditions import Conditions, conditions
 from vmtax.recommend.disk import DiskKind
 from vmtax.recommend.eligibility import eligible, failures, having, incomplete
-from vmtax.recommend.kinds import Features, Figures, Kind, members_of
+from vmtax.recommend.kinds import ChoiceKind, Features, Figures, members_of
 from vmtax.recommend.pareto import Distance, Scale, mean_costs, pareto_set, scale
 from vmtax.recommend.records import Advice, Against, Option, Refused, amount, named
 
 LACKING = {"no": "It gives up", "not tried": "Not tried", "not shown": "Not shown"}
 DISK = DiskKind()
 CARD = CardKind()
-KINDS: tuple[Kind, ...] = (DISK, CARD)
+KINDS: tuple[ChoiceKind, ...] = (DISK, CARD)
 EMULATED = "Everything here ran emulated: this shows how the recommendation works, not what to choose."
 MORE_EMULATED = "Some of the choices ran emulated: {}. On real hardware the order may be different."
 
@@ -39,7 +39,7 @@ def advise(
     analysis: Analysis,
     needs: Sequence[str] | None = None,
     *,
-    kind: Kind = DISK,
+    kind: ChoiceKind = DISK,
     numbers: Numbers | None = None,
     metric: str | None = None,
     called: str = "",
@@ -82,7 +82,7 @@ class _Stage:
     """What is known before the choices are compared."""
 
     analysis: Analysis
-    kind: Kind
+    kind: ChoiceKind
     features: Features
     needs: tuple[str, ...]
     figures: Figures
@@ -350,7 +350,7 @@ class _Stage:
         return ", ".join(words)
 
 
-def unusual(kind: Kind, treatment: Treatment) -> tuple[str, ...]:
+def unusual(kind: ChoiceKind, treatment: Treatment) -> tuple[str, ...]:
     """Its settings that are not the factors' defaults, which somebody must make and remember."""
     settings = []
     for name, level in treatment.levels.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from vmtax.core.records import Json, Treatment
 from vmtax.design.factors import FACTORS
-from vmtax.recommend.kinds import Kind
+from vmtax.recommend.kinds import ChoiceKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Conditions:
         )
 
 
-def conditions(kind: Kind, plan: Json, members: Sequence[Treatment]) -> Conditions:
+def conditions(kind: ChoiceKind, plan: Json, members: Sequence[Treatment]) -> Conditions:
     """For each factor, the plan's first level; if only entries of a hand-made list name the factor, its default; if no
     guest has these levels, those of the first guest.
     """
@@ -58,7 +58,7 @@ def conditions(kind: Kind, plan: Json, members: Sequence[Treatment]) -> Conditio
     return Conditions(named, tuple(t.name for t in members if not _at(t, named)), kind.name)
 
 
-def ways(kind: Kind, members: Sequence[Treatment]) -> int:
+def ways(kind: ChoiceKind, members: Sequence[Treatment]) -> int:
     """How many different choices these guests offer."""
     return len({frozenset((name, level) for name, level in t.levels.items() if name in kind.factors) for t in members})
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Treatment
 from vmtax.design.features import BY_TRIAL, CARD_FEATURES, FEATURES, Feature
-from vmtax.recommend.kinds import Kind
+from vmtax.recommend.kinds import ChoiceKind
 
 NEEDS = (*FEATURES, *CARD_FEATURES)  # values of --needs
 
@@ -28,7 +28,7 @@ def parse_needs(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def unmet(kind: Kind, features: Sequence[Feature], treatment: Treatment, needs: Sequence[str]) -> Iterator[str]:
+def unmet(kind: ChoiceKind, features: Sequence[Feature], treatment: Treatment, needs: Sequence[str]) -> Iterator[str]:
     """A reason for each need that is not shown to be met; a feature that was not tried is not shown."""
     states = kind.answers(features, treatment)
     for name in needs:

@@ -14,7 +14,7 @@ from vmtax.design.factors import DISK
 from vmtax.design.features import BY_TRIAL, FEATURES, Feature
 from vmtax.design.settings import UnknownLevel
 from vmtax.recommend.disk_export import DiskExport, export_disk
-from vmtax.recommend.kinds import Features, Figures, Kind, measured_by_most
+from vmtax.recommend.kinds import ChoiceKind, Features, Figures, measured_by_most
 from vmtax.recommend.records import named
 from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.fio import Disk
@@ -22,7 +22,7 @@ from vmtax.workload.fio import Disk
 LOSS = "data that the guest flushed are lost with the host's power"
 
 
-class DiskKind(Kind):
+class DiskKind(ChoiceKind):
     """The disk under test."""
 
     name = "disk"

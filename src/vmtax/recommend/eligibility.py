@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Metric, Treatment, Trial
 from vmtax.recommend.constraints import unmet
-from vmtax.recommend.kinds import Features, Kind
+from vmtax.recommend.kinds import ChoiceKind, Features
 from vmtax.recommend.pareto import Costs
 
 
@@ -17,7 +17,7 @@ def having(numbers: Numbers, names: Sequence[str]) -> list[Metric]:
 
 
 def eligible(
-    kind: Kind, members: Sequence[Treatment], features: Features, needs: Sequence[str], accept_loss: bool
+    kind: ChoiceKind, members: Sequence[Treatment], features: Features, needs: Sequence[str], accept_loss: bool
 ) -> tuple[list[tuple[str, str]], list[Treatment]]:
     """(refused treatments with the reason, remaining ones)."""
     refused: list[tuple[str, str]] = []

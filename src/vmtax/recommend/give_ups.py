@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vmtax.core.records import Treatment
 from vmtax.design.features import Feature, State
 from vmtax.design.topology import varying
-from vmtax.recommend.kinds import Features, Kind
+from vmtax.recommend.kinds import ChoiceKind, Features
 from vmtax.recommend.records import Advice
 
 ORDER: tuple[State, ...] = ("no", "not tried", "not shown", "yes")  # of the states of a feature: given up first
@@ -37,7 +37,7 @@ class Reason:
     of: int  # number of treatments that the run looked at
 
 
-def groups_of(kind: Kind, looked_at: Sequence[Treatment], features: Features, found: Advice) -> Iterator[Group]:
+def groups_of(kind: ChoiceKind, looked_at: Sequence[Treatment], features: Features, found: Advice) -> Iterator[Group]:
     """Groups that give up least first; equal ones in the plan's order."""
     alike: dict[tuple[State, ...], list[Treatment]] = {}
     for treatment in looked_at:
@@ -73,7 +73,7 @@ def _of(name: str, treatments: Iterable[str], features: Features) -> Iterator[Fe
     return (feature for one in treatments for feature in features[one] if feature.name == name)
 
 
-def reasons_of(kind: Kind, looked_at: Sequence[Treatment], features: Features) -> Iterator[Reason]:
+def reasons_of(kind: ChoiceKind, looked_at: Sequence[Treatment], features: Features) -> Iterator[Reason]:
     """Feature by feature, what is given up first."""
     for name in kind.features:
         alike: dict[Feature, list[str]] = {}

@@ -48,7 +48,7 @@ class Figures:
         return "are slower than another" if self.by_cpu else "cost the host more CPU than another"
 
 
-class Kind(ABC):
+class ChoiceKind(ABC):
     """One part of a guest for which a run may recommend settings. Stateless."""
 
     name: ClassVar[str]  # "disk"

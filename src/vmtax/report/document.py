@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from vmtax.report.picture import Choice, Picture
+    from vmtax.report.picture import Picture, PictureChoice
 
 
 class Detail(IntEnum):
@@ -132,7 +132,7 @@ class List:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckOutcome:
     """The outcome of a check."""
 
     status: Span
@@ -145,7 +145,7 @@ class Outcome:
 class Outcomes:
     """Checks, one below the other."""
 
-    items: tuple[Outcome, ...]
+    items: tuple[CheckOutcome, ...]
     detail: Detail = Detail.BRIEF
 
 
@@ -162,7 +162,7 @@ class Code:
 class Figure:
     """Pictures that belong together."""
 
-    pictures: tuple[Picture | Choice, ...]
+    pictures: tuple[Picture | PictureChoice, ...]
     style: str = ""
     detail: Detail = Detail.PAGE
 

@@ -31,7 +31,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Panel:
     """One picture of several."""
 
     options: tuple[int, ...]  # it is shown if these are chosen in the selects, from the first on
@@ -42,11 +42,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PictureChoice:
     """Pictures of which the reader chooses one."""
 
     id: str
     title: str
     caption: str
     selects: tuple[tuple[str, tuple[str, ...]], ...]  # (label, options) of each select; the first ones are chosen first
-    parts: tuple[Part, ...]
+    parts: tuple[Panel, ...]

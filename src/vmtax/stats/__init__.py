@@ -9,7 +9,7 @@ factor; `weighted_places` sorts treatments by weighted scores, under many sets o
 
 from vmtax.stats.arrays import Floats, Vector
 from vmtax.stats.boots import MOST_ITERATIONS, VarianceComponents, iterations_per_boot, variance_components
-from vmtax.stats.effects import Effect, factor_effects
+from vmtax.stats.effects import LevelEffect, factor_effects
 from vmtax.stats.interval import (
     ALPHA,
     TooFewRounds,
@@ -22,12 +22,12 @@ from vmtax.stats.interval import (
     signed_rank_rank,
 )
 from vmtax.stats.proportion import CONFIDENCE, lower_bound, upper_bound
-from vmtax.stats.ranking import Ranking, rank
+from vmtax.stats.ranking import RankedTreatments, rank
 from vmtax.stats.ratio import P95_ROUNDS, STALL, CarryOver, PairedRatio, Stalls, paired_ratio
 from vmtax.stats.sessions import (
     FEWEST_SESSIONS,
     BetweenSessions,
-    Level,
+    SessionLevel,
     SessionResult,
     between_sessions,
     compare_sessions,
@@ -51,14 +51,14 @@ __all__ = [
     "BetweenSessions",
     "CarryOver",
     "DecisionRule",
-    "Effect",
     "Floats",
-    "Level",
+    "LevelEffect",
     "Look",
     "Mean",
     "PairedRatio",
     "PrecisionRule",
-    "Ranking",
+    "RankedTreatments",
+    "SessionLevel",
     "SessionMethod",
     "SessionResult",
     "Stalls",

@@ -19,7 +19,7 @@ Term = tuple[str, ...]  # one factor, or two that interact
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class LevelEffect:
     """The effect of one level of a factor against its first level; or the interaction of two levels."""
 
     factors: Term
@@ -34,7 +34,7 @@ class Effect:
 
 def factor_effects(
     levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: float = ALPHA, *, by_round: bool = False
-) -> tuple[Effect, ...]:
+) -> tuple[LevelEffect, ...]:
     """Main effects, each averaged over the other factors, then two-way interactions; factors in order of appearance.
 
     `levels`: for each treatment, factor -> level; a factor's first level is its baseline. `logs`: shape `(rounds,
@@ -57,7 +57,7 @@ def factor_effects(
     for name in data.known:
         if data.full_rank([*mains, (name,)]):
             mains.append((name,))
-    effects: list[Effect] = []
+    effects: list[LevelEffect] = []
     if mains:
         effects += data.effects(mains, mains, alpha)
         separate = [name for (name,) in mains]
@@ -67,7 +67,7 @@ def factor_effects(
     return tuple(_adjusted(effects))
 
 
-def _adjusted(effects: Sequence[Effect]) -> Iterator[Effect]:
+def _adjusted(effects: Sequence[LevelEffect]) -> Iterator[LevelEffect]:
     """Adjust `term_p` of each term for the number of terms, by Holm."""
     terms = {effect.factors: effect.term_p for effect in effects}
     largest, adjusted = 0.0, dict[Term, float]()
@@ -115,7 +115,7 @@ class _Data:
     def separable(self, mains: Sequence[Term], pair: Term) -> bool:
         return self.full_rank([*mains, pair]) and self.design([*mains, pair]).shape[1] < len(self.y)
 
-    def effects(self, terms: Sequence[Term], wanted: Sequence[Term], alpha: float) -> Iterator[Effect]:
+    def effects(self, terms: Sequence[Term], wanted: Sequence[Term], alpha: float) -> Iterator[LevelEffect]:
         """The `wanted` effects of a fit of `terms`."""
         fit = self._fit(terms)
         place = self.blocks.shape[1]
@@ -129,7 +129,7 @@ class _Data:
                 together = self._p(fit, place, len(levels))
                 for number, combination in enumerate(levels, start=place):
                     ratio, low, high = map(math.exp, (fit.coefficients[number], *fit.interval(number, alpha)))
-                    yield Effect(term, combination, ratio, low, high, fit.p(number), max(share, 0.0), together)
+                    yield LevelEffect(term, combination, ratio, low, high, fit.p(number), max(share, 0.0), together)
             place += len(levels)
 
     def _p(self, fit: ClusteredFit, place: int, count: int) -> float:

@@ -23,7 +23,7 @@ _ROUNDING = 1e-5  # relative error of sums in single precision
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ranking:
+class RankedTreatments:
     """Treatments in order, and which of them are beaten, with one error rate over all claims. Numbered by their
     column.
     """
@@ -48,7 +48,7 @@ def rank(
     *,
     flips: int = FLIPS,
     seed: int = 0,
-) -> Ranking:
+) -> RankedTreatments:
     """Rank treatments by logs of shape `(rounds, treatments)`, one number for each boot; NaN for missing values.
 
     A pair is compared in the rounds that have both; a treatment that is sometimes missing does not affect the others.
@@ -80,7 +80,7 @@ def rank(
     worse = _step_down(np.nan_to_num(costs[:, second] - costs[:, first]), alpha, _signs(rounds, flips, seed))
     for winner, loser, claims in ((first, second, worse > 0), (second, first, worse < 0)):
         beaten[winner[claims], loser[claims]] = True
-    return Ranking(tuple(map(int, order)), np.exp(sign * (places - places[order[0]])), beaten, rounds, alpha)
+    return RankedTreatments(tuple(map(int, order)), np.exp(sign * (places - places[order[0]])), beaten, rounds, alpha)
 
 
 def _places(costs: Matrix) -> Vector:

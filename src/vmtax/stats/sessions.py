@@ -25,7 +25,7 @@ Method = Literal["welch", "stored", "other side", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class SessionLevel:
     """One session of one metric and treatment."""
 
     log: float  # Hodges-Lehmann of the rounds' logarithms
@@ -53,7 +53,7 @@ class SessionResult:
     why_undecided: str | None = None
 
 
-def level(logs: Floats) -> Level:
+def level(logs: Floats) -> SessionLevel:
     """The level of one session from one log value per round, shape `(n,)`, n >= 2. Raises ValueError for fewer.
 
     The error is `sqrt(pi/3) sd / sqrt(n)`, as if rounds were independent; drift of the machine, which makes them
@@ -63,13 +63,13 @@ def level(logs: Floats) -> Level:
     count = len(logs)
     if count < 2:
         raise ValueError(f"a session's level needs 2 rounds or more; has {count}")
-    return Level(center, math.sqrt(_HL_VARIANCE / count) * float(np.std(np.asarray(logs), ddof=1)))
+    return SessionLevel(center, math.sqrt(_HL_VARIANCE / count) * float(np.std(np.asarray(logs), ddof=1)))
 
 
-def merged(levels: Sequence[Level]) -> Level:
+def merged(levels: Sequence[SessionLevel]) -> SessionLevel:
     """Several sessions as one replicate: their mean, with its error as if they were independent."""
     count = len(levels)
-    return Level(sum(one.log for one in levels) / count, math.hypot(*(one.error for one in levels)) / count)
+    return SessionLevel(sum(one.log for one in levels) / count, math.hypot(*(one.error for one in levels)) / count)
 
 
 def between_sessions(*groups: Sequence[float]) -> BetweenSessions:
@@ -91,7 +91,10 @@ def between_sessions(*groups: Sequence[float]) -> BetweenSessions:
 
 
 def compare_sessions(
-    before: Sequence[Level], after: Sequence[Level], stored: BetweenSessions | None = None, confidence: float = 0.95
+    before: Sequence[SessionLevel],
+    after: Sequence[SessionLevel],
+    stored: BetweenSessions | None = None,
+    confidence: float = 0.95,
 ) -> SessionResult:
     """The ratio of after to before, with an interval if there are enough sessions to estimate what changes by itself.
 
@@ -127,7 +130,10 @@ def compare_sessions(
 
 
 def _variance(
-    sides: Sequence[Vector], before: Sequence[Level], after: Sequence[Level], stored: BetweenSessions | None
+    sides: Sequence[Vector],
+    before: Sequence[SessionLevel],
+    after: Sequence[SessionLevel],
+    stored: BetweenSessions | None,
 ) -> tuple[Method, float | None, float]:
     """(source, variance of the difference of the sides' means, its degrees of freedom); None if unknown."""
     if min(len(before), len(after)) > 1:

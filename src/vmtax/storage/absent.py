@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from vmtax.design.disk import FILE_SYSTEMS, DiskSettings
 from vmtax.machine import Machine, tools
 from vmtax.machine.packages import install
-from vmtax.machine.tools import Found
+from vmtax.machine.tools import FoundTool
 from vmtax.storage.backing import programs
 from vmtax.storage.ground import RAIDZ_DISKS, Target
 
@@ -46,7 +46,7 @@ class Absent:
         return None
 
     @functools.cached_property
-    def _tools(self) -> Mapping[str, Found]:
+    def _tools(self) -> Mapping[str, FoundTool]:
         return tools.read(self._machine, tools.of(tools.STORAGE))
 
     def _has(self, *argv: str) -> bool:

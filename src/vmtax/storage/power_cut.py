@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vmtax.storage.write_log import EMPTY, BadLog, Entry, entries
+from vmtax.storage.write_log import EMPTY, BadLog, LoggedRequest, entries
 
 BLOCK = 4096  # bytes that a drive writes completely or not at all
 CHUNK_BLOCKS = 256  # blocks that are written at once
@@ -27,7 +27,7 @@ Acknowledged = Mapping[str, int]  # writer -> records
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class CutMoment:
     """A state of the disk: a place in the log, and the fate of the writes since the last flush before it."""
 
     place: int  # number of entries that were carried out
@@ -39,7 +39,7 @@ class History:
     """All writes to a disk, and the states in which it may be found."""
 
     log: memoryview
-    entries: Sequence[Entry]
+    entries: Sequence[LoggedRequest]
     _flushed: list[int] = field(init=False)  # for each place, how many entries are flushed
 
     def __post_init__(self) -> None:
@@ -55,11 +55,11 @@ class History:
         """How many of the first `place` entries are certainly on the disk: those up to the last flush."""
         return self._flushed[place]
 
-    def unflushed(self, place: int) -> Sequence[Entry]:
+    def unflushed(self, place: int) -> Sequence[LoggedRequest]:
         """Those of the first `place` entries that come after the last flush."""
         return self.entries[self.flushed(place) : place]
 
-    def moments(self, first: int, count: int, seed: int) -> list[Moment]:
+    def moments(self, first: int, count: int, seed: int) -> list[CutMoment]:
         """At most `count` different moments from place `first` on, in their order; the end of the log is always among
         them.
 
@@ -71,16 +71,16 @@ class History:
         writes = [place for place in range(max(first, 1), end) if self.entries[place - 1].length]
         whole = writes if len(writes) < count // 2 else draw.sample(writes, count // 2 - 1)
         unflushed = [place for place in (*writes, end) if place > self.flushed(place)]
-        partly: dict[object, Moment] = {}
+        partly: dict[object, CutMoment] = {}
         for _ in range(TRIES * count if unflushed else 0):
             if len(whole) + 1 + len(partly) >= count:
                 break
-            moment = Moment(draw.choice(unflushed), draw.getrandbits(32))
+            moment = CutMoment(draw.choice(unflushed), draw.getrandbits(32))
             partly.setdefault((moment.place, tuple(sorted(self.missing(moment).items()))), moment)
-        found = [*(Moment(place, None) for place in (*whole, end)), *partly.values()]
+        found = [*(CutMoment(place, None) for place in (*whole, end)), *partly.values()]
         return sorted(found, key=lambda moment: (moment.place, moment.seed is not None))
 
-    def missing(self, moment: Moment) -> dict[int, frozenset[int]]:
+    def missing(self, moment: CutMoment) -> dict[int, frozenset[int]]:
         """The blocks of entries that did not arrive: of one, some or all of the entries after the last flush.
 
         One missing write shows what depends on it; missing all of them shows what was never flushed.
@@ -111,7 +111,7 @@ def opened(log: Path, since: int = 0) -> Iterator[History]:
         yield History(view, tuple(entry for entry in entries(view) if entry.end > since))
 
 
-class Disk:
+class ReplayedDisk:
     """The disk of a history at one moment after another, in a file that is rewritten for each."""
 
     def __init__(self, history: History, before: Path, flushed: Path) -> None:
@@ -125,7 +125,7 @@ class Disk:
     def close(self) -> None:
         os.close(self._flushed)
 
-    def write(self, moment: Moment, target: Path) -> None:
+    def write(self, moment: CutMoment, target: Path) -> None:
         """Write the disk's contents at that moment to the existing file `target`. Moments must not go back."""
         flushed = self._history.flushed(moment.place)
         for entry in self._history.entries[self._place : flushed]:
@@ -142,7 +142,7 @@ class Disk:
             os.close(file)
 
 
-def _carry_out(log: memoryview, entry: Entry, file: int, without: Collection[int] = ()) -> None:
+def _carry_out(log: memoryview, entry: LoggedRequest, file: int, without: Collection[int] = ()) -> None:
     """Carry out one request of the log, without these of its blocks."""
     number, last = 0, -(-entry.length // BLOCK)
     while number < last:
@@ -236,7 +236,7 @@ def known(
     return found
 
 
-def _data(history: History, entry: Entry) -> memoryview:
+def _data(history: History, entry: LoggedRequest) -> memoryview:
     return history.log[entry.data :][: entry.length] if entry.data else memoryview(b"")
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vmtax.storage.power_cut import TRIES, Acknowledged, Disk, History, Moment, known, most
+from vmtax.storage.power_cut import TRIES, Acknowledged, CutMoment, History, ReplayedDisk, known, most
 
 Lengths = tuple[int, ...]  # bytes, of each log
 Heard = Sequence[tuple[Lengths, Acknowledged]]  # in order: an instant, and what was known to be acknowledged by then
@@ -48,10 +48,10 @@ def at_rest(logs: Sequence[Path], seconds: float) -> Lengths | None:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class DiskState:
     """A state of all disks."""
 
-    moments: tuple[Moment, ...]  # one for each disk
+    moments: tuple[CutMoment, ...]  # one for each disk
     gone: tuple[int, ...] = ()  # disks that are missing, by their index in `moments`
 
 
@@ -76,11 +76,11 @@ class States:
         return tuple(history.place(each) for history, each in zip(self._histories, at, strict=True))
 
     @property
-    def before(self) -> State:
+    def before(self) -> DiskState:
         """The disks before anything was written."""
-        return State(tuple(Moment(0, None) for _ in self._histories))
+        return DiskState(tuple(CutMoment(0, None) for _ in self._histories))
 
-    def draw(self, count: int, seed: int) -> list[State]:
+    def draw(self, count: int, seed: int) -> list[DiskState]:
         """At most `count` different states in their order, the last instant among them.
 
         Up to half of them have all writes; fewer if there are not enough instants. The others lack some writes that
@@ -88,10 +88,10 @@ class States:
         """
         if self._is_one:
             first = self._histories[0].place(self._heard[0][0][0])
-            return [State((moment,)) for moment in self._histories[0].moments(first, count, seed)]
-        draw, found = random.Random(seed), dict[object, State]()
+            return [DiskState((moment,)) for moment in self._histories[0].moments(first, count, seed)]
+        draw, found = random.Random(seed), dict[object, DiskState]()
         for lacks, room in ((False, count - count // 2), (True, count // 2)):
-            some: dict[object, State] = {}
+            some: dict[object, DiskState] = {}
             for state in self._drawn(draw, room, lacks=lacks):
                 some.setdefault(self._content(state), state)
                 if len(some) == room:
@@ -99,7 +99,7 @@ class States:
             found |= some
         return sorted(found.values(), key=lambda state: ([each.place for each in state.moments], state.gone))
 
-    def _drawn(self, draw: random.Random, room: int, *, lacks: bool) -> Iterator[State]:
+    def _drawn(self, draw: random.Random, room: int, *, lacks: bool) -> Iterator[DiskState]:
         """Candidates, with duplicates: up to half of `room` with all writes, the last instant first; then others.
 
         lacks: whether a disk is missing
@@ -111,7 +111,7 @@ class States:
         last = (instants[-1], draw.choice(gone))
         whole = [each for each in itertools.product(instants, gone) if each != last]
         for places, without in (last, *draw.sample(whole, min(len(whole), (room + 1) // 2 - 1))):
-            yield State(tuple(Moment(place, None) for place in places), without)
+            yield DiskState(tuple(CutMoment(place, None) for place in places), without)
         for _ in range(TRIES * room):
             places, without = draw.choice(instants), draw.choice(gone)
             may_lack = [
@@ -122,16 +122,16 @@ class States:
             if may_lack:
                 lack = draw.sample(may_lack, draw.randint(1, len(may_lack)))
                 seeds = (draw.getrandbits(32) if number in lack else None for number in disks)
-                yield State(tuple(map(Moment, places, seeds)), without)
+                yield DiskState(tuple(map(CutMoment, places, seeds)), without)
 
-    def _content(self, state: State) -> object:
+    def _content(self, state: DiskState) -> object:
         """What distinguishes a state from others."""
         return state.gone, tuple(
             (moment.place, tuple(sorted(history.missing(moment).items())))
             for history, moment in zip(self._histories, state.moments, strict=True)
         )
 
-    def acknowledged(self, state: State) -> Acknowledged:
+    def acknowledged(self, state: DiskState) -> Acknowledged:
         """What had certainly been acknowledged by then."""
         places = tuple(moment.place for moment in state.moments)
         found = {} if self._is_one else self._instants[places]
@@ -139,7 +139,7 @@ class States:
             found = most(found, each[place])
         return found
 
-    def words(self, state: State) -> str:
+    def words(self, state: DiskState) -> str:
         """The state as text that is stored: the state can be rebuilt from it."""
         places = ", ".join(str(moment.place) for moment in state.moments)
         entries = ", ".join(str(len(history.entries)) for history in self._histories)
@@ -150,10 +150,10 @@ class States:
         return f"after {places} of {entries} requests{partly}{gone}"
 
 
-class Disks:
+class ReplayedDisks:
     """The disks of several histories at one moment after another."""
 
-    def __init__(self, disks: Sequence[Disk], targets: Sequence[Path]) -> None:
+    def __init__(self, disks: Sequence[ReplayedDisk], targets: Sequence[Path]) -> None:
         """`targets`: existing files, one for each disk"""
         self._disks, self._targets = disks, targets
 
@@ -161,7 +161,7 @@ class Disks:
         for disk in self._disks:
             disk.close()
 
-    def write(self, state: State) -> None:
+    def write(self, state: DiskState) -> None:
         """Write the disks' contents at that moment to the targets; a missing disk becomes empty."""
         for number, (disk, moment, target) in enumerate(zip(self._disks, state.moments, self._targets, strict=True)):
             if number in state.gone:

@@ -27,7 +27,7 @@ class BadLog(CannotDo):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LoggedRequest:
     """One request that was carried out. All numbers are bytes."""
 
     end: int  # end of the entry in the log
@@ -37,7 +37,7 @@ class Entry:
     is_flush: bool  # everything completed before it is on the disk
 
 
-def entries(log: memoryview) -> Iterator[Entry]:
+def entries(log: memoryview) -> Iterator[LoggedRequest]:
     """The entries in their order, up to the last complete one: QEMU may have been killed while it wrote. Raises BadLog.
 
     Only constant fields of the superblock are used: the number of entries is updated only by flushes.
@@ -55,7 +55,7 @@ def entries(log: memoryview) -> Iterator[Entry]:
         if at > len(log):
             return
         is_write = sectors > 0 and not flags & DISCARD
-        yield Entry(at, sector * size, sectors * size, data if is_write else 0, bool(flags & FLUSH))
+        yield LoggedRequest(at, sector * size, sectors * size, data if is_write else 0, bool(flags & FLUSH))
 
 
 def _sector_size(log: memoryview) -> int:

@@ -16,7 +16,7 @@ IMPORTED = ", imported"  # end of the host's name in a run that was measured els
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RunChoice:
     """The run that is meant."""
 
     run: ExperimentSummary
@@ -50,7 +50,7 @@ def was_stopped(run: ExperimentSummary) -> bool:
     return run.state in ("interrupted", "failed") and not run.host.endswith(IMPORTED)
 
 
-def choose(meant: Sequence[ExperimentSummary], wanted: Sequence[Fits]) -> Choice:
+def choose(meant: Sequence[ExperimentSummary], wanted: Sequence[Fits]) -> RunChoice:
     """Of all runs that a name may mean, newest first: the newest that fits the first condition; if none does, the
     second, and so on. Raises NoneFits if no run fits any.
     """
@@ -58,7 +58,7 @@ def choose(meant: Sequence[ExperimentSummary], wanted: Sequence[Fits]) -> Choice
         for place, run in enumerate(meant):
             if fits(run):
                 least = "" if fits is wanted[0] else f"no run has a result yet; run {_lacks(run)}"
-                return Choice(run, least or passed_over(meant[:place], run))
+                return RunChoice(run, least or passed_over(meant[:place], run))
     raise NoneFits(f"no run is of use here: the newest, {_lacks(meant[0])}")
 
 

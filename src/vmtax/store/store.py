@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, names, rows, schema
-from vmtax.store.choice import Choice, Fits, choose, passed_over
+from vmtax.store.choice import Fits, RunChoice, choose, passed_over
 from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, AlreadyStored, DamagedRun, StoreError, explained
 from vmtax.store.files import RESULTS, RawFiles, create_private
@@ -213,7 +213,7 @@ class Store:
         with self._reading() as connection:
             return names.resolve(connection, wanted)
 
-    def choose(self, wanted: str, fits: Sequence[Fits], plan: str = "") -> Choice:
+    def choose(self, wanted: str, fits: Sequence[Fits], plan: str = "") -> RunChoice:
         """The run that a user means by "last", an id, the beginning of one, or a label. An id means its run, whether it
         fits or not; otherwise `fits` are conditions as of `choice.choose`. `plan`: "last" is one of this plan, if there
         is one. Raises NoneFits, and as `resolve`.
@@ -225,9 +225,9 @@ class Store:
             return choose([entry for entry in meant if entry.name == plan] or meant, fits)
         fitting = [entry for entry in meant if fits[0](entry)]
         if len(meant) > 1 and len(fitting) == 1:
-            return Choice(fitting[0], passed_over([entry for entry in meant if entry is not fitting[0]], fitting[0]))
+            return RunChoice(fitting[0], passed_over([entry for entry in meant if entry is not fitting[0]], fitting[0]))
         id = names.the_only(wanted, ids)
-        return Choice(next(entry for entry in meant if entry.id == id))
+        return RunChoice(next(entry for entry in meant if entry.id == id))
 
     def load(self, wanted: str = "last", with_raw: bool = False) -> Experiment:
         """The experiment that `resolve` finds; `raw` of its trials is "" unless `with_raw`."""

@@ -105,7 +105,7 @@ class Equal:
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class CpuTopology:
     """The CPUs of a machine that our processes may use."""
 
     cpus: tuple[Cpu, ...] = ()
@@ -159,12 +159,12 @@ class Topology:
         return None
 
 
-def read(machine: Reader) -> Topology:
+def read(machine: Reader) -> CpuTopology:
     """The CPUs of a machine; none if they cannot be read."""
     return parse(parse_files(machine.try_run(*QUESTION).stdout))
 
 
-def parse(files: Files) -> Topology:
+def parse(files: Files) -> CpuTopology:
     """The CPUs in what QUESTION prints."""
     allowed = cpu_numbers(fields(files.get("/proc/self/status", "")).get("Cpus_allowed_list"))
     online = cpu_numbers(files.get(f"{CPU}/online"))
@@ -196,7 +196,7 @@ def parse(files: Files) -> Topology:
             )
         )
     room = tuple((node, _room(files.get(f"{NODE}/node{node}/meminfo", ""))) for node in sorted(nodes))
-    return Topology(tuple(cpus), frozenset(cpu_numbers(files.get(f"{CPU}/isolated"))), room)
+    return CpuTopology(tuple(cpus), frozenset(cpu_numbers(files.get(f"{CPU}/isolated"))), room)
 
 
 def by_core(cpus: Iterable[Cpu]) -> list[list[int]]:
@@ -228,7 +228,7 @@ def bound(cpus: str, node: int | None) -> tuple[str, ...]:
     return ("taskset", "-c", cpus) if node is None else (PYTHON, *ISOLATED, _BOUND, cpus, str(node))
 
 
-def why_unbound(machine: Reader, topology: Topology, chosen: Equal, memory: int) -> str:
+def why_unbound(machine: Reader, topology: CpuTopology, chosen: Equal, memory: int) -> str:
     """Why memory cannot be bound to the node of these CPUs; empty if it can, or if there is nothing to bind.
 
     memory: bytes that are needed at most

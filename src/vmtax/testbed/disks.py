@@ -116,7 +116,7 @@ def not_here(machine: Machine, target: Target, treatments: Sequence[Treatment]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class DiskOrder:
     """The disks to make."""
 
     treatments: Sequence[Treatment]
@@ -132,7 +132,7 @@ def provision(
     ours: PurePosixPath,
     mark: str,
     qemu_img: tuple[str, ...],
-    order: Order,
+    order: DiskOrder,
     emit: Callable[[Event], None],
 ) -> Disks:
     """Make the backings of an order. Raises StorageError and CommandFailed.

@@ -21,7 +21,7 @@ from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import cpus, disks, needs
-from vmtax.testbed.cpus import Equal, Topology, allowed_cpus, bound
+from vmtax.testbed.cpus import CpuTopology, Equal, allowed_cpus, bound
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, There, Wire
 from vmtax.workload import Workload
@@ -53,7 +53,7 @@ class Examined:
     plan: Plan  # the plan, without what cannot be measured there
     workloads: Sequence[Workload[Any]]
     placed: Placed
-    topology: Topology  # all CPUs that we may use there
+    topology: CpuTopology  # all CPUs that we may use there
     unbound: str  # why memory is not bound to the node of the CPUs; empty: it is, if there are several nodes
     is_root: bool  # we are root on the host under test
     why_warm: str  # why its page cache is not dropped; empty if it is
@@ -413,7 +413,7 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
         )
 
 
-def _refuse_few(host: Machine, topology: Topology, count: int) -> None:
+def _refuse_few(host: Machine, topology: CpuTopology, count: int) -> None:
     """Raises CannotMeasure if we may use fewer CPUs there than a guest gets."""
     if (has := len(topology.cpus)) < count:
         raise CannotMeasure(f"{host.path} has {has} CPUs, the plan gives a guest {count}; lower guest.vcpus")

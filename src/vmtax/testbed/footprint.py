@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineLost, Reader
-from vmtax.meter import At, Readings, Work
+from vmtax.meter import At, MeteredCommand, Readings
 
 ROWS = ("resident_bytes", "beyond_bytes")  # names in Guest.memory_readings
 
@@ -26,7 +26,7 @@ class Footprint:
     def before(self, machine: Reader) -> None:
         """Nothing to read: what counts is the memory after the work."""
 
-    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+    def after(self, machine: Reader, works: Sequence[MeteredCommand]) -> Readings:
         """A guest's memory that was touched, and what its hypervisor has beyond that, in bytes."""
         if machine.path not in self._guests or not all(work.ok for work in works):
             return Readings()

@@ -11,7 +11,7 @@ from vmtax.lab.reach import route as lab_route
 from vmtax.machine import Reader
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.reader import LocalReader, SshReader
-from vmtax.machine.ssh import Route, SshMachine, connect_host, ssh_route
+from vmtax.machine.ssh import SshMachine, SshRoute, connect_host, ssh_route
 
 
 def lab_of(host: str) -> Lab | None:
@@ -20,7 +20,7 @@ def lab_of(host: str) -> Lab | None:
     return lab(name) if scheme == "lab" else None
 
 
-def route(host: str) -> Route:
+def route(host: str) -> SshRoute:
     """How ssh reaches a host that is not `local`. Raises LabError if it is a lab that is off."""
     one = lab_of(host)
     return lab_route(one) if one else ssh_route(host)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from vmtax.core.events import Notice
+from vmtax.core.events import NoticeEvent
 from vmtax.core.records import Json, Treatment
 from vmtax.hypervisor import Credentials, Guest
 from vmtax.image import kernel, postgresql
@@ -147,5 +147,5 @@ def set_up(
     check(host_facts.host_facts(sides))
     testbed = Machines(provision_all(sides))
     for note in testbed.notes:
-        emit(Notice(note))
+        emit(NoticeEvent(note))
     return testbed

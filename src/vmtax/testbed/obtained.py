@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from vmtax.core.units import format_room
-from vmtax.design.guest import Backing, GuestSettings
+from vmtax.design.guest import GuestSettings, MemoryBacking
 
 BACKING, MERGE, TOPOLOGY, PINNING, POLLING, TIMER, HPET = (
     GuestSettings.factors()[name].name
@@ -88,7 +88,7 @@ def _why_not_pinned(vcpus: int, found: Mapping[str, float]) -> str | None:
     )
 
 
-def _why_not_backing(backing: Backing, found: Mapping[str, float]) -> str | None:
+def _why_not_backing(backing: MemoryBacking, found: Mapping[str, float]) -> str | None:
     """Judges by QEMU's mapping of the guest's memory and, with KVM, by the pages that KVM maps for the guest."""
     if "memory.page_bytes" not in found:
         return "QEMU's mapping of the guest's memory cannot be read in /proc"
@@ -98,10 +98,10 @@ def _why_not_backing(backing: Backing, found: Mapping[str, float]) -> str | None
     if backing.page_bytes:
         if found["memory.page_bytes"] != backing.page_bytes or not found["memory.hugetlb_bytes"]:
             return f"its pages are of {found['memory.page_bytes'] / 1024:.0f} KiB"
-        kvm = "memory.kvm_pages_2m" if backing is Backing.HUGE else "memory.kvm_pages_1g"
+        kvm = "memory.kvm_pages_2m" if backing is MemoryBacking.HUGE else "memory.kvm_pages_1g"
         return "KVM maps none of it in such pages" if found.get(kvm) == 0 else None
-    if backing is Backing.THP and huge < MOST * resident:
+    if backing is MemoryBacking.THP and huge < MOST * resident:
         return f"{format_room(huge)} of the {format_room(resident)} that the guest has touched are in huge pages"
-    if backing is Backing.SMALL and huge:
+    if backing is MemoryBacking.SMALL and huge:
         return f"{format_room(huge)} of it are in huge pages"
     return None

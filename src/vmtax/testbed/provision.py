@@ -157,7 +157,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     outer = needs.outer_disks(plan, size) if "nested" in plan.layers and on.wants(Disk.name) else []
     if disks.wanted(treatments):
         fresh, (_, spare, _) = needs.fresh_size(on.workloads), needs.disk_sizes(plan)
-        order = disks.Order(treatments, size, fresh, spare, sum(outer))
+        order = disks.DiskOrder(treatments, size, fresh, spare, sum(outer))
         mark = f"vmtax-{on.session.local.token[:8]}"
         made = disks.provision(host, on.target, ours, mark, _qemu_img(on, ours), order, emit)
         on = replace(on, disks=made)

@@ -17,7 +17,7 @@ from vmtax.core.machines import first_line
 from vmtax.design.net import VIRTIO
 from vmtax.hypervisor import BootFailed, Guest, GuestSpec, Nic, Passed, Tap
 from vmtax.machine import Machine, MachineLost, Reader
-from vmtax.meter import At, Readings, Work
+from vmtax.meter import At, MeteredCommand, Readings
 from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.network.segment import NO_MAC
 from vmtax.network.sriov import LOAD_DRIVERS
@@ -54,7 +54,7 @@ class Lower:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CardPair:
     """The cards that a guest has under one name."""
 
     name: str
@@ -62,7 +62,7 @@ class Pair:
     standby: Lower | None
 
 
-def parse(text: str) -> Pair | None:
+def parse(text: str) -> CardPair | None:
     """Parse the output of LOWER; None if the guest has no such card, or the output was not understood. Pure."""
     name, *rows = text.splitlines() or [""]
     found: dict[bool, Lower] = {}
@@ -72,7 +72,7 @@ def parse(text: str) -> Pair | None:
             found[driver == VIRTIO] = Lower(lower, driver, link == "1", int(received), int(sent))
     except ValueError:
         return None
-    return Pair(name, found.get(False), found.get(True)) if name else None
+    return CardPair(name, found.get(False), found.get(True)) if name else None
 
 
 def find(guest: Guest, mac: str) -> str:
@@ -92,7 +92,7 @@ def find(guest: Guest, mac: str) -> str:
         time.sleep(1.0)
 
 
-def _missing(guest: Guest, pair: Pair | None, mac: str) -> str:
+def _missing(guest: Guest, pair: CardPair | None, mac: str) -> str:
     if pair is None:
         why = f"the guest has no card with the address {mac} that has others under it (net_failover)"
     elif pair.primary is None:
@@ -110,7 +110,7 @@ def _not_obtained(guest: Guest, why: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PacketCounts:
     """Packets since the cards appeared."""
 
     received: int  # by the function
@@ -118,9 +118,9 @@ class Counts:
     to_standby: int  # that the bridge sent to the tap
     from_standby: int
 
-    def since(self, before: Counts) -> Counts:
+    def since(self, before: PacketCounts) -> PacketCounts:
         """The packets since `before`."""
-        return Counts(
+        return PacketCounts(
             self.received - before.received,
             self.sent - before.sent,
             self.to_standby - before.to_standby,
@@ -163,7 +163,7 @@ class Tapped:
                 return cls(host, segment.switch, card.behind.interface, card.mac)
         return None
 
-    def count(self, guest: Reader) -> Counts | None:
+    def count(self, guest: Reader) -> PacketCounts | None:
         """None if the packets cannot be counted, or there is no function."""
         pair = parse(guest.try_run(*LOWER, self.mac).stdout)
         there = self.host.try_run("ip", "-n", self.switch, "-s", "-j", "link", "show", "dev", self.tap)
@@ -175,7 +175,7 @@ class Tapped:
             received, sent = (int(link["stats64"][way]["packets"]) for way in ("rx", "tx"))
         except (ValueError, LookupError, TypeError):
             return None
-        return Counts(pair.primary.received, pair.primary.sent, to_standby=sent, from_standby=received)
+        return PacketCounts(pair.primary.received, pair.primary.sent, to_standby=sent, from_standby=received)
 
 
 def prove(guest: Guest, tapped: Tapped) -> None:
@@ -274,13 +274,13 @@ class Carriers:
     def __init__(self, guests: Iterable[tuple[str, Tapped]]) -> None:
         """`guests`: the path of each, and where its packets are counted."""
         self._guests = dict(guests)
-        self._before: dict[str, Counts | None] = {}
+        self._before: dict[str, PacketCounts | None] = {}
 
     def before(self, machine: Reader) -> None:
         if machine.path in self._guests:
             self._before[machine.path] = self._guests[machine.path].count(machine)
 
-    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+    def after(self, machine: Reader, works: Sequence[MeteredCommand]) -> Readings:
         """Packets by the function, and by the stand-by card, each in both directions together."""
         if machine.path not in self._guests or not all(work.ok for work in works):
             return Readings()

@@ -7,13 +7,13 @@ everything about its metrics: meaning, unit, label and phrase.
 from typing import Any
 
 from vmtax.workload.base import Command, Parameters, Workload
-from vmtax.workload.boot import Boot
+from vmtax.workload.boot import BootTime
 from vmtax.workload.build import Build
 from vmtax.workload.chess import Chess
 from vmtax.workload.cpuid import Cpuid
 from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
-from vmtax.workload.idle import Idle
+from vmtax.workload.idle import IdleWorkload
 from vmtax.workload.latency import Latency
 from vmtax.workload.memory import Memory
 from vmtax.workload.migration import Migration
@@ -26,7 +26,22 @@ from vmtax.workload.wakeup import Wakeup
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {
     kind.name: kind
-    for kind in (Chess, Cpuid, Memory, Tlb, Wakeup, Disk, Net, Latency, Smb, Build, Idle, Boot, Migration, Durability)
+    for kind in (
+        Chess,
+        Cpuid,
+        Memory,
+        Tlb,
+        Wakeup,
+        Disk,
+        Net,
+        Latency,
+        Smb,
+        Build,
+        IdleWorkload,
+        BootTime,
+        Migration,
+        Durability,
+    )
 }
 
 __all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

@@ -18,7 +18,7 @@ class BootParameters(Parameters):
     """None."""
 
 
-class Boot(Workload[BootParameters]):
+class BootTime(Workload[BootParameters]):
     """Has no command: each start and end of a guest is its trial."""
 
     name = "boot"

@@ -22,7 +22,7 @@ class IdleParameters(Parameters):
     seconds: float = Field(10.0, ge=1, le=3600, description="run length, in seconds")
 
 
-class Idle(Command[IdleParameters]):
+class IdleWorkload(Command[IdleParameters]):
     """A command that sleeps; one second of one machine is one operation."""
 
     name = "idle"

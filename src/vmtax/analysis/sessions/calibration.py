@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vmtax import stats
 from vmtax.analysis.sessions.facts import software
-from vmtax.analysis.sessions.level import FEWEST_ROUNDS, Subject, levels, rounds_of
+from vmtax.analysis.sessions.level import FEWEST_ROUNDS, SessionSubject, levels, rounds_of
 from vmtax.analysis.sessions.refusal import differences, machine
 from vmtax.core.records import Experiment
 from vmtax.plan.schema import PlanError
@@ -17,11 +17,11 @@ CALIBRATE = "calibrate"  # name of the plan
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class CalibratedRun:
     """One run with its levels."""
 
     experiment: Experiment
-    levels: dict[Subject, stats.Level]
+    levels: dict[SessionSubject, stats.SessionLevel]
 
     @property
     def boot(self) -> Hashable:
@@ -30,13 +30,15 @@ class Session:
         return host.get("boot_id") or ("unknown", self.experiment.id)
 
     @staticmethod
-    def of(experiment: Experiment) -> Session:
-        return Session(experiment, levels(experiment))
+    def of(experiment: Experiment) -> CalibratedRun:
+        return CalibratedRun(experiment, levels(experiment))
 
 
-def replicates(sessions: Sequence[Session], subject: Subject, *, by_boot: bool) -> list[stats.Level]:
+def replicates(
+    sessions: Sequence[CalibratedRun], subject: SessionSubject, *, by_boot: bool
+) -> list[stats.SessionLevel]:
     """One level for each session that has one; `by_boot`: one for each boot of the host, the mean of its sessions."""
-    found: dict[Hashable, list[stats.Level]] = defaultdict(list)
+    found: dict[Hashable, list[stats.SessionLevel]] = defaultdict(list)
     for session in sessions:
         if subject in session.levels:
             found[session.boot if by_boot else session.experiment.id].append(session.levels[subject])
@@ -58,9 +60,11 @@ def fits(calibration: Experiment, experiment: Experiment) -> bool:
     return not [text for text in unlike if not text.startswith("image.")]
 
 
-def stored(calibrations: Sequence[Session], subject: Subject, *, by_boot: bool) -> stats.BetweenSessions | None:
+def stored(
+    calibrations: Sequence[CalibratedRun], subject: SessionSubject, *, by_boot: bool
+) -> stats.BetweenSessions | None:
     """The variance between those sessions, within groups that ran on the same software; None: too few."""
-    groups: dict[Hashable, list[Session]] = defaultdict(list)
+    groups: dict[Hashable, list[CalibratedRun]] = defaultdict(list)
     for session in calibrations:
         groups[software(session.experiment)].append(session)
     logs = [[one.log for one in replicates(group, subject, by_boot=by_boot)] for group in groups.values()]

@@ -12,9 +12,9 @@ from vmtax.analysis.comparisons import Overhead, as_overhead
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.hosts import host_name
 from vmtax.analysis.sessions import facts, refusal
-from vmtax.analysis.sessions.calibration import Session, fits, replicates, stored
+from vmtax.analysis.sessions.calibration import CalibratedRun, fits, replicates, stored
 from vmtax.analysis.sessions.facts import FactChange
-from vmtax.analysis.sessions.level import Subject
+from vmtax.analysis.sessions.level import SessionSubject
 from vmtax.core.notices import Notice
 from vmtax.core.records import Experiment, Metric
 from vmtax.core.units import format_percent
@@ -32,7 +32,7 @@ MORE = "more sessions a side make it narrower"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MetricChange:
     """One metric of one treatment, or of one contrast between two treatments: the sessions after compared with those
     before.
     """
@@ -73,7 +73,7 @@ class Change:
     hosts: tuple[str, str]  # the hosts that were measured before and after, as given
     host_names: tuple[str, str]  # their names for a reader
     facts: tuple[FactChange, ...]  # facts about the machines that differ between the sides
-    lines: tuple[Line, ...]  # the results, primary lines first
+    lines: tuple[MetricChange, ...]  # the results, primary lines first
     emulated: tuple[str, ...]  # names of the treatments that ran on an emulated CPU
     same_within: float  # fraction within which two figures count as the same
     limit: float | None  # fraction by which figures may be worse after the change; None: no limit was given
@@ -103,7 +103,7 @@ def compared(
 ) -> Change:
     """Raises Unlike if these must not be compared, have nothing in common, or no primary metric for the limit."""
     doubts = refusal.check(before, after)
-    sides = [[Session.of(experiment) for experiment in side] for side in (before, after)]
+    sides = [[CalibratedRun.of(experiment) for experiment in side] for side in (before, after)]
     boots = [{session.boot for session in side} for side in sides]
     lines = _Lines(sides, calibrations, by_boot=not boots[0] & boots[1], same_within=same_within, limit=limit)
     made = tuple(sorted(lines.all(), key=lambda line: (not line.primary, line.metric.name not in lines.primary)))
@@ -130,7 +130,7 @@ class _Lines:
 
     def __init__(
         self,
-        sides: Sequence[Sequence[Session]],
+        sides: Sequence[Sequence[CalibratedRun]],
         calibrations: Sequence[Experiment],
         *,
         by_boot: bool,
@@ -140,7 +140,9 @@ class _Lines:
         self.sides, self.by_boot, self.same_within, self.limit = sides, by_boot, same_within, limit
         every = [session.experiment for side in sides for session in side]
         ids = {experiment.id for experiment in every}
-        others = [Session.of(one) for one in calibrations if one.id not in ids and any(fits(one, e) for e in every)]
+        others = [
+            CalibratedRun.of(one) for one in calibrations if one.id not in ids and any(fits(one, e) for e in every)
+        ]
         # Calibrations of each side's machine; the same list twice for a single machine.
         self.calibrations = [[c for c in others if fits(c.experiment, side[0].experiment)] for side in sides]
         self.primary = set.intersection(*({*experiment.plan.get("primary", ())} for experiment in every))
@@ -151,7 +153,7 @@ class _Lines:
         self.emulated = {name for experiment in every for name in emulated_treatments(experiment)}
         self.borrowed: dict[str, str] = {}  # treatment -> the one whose variance between sessions it uses
 
-    def all(self) -> Iterator[Line]:
+    def all(self) -> Iterator[MetricChange]:
         """Everything that both sides have, and primary metrics that only one has, because these must not seem to have
         passed.
         """
@@ -190,14 +192,14 @@ class _Lines:
             cause = f"For {given} the variance between sessions is that of {lender}, the only one that was calibrated"
             yield Notice("borrowed-variance", cause, treatments=tuple(self.borrowed))
 
-    def _line(self, subject: Subject) -> Line:
+    def _line(self, subject: SessionSubject) -> MetricChange:
         sides = [replicates(side, subject, by_boot=self.by_boot) for side in self.sides]
         result = self._result(subject, sides) if all(sides) else _missing(*map(len, sides))
         primary = self._primary(subject)
         interval = as_overhead(subject.metric.better, result.ratio, result.low, result.high)[1:]
         verdict = _verdict(*interval, self.same_within)
         gate = _gate(*interval, self.limit) if primary and self.limit is not None else None
-        return Line(
+        return MetricChange(
             metric=subject.metric,
             treatment=subject.name,
             primary=primary,
@@ -212,17 +214,17 @@ class _Lines:
             why=self._why(result, verdict, gate),
         )
 
-    def _primary(self, subject: Subject) -> bool:
+    def _primary(self, subject: SessionSubject) -> bool:
         return subject.baseline is None and subject.metric.name in self.primary
 
-    def _result(self, subject: Subject, sides: Sequence[Sequence[stats.Level]]) -> stats.SessionResult:
+    def _result(self, subject: SessionSubject, sides: Sequence[Sequence[stats.SessionLevel]]) -> stats.SessionResult:
         known = self._stored(subject) if min(map(len, sides)) == 1 else None
         result = stats.compare_sessions(sides[0], sides[1], known)
         if result.why_undecided is None:
             return result
         return replace(result, why_undecided=f"{result.why_undecided}: {CURE}")
 
-    def _stored(self, subject: Subject) -> stats.BetweenSessions | None:
+    def _stored(self, subject: SessionSubject) -> stats.BetweenSessions | None:
         """For two machines, the variance of the one with fewer calibrations; None unless both are calibrated.
 
         A treatment without calibration gets the variance of another one, with a notice: most of the change from session

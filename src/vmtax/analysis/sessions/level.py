@@ -14,7 +14,7 @@ FEWEST_ROUNDS = 2  # for a level and its error
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class SessionSubject:
     """What has a level in each session."""
 
     metric: Metric
@@ -27,7 +27,7 @@ class Subject:
         return self.treatment if self.baseline is None else f"{self.treatment} against {self.baseline}"
 
 
-def levels(experiment: Experiment) -> dict[Subject, stats.Level]:
+def levels(experiment: Experiment) -> dict[SessionSubject, stats.SessionLevel]:
     """The levels of a session, metrics in order of appearance, treatments in the plan's order, then contrasts.
 
     Left out are repeats for the A/A, trials that are not ok, values without a logarithm, and what has fewer than
@@ -38,14 +38,14 @@ def levels(experiment: Experiment) -> dict[Subject, stats.Level]:
         for side, rounds in Analysis(experiment).boot_numbers.items()
     }
     own = [treatment for treatment in experiment.treatments if treatment.repeats is None]
-    found: dict[Subject, dict[int, float]] = {}
+    found: dict[SessionSubject, dict[int, float]] = {}
     for metric in dict.fromkeys(metric for metric, _ in logs):
         sides = {t.name: logs[metric, t.name] for t in own if (metric, t.name) in logs}
-        found |= {Subject(metric, name): rounds for name, rounds in sides.items()}
+        found |= {SessionSubject(metric, name): rounds for name, rounds in sides.items()}
         for baseline, treatment in contrasts(own):
             low, high = sides.get(baseline, {}), sides.get(treatment, {})
             both = {number: high[number] - low[number] for number in high if number in low}
-            found[Subject(metric, treatment, baseline)] = both
+            found[SessionSubject(metric, treatment, baseline)] = both
     return {
         subject: stats.level(list(rounds.values())) for subject, rounds in found.items() if len(rounds) >= FEWEST_ROUNDS
     }

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from vmtax.core.events import Event, Step
-from vmtax.hypervisor.base import BootFailed, GuestSpec, Hypervisor, Patience, boot
+from vmtax.hypervisor.base import BootFailed, BootPatience, GuestSpec, Hypervisor, boot
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineLost, Reader
@@ -20,8 +20,8 @@ from vmtax.system.paths import cache_home, make_private
 
 # Most guests boot in a few seconds, on an emulated host in ten; a silent kernel is fastest. A working KVM three levels
 # deep needed 22 s but kept printing; a guest that hangs prints nothing.
-SOON = Patience(ready=30.0)
-PATIENCE = Patience(ready=120.0, silence=20.0)
+SOON = BootPatience(ready=30.0)
+PATIENCE = BootPatience(ready=120.0, silence=20.0)
 REMEMBERED = 50  # probe results, each for one boot of the host, QEMU and kernel
 
 

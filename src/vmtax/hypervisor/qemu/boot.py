@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line, last_words
-from vmtax.hypervisor.base import AWAITED, BootFailed, GuestSpec, Lasting, Patience
+from vmtax.hypervisor.base import AWAITED, BootFailed, BootPatience, GuestSpec, Lasting
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.cycles import Cycles
@@ -45,7 +45,7 @@ def boot(
     command_line: CommandLine,
     credentials: Credentials,
     local: LocalMachine,
-    patience: Patience,
+    patience: BootPatience,
     attach: Callable[[], None] | None,
 ) -> Iterator[QemuGuest]:
     """Implements `vmtax.hypervisor.boot`."""
@@ -173,7 +173,7 @@ def _load(qmp: Qmp) -> None:
     qmp.execute("cont")
 
 
-def wait_until_ready(path: str, process: Process, console: Console, patience: Patience, launched: float) -> None:
+def wait_until_ready(path: str, process: Process, console: Console, patience: BootPatience, launched: float) -> None:
     """Wait until the guest's init prints that it is ready. Raises BootFailed. `launched`: monotonic clock, in
     seconds.
     """

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
-from vmtax.hypervisor.base import GuestSpec, Patience
+from vmtax.hypervisor.base import BootPatience, GuestSpec
 from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, VFIO, Reach, alone, become, image_program, sandbox
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.argv import arguments, reach, why_not
@@ -128,7 +128,7 @@ class Qemu:
         spec: GuestSpec,
         credentials: Credentials,
         local: LocalMachine,
-        patience: Patience,
+        patience: BootPatience,
         attach: Callable[[], None] | None,
     ) -> AbstractContextManager[QemuGuest]:
         return boot(parent, spec, self.command_line, credentials, local, patience, attach)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vmtax.design.guest import MIB, Backing
+from vmtax.design.guest import MIB, MemoryBacking
 from vmtax.hypervisor.base import GuestSpec
 from vmtax.machine.local import ISOLATED, PYTHON
 
@@ -25,7 +25,7 @@ _NO_HUGE_PAGES = (
 
 def without_huge_pages(spec: GuestSpec) -> tuple[str, ...]:
     """Command prefix that starts QEMU without transparent huge pages, if the spec asks for that; () otherwise."""
-    return (PYTHON, *ISOLATED, _NO_HUGE_PAGES) if spec.settings.backing is Backing.SMALL else ()
+    return (PYTHON, *ISOLATED, _NO_HUGE_PAGES) if spec.settings.backing is MemoryBacking.SMALL else ()
 
 
 def accelerator_words(accelerator: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from vmtax.analysis import calibration
-from vmtax.report.answers.shape import Key, Shape
+from vmtax.report.answers.shape import AnswerKey, Shape
 
-TARGET = Shape(calibration.Target, "half_width rounds seconds")
+TARGET = Shape(calibration.PrecisionTarget, "half_width rounds seconds")
 REACH = Shape(
-    calibration.Reach,
+    calibration.SelfComparison,
     "metric=metric.name cv half_width rounds targets between_sessions_sd",
     {
-        "between_sessions_sd": Key(
+        "between_sessions_sd": AnswerKey(
             float | None,
             "standard deviation of the logarithm of the metric from one calibration to the next; null: there are too"
             " few calibrations",

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 from vmtax.analysis import sessions
 from vmtax.report.answers.comparison import OVERHEAD
-from vmtax.report.answers.notice import Notice
-from vmtax.report.answers.shape import UNIT, Key, Shape
+from vmtax.report.answers.notice import NoticeAnswer
+from vmtax.report.answers.shape import UNIT, AnswerKey, Shape
 
-NOTICES = Key(
-    Sequence[Notice], "doubts about this comparison", lambda change, _: [*map(Notice.of_notice, change.notices)]
+NOTICES = AnswerKey(
+    Sequence[NoticeAnswer],
+    "doubts about this comparison",
+    lambda change, _: [*map(NoticeAnswer.of_notice, change.notices)],
 )
 LINE = Shape(
-    sessions.Line,
+    sessions.MetricChange,
     "metric=metric.name unit=metric.unit better=metric.better treatment primary ratio low high cost sessions method"
     " verdict gate emulated why",
     {"unit": UNIT},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vmtax.analysis import comparisons, rankings
 from vmtax.core import records
-from vmtax.report.answers.shape import EITHER_EMULATED, EMULATED, UNIT, Key, Shape
+from vmtax.report.answers.shape import EITHER_EMULATED, EMULATED, UNIT, AnswerKey, Shape
 
 OVERHEAD = Shape(comparisons.Overhead, "estimate low high")
 COMPARISON = Shape(
@@ -14,7 +14,9 @@ COMPARISON = Shape(
     " verdict_code notice_codes",
     {
         "unit": UNIT,
-        "overhead": Key(comparisons.Overhead, "the ratio as a cost", lambda found, _: comparisons.overhead(found)),
+        "overhead": AnswerKey(
+            comparisons.Overhead, "the ratio as a cost", lambda found, _: comparisons.overhead(found)
+        ),
         "emulated": EITHER_EMULATED,
     },
     parts=[OVERHEAD],

@@ -16,13 +16,13 @@ from vmtax.design.features import Feature
 from vmtax.recommend import Advice, CardExport, DiskExport, Option
 from vmtax.recommend.records import Refused
 from vmtax.report.answers.comparison import OVERHEAD, RANKING
-from vmtax.report.answers.part import Part
-from vmtax.report.answers.shape import EMULATED, Key, Shape
+from vmtax.report.answers.part import AnswerRecord
+from vmtax.report.answers.shape import EMULATED, AnswerKey, Shape
 from vmtax.report.sections.recommendation import Recommendation
 
 
 @dataclass(frozen=True)
-class ScoreValue(Part):
+class ScoreValue(AnswerRecord):
     """The score of one treatment."""
 
     treatment: str  # name of the treatment; a host that has all parts is included
@@ -31,7 +31,7 @@ class ScoreValue(Part):
 
 
 @dataclass(frozen=True)
-class GivenUp(Part):
+class GivenUp(AnswerRecord):
     """One row of the table of what each choice gives up."""
 
     treatment: str  # name of the treatment
@@ -42,7 +42,7 @@ STABILITY = Shape(
     scores.Stability,
     "winner corners corners_won draws draws_won draws_near behind others emulated",
     {
-        "emulated": Key(
+        "emulated": AnswerKey(
             bool,
             "whether any guest or the host of the winner ran on an emulated CPU",
             lambda found, analysis: found.winner in analysis.emulated,
@@ -54,8 +54,8 @@ SCORE = Shape(
     scores.Score,
     "ranking unit=metric.unit mean parts values left_out untold measured unranked stability",
     {
-        "unit": Key(str, "unit of the score: B/s, or 1 for a mix"),
-        "values": Key(
+        "unit": AnswerKey(str, "unit of the score: B/s, or 1 for a mix"),
+        "values": AnswerKey(
             Sequence[ScoreValue],
             "the score of each treatment",
             lambda score, analysis: [
@@ -63,14 +63,14 @@ SCORE = Shape(
             ],
         ),
     },
-    parts=[RANKING, STABILITY, Shape(scores.Part, "metric weight yardstick", name="ScorePart")],
+    parts=[RANKING, STABILITY, Shape(scores.ScorePart, "metric weight yardstick", name="ScorePart")],
 )
 SCORES = Shape(scores.Scores, "found missing", parts=[SCORE])
 WITHIN = Shape(
     gains.Gain,
     "upper=pair.upper lower=pair.lower treatment ratio low high rounds first less emulated",
     {
-        "emulated": Key(
+        "emulated": AnswerKey(
             bool,
             "whether this treatment or `first` ran on an emulated CPU",
             lambda gain, analysis: not analysis.emulated.isdisjoint((gain.treatment, gain.first)),
@@ -87,10 +87,12 @@ REFUSED = Shape(Refused, "treatment why")
 
 def _advice(name: str, what: str, export: Any) -> Shape:
     own = {
-        "metric": Key(str | None, "name of the metric that ranks the choices; null: a mean of several metrics does"),
-        "apply": Key(str | None, "command that prints `export` for people; null: there is no choice"),
-        "give_ups": Key(Sequence[GivenUp], "the features of every treatment that was examined"),
-        "export": Key(export | None, "the choice, ready to be applied; null: there is no choice"),
+        "metric": AnswerKey(
+            str | None, "name of the metric that ranks the choices; null: a mean of several metrics does"
+        ),
+        "apply": AnswerKey(str | None, "command that prints `export` for people; null: there is no choice"),
+        "give_ups": AnswerKey(Sequence[GivenUp], "the features of every treatment that was examined"),
+        "export": AnswerKey(export | None, "the choice, ready to be applied; null: there is no choice"),
     }
     keys = (
         "layer by by_cpu needs accept_loss choice reasons runner_up runner_up_words options refused notes same_within"

@@ -7,13 +7,13 @@ from typing import Literal
 
 from vmtax.analysis import durability
 from vmtax.analysis.losses import CONFIDENCE, End, Writer
-from vmtax.report.answers.shape import EMULATED, Key, Shape
+from vmtax.report.answers.shape import EMULATED, AnswerKey, Shape
 from vmtax.workload.durability import NEEDED_STATES
 
 
-def _without_disk(what: str) -> Key:
+def _without_disk(what: str) -> AnswerKey:
     meaning = f"number of `{what}` in which one of the host's disks was gone; null: no disk was ever gone"
-    return Key(int | None, meaning, lambda end, _: end.without_disk and getattr(end.without_disk, what))
+    return AnswerKey(int | None, meaning, lambda end, _: end.without_disk and getattr(end.without_disk, what))
 
 
 WRITER = Shape(Writer, "name states lost torn", name="DurabilityWriter")
@@ -29,8 +29,8 @@ EVIDENCE = Shape(
     durability.Evidence,
     "treatment state reason documented disagrees ends failed emulated",
     {
-        "state": Key(Literal["yes", "no", "not shown"], "whether the trials show that it is durable"),
-        "disagrees": Key(
+        "state": AnswerKey(Literal["yes", "no", "not shown"], "whether the trials show that it is durable"),
+        "disagrees": AnswerKey(
             bool, "whether the trials contradict the documentation", lambda one, _: bool(one.disagreement)
         ),
         "emulated": EMULATED,
@@ -42,13 +42,13 @@ DURABILITY = Shape(
     durability.Survival,
     "evidence needed_states confidence proves=shows_losses proof blind disagreements",
     {
-        "needed_states": Key(
+        "needed_states": AnswerKey(
             int,
             "number of states after a power cut, all without a loss, that show a configuration to be durable",
             lambda *_: NEEDED_STATES,
         ),
-        "confidence": Key(float, "confidence level of the bounds, as a fraction", lambda *_: CONFIDENCE),
-        "blind": Key(
+        "confidence": AnswerKey(float, "confidence level of the bounds, as a fraction", lambda *_: CONFIDENCE),
+        "blind": AnswerKey(
             Sequence[str],
             "names of configurations whose trials prove nothing, because their own control lost nothing",
             lambda found, _: [one.treatment for one in found.blind],

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vmtax.report.answers.part import Part
+from vmtax.report.answers.part import AnswerRecord
 
 
 @dataclass(frozen=True)
-class LabState(Part):
+class LabState(AnswerRecord):
     """A lab: a guest that is a hypervisor host of its own."""
 
     name: str  # name of the lab

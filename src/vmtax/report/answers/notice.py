@@ -10,12 +10,12 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.notices import Cause
 from vmtax.core import notices
 from vmtax.core.notices import Code
-from vmtax.report.answers.part import Part
+from vmtax.report.answers.part import AnswerRecord
 from vmtax.report.wording import figures
 
 
 @dataclass(frozen=True)
-class Notice(Part):
+class NoticeAnswer(AnswerRecord):
     """One cause of warnings; warnings.md lists all codes."""
 
     code: Code  # identifier of the cause

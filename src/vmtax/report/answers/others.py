@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vmtax.core import checks
-from vmtax.report.answers.part import Part
-from vmtax.report.answers.shape import Key, Shape
+from vmtax.report.answers.part import AnswerRecord
+from vmtax.report.answers.shape import AnswerKey, Shape
 
 
 @dataclass(frozen=True)
-class PlanLine(Part):
+class PlanLine(AnswerRecord):
     """A built-in plan."""
 
     name: str  # name of the plan, for `vmtax run`
@@ -22,7 +22,7 @@ DIAGNOSIS = Shape(
     checks.Diagnosis,
     "host about measurable checks",
     {
-        "measurable": Key(
+        "measurable": AnswerKey(
             bool,
             "whether host and VM can be measured; false also if something that --try tried has failed",
             lambda diagnosis, _: not diagnosis.bad,
@@ -33,7 +33,7 @@ Kept = Literal["image", "ZFS pack", "kernel pack", "PostgreSQL pack", "not whole
 
 
 @dataclass(frozen=True)
-class StoredImage(Part):
+class StoredImage(AnswerRecord):
     """A root image or a pack in the cache, or what is left of an incomplete one."""
 
     what: Kept  # what it is; not whole: half made, damaged, or made by another version of vmtax
@@ -47,7 +47,7 @@ class StoredImage(Part):
 
 
 @dataclass(frozen=True)
-class Removed(Part):
+class Removed(AnswerRecord):
     """Something that was removed."""
 
     what: str  # what kind of thing it was, for people
@@ -55,7 +55,7 @@ class Removed(Part):
 
 
 @dataclass(frozen=True)
-class Error(Part):
+class Error(AnswerRecord):
     """Why a command failed and gives no other answer."""
 
     code: int  # exit code of the program; exit-codes.md lists all

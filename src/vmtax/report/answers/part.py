@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
 
-class Part:
+class AnswerRecord:
     """A record in base units: seconds, bytes, bits, operations. Times are in seconds since the epoch."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # the schema allows no other keys

@@ -17,9 +17,9 @@ from vmtax.recommend import CARD, DISK, Advice
 from vmtax.report.answers.comparison import COMPARISON, RANKING
 from vmtax.report.answers.disks import ADVICE, CARD_ADVICE, SCORES, WITHIN, advised
 from vmtax.report.answers.durability import DURABILITY
-from vmtax.report.answers.notice import Notice
+from vmtax.report.answers.notice import NoticeAnswer
 from vmtax.report.answers.part import written
-from vmtax.report.answers.shape import EITHER_EMULATED, EMULATED, UNIT, Key, Shape
+from vmtax.report.answers.shape import EITHER_EMULATED, EMULATED, UNIT, AnswerKey, Shape
 from vmtax.report.answers.summary import SUMMARY
 from vmtax.report.answers.summary import summary as summary_of
 from vmtax.report.sections.requirements import recommendations_if_known
@@ -28,30 +28,30 @@ TREATMENT = Shape(
     records.Treatment,
     "name layer levels repeats side emulated",
     {
-        "layer": Key(Literal[tuple(LAYERS)], "the layer on which it ran"),
-        "emulated": Key(bool, EMULATED.meaning, lambda treatment, analysis: treatment.name in analysis.emulated),
+        "layer": AnswerKey(Literal[tuple(LAYERS)], "the layer on which it ran"),
+        "emulated": AnswerKey(bool, EMULATED.meaning, lambda treatment, analysis: treatment.name in analysis.emulated),
     },
 )
 PLACE = (
     "treatment machine workload case round position iteration started started_iso wall_seconds warnings disturbance"
     " readings"
 )
-STARTED = Key(str, "the same time as ISO 8601 writes it", lambda trial, _: written(trial.started))
+STARTED = AnswerKey(str, "the same time as ISO 8601 writes it", lambda trial, _: written(trial.started))
 MEASUREMENT = Shape(
     records.Trial,
     f"metric unit better value emulated {PLACE}",
     {
-        "metric": Key(str, "name of the metric"),
+        "metric": AnswerKey(str, "name of the metric"),
         "unit": UNIT,
-        "better": Key(Better, "which direction is an improvement"),
-        "value": Key(float, "the value, in `unit`"),
+        "better": AnswerKey(Better, "which direction is an improvement"),
+        "value": AnswerKey(float, "the value, in `unit`"),
         "emulated": EMULATED,
         "started_iso": STARTED,
     },
     name="Measurement",
     about="One number of one trial that may be compared.",
 )
-STATUS = Key(
+STATUS = AnswerKey(
     Literal["failed", "refused"],
     "failed: the command did not work; refused: it worked, but its result must not be compared",
 )
@@ -66,20 +66,20 @@ SCHEDULE = Shape(
     iterations.Schedule,
     "workload case metric=metric.name warm_up iterations steady reason",
     {
-        "workload": Key(str, "name of the workload"),
-        "case": Key(str, "part of the workload; empty: there is only one"),
-        "metric": Key(str, "name of the metric by which it was planned"),
+        "workload": AnswerKey(str, "name of the workload"),
+        "case": AnswerKey(str, "part of the workload; empty: there is only one"),
+        "metric": AnswerKey(str, "name of the metric by which it was planned"),
     },
 )
 VARIANCE = Shape(
     Spread,
     "metric=metric.name treatment emulated share_between=components.share_between between=components.between"
     " within=components.within boots=components.boots iterations=components.iterations",
-    {"treatment": Key(str, "name of the treatment"), "emulated": EMULATED},
+    {"treatment": AnswerKey(str, "name of the treatment"), "emulated": EMULATED},
     name="Variance",
     about="The variance of a primary metric's logarithm, between boots and within boots. Warm-up is left out.",
 )
-EFFECT_EMULATED = Key(
+EFFECT_EMULATED = AnswerKey(
     bool,
     "whether any treatment of the layer ran on an emulated CPU",
     lambda effect, analysis: effect.layer in analysis.emulated_layers,
@@ -92,10 +92,10 @@ EFFECT = Shape(
 DECISION = Shape(
     stopping.Decision,
     "metric=comparison.metric.name baseline=comparison.baseline treatment=comparison.treatment worse=answer emulated",
-    {"emulated": Key(bool, EITHER_EMULATED.meaning, lambda one, analysis: analysis.is_emulated(one.comparison))},
+    {"emulated": AnswerKey(bool, EITHER_EMULATED.meaning, lambda one, analysis: analysis.is_emulated(one.comparison))},
 )
-NAMED_EMULATED = Key(bool, EMULATED.meaning, lambda found, analysis: found.treatment.name in analysis.emulated)
-NAMED = {"treatment": Key(str, "name of the treatment"), "emulated": NAMED_EMULATED}
+NAMED_EMULATED = AnswerKey(bool, EMULATED.meaning, lambda found, analysis: found.treatment.name in analysis.emulated)
+NAMED = {"treatment": AnswerKey(str, "name of the treatment"), "emulated": NAMED_EMULATED}
 EXITS = Shape(
     exits.Exits,
     "treatment=treatment.name machine workload case per_operation per_second reasons why_not host_cycles emulated",
@@ -116,37 +116,41 @@ EXPERIMENT = Shape(
     " noise_floor rankings scores within=gains advice card_advice durability=survival effects=factor_effects decisions"
     " exits ledger summary notices",
     {
-        "created_iso": Key(str, "the same time in UTC as ISO 8601 writes it: 2026-11-22T09:37:00Z"),
-        "finished_iso": Key(str | None, "the same time as ISO 8601 writes it; null: not finished"),
-        "measurements": Key(Sequence[Annotated[records.Trial, MEASUREMENT]], "every number of every successful trial"),
-        "failures": Key(Sequence[Annotated[records.Trial, FAILURE]], "every trial without a result"),
-        "schedules": Key(
+        "created_iso": AnswerKey(str, "the same time in UTC as ISO 8601 writes it: 2026-11-22T09:37:00Z"),
+        "finished_iso": AnswerKey(str | None, "the same time as ISO 8601 writes it; null: not finished"),
+        "measurements": AnswerKey(
+            Sequence[Annotated[records.Trial, MEASUREMENT]], "every number of every successful trial"
+        ),
+        "failures": AnswerKey(Sequence[Annotated[records.Trial, FAILURE]], "every trial without a result"),
+        "schedules": AnswerKey(
             Sequence[Annotated[iterations.Schedule, SCHEDULE]],
             "the iterations that the pilot planned; empty without `iterations: auto`",
         ),
-        "variance": Key(
+        "variance": AnswerKey(
             Sequence[Spread],
             "variance of primary metrics between and within boots; empty: every boot has one iteration",
         ),
-        "noise_floor": Key(
+        "noise_floor": AnswerKey(
             Sequence[records.Comparison],
             "comparisons of one guest treatment with itself (the A/A), by primary metrics",
             lambda _, analysis: [floor.effect.comparison for floor in noise_floor(analysis)],
         ),
-        "advice": Key(
+        "advice": AnswerKey(
             Annotated[Advice, ADVICE] | None,
             "which disk to choose; null: the run did not examine what its disks can do, or has no choice of disks",
         ),
-        "card_advice": Key(
+        "card_advice": AnswerKey(
             Annotated[Advice, CARD_ADVICE] | None,
             "which network card to choose; null: the run has no choice of network cards, or no figures that compare"
             " them",
         ),
-        "summary": Key(Annotated[summary.Summary, SUMMARY], "the few figures that answer what the run was made for"),
-        "notices": Key(
-            Sequence[Notice],
+        "summary": AnswerKey(
+            Annotated[summary.Summary, SUMMARY], "the few figures that answer what the run was made for"
+        ),
+        "notices": AnswerKey(
+            Sequence[NoticeAnswer],
             "every cause of warnings once, the most serious first",
-            lambda _, analysis: [Notice.of_cause(cause, analysis) for cause in analysis.causes],
+            lambda _, analysis: [NoticeAnswer.of_cause(cause, analysis) for cause in analysis.causes],
         ),
     },
     name="Experiment",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from vmtax.report.answers.part import Part, written
+from vmtax.report.answers.part import AnswerRecord, written
 from vmtax.store import ExperimentSummary
 
 
 @dataclass(frozen=True)
-class Run(ExperimentSummary, Part):
+class Run(ExperimentSummary, AnswerRecord):
     """One line of `vmtax runs`."""
 
     created_iso: str | None = None  # `created` in UTC as ISO 8601 writes it; null: the run is damaged

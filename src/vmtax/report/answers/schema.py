@@ -22,7 +22,7 @@ from vmtax.report.answers.change import CHANGE
 from vmtax.report.answers.envelope import SCHEMA
 from vmtax.report.answers.lab import LabState
 from vmtax.report.answers.others import DIAGNOSIS, Error, PlanLine, Removed, StoredImage
-from vmtax.report.answers.part import Part
+from vmtax.report.answers.part import AnswerRecord
 from vmtax.report.answers.run import EXPERIMENT
 from vmtax.report.answers.runs import Run
 from vmtax.report.answers.shape import Shape
@@ -76,7 +76,7 @@ def model(shape: Shape) -> type:
             kind |= None
         keys.append((name, _public(kind, shape), field(metadata={"meaning": meaning})))
     text = shape.about or inspect.getdoc(shape.record) or ""
-    return make_dataclass(shape.name, keys, bases=(Part,), namespace={"__doc__": text}, frozen=True)
+    return make_dataclass(shape.name, keys, bases=(AnswerRecord,), namespace={"__doc__": text}, frozen=True)
 
 
 def _attribute(record: type, path: str) -> tuple[Any, str]:

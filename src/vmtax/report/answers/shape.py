@@ -17,7 +17,7 @@ from vmtax.core.records import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class AnswerKey:
     """A key that is no attribute of the record, or whose type or meaning is not the attribute's."""
 
     kind: Any  # type of the value, for the schema
@@ -36,7 +36,7 @@ class Shape:
         self,
         record: type,
         keys: str,
-        own: Mapping[str, Key] | None = None,
+        own: Mapping[str, AnswerKey] | None = None,
         *,
         name: str = "",
         about: str = "",
@@ -67,13 +67,13 @@ class Shape:
 
 
 # `metric=metric.name unit=metric.unit better=metric.better`: a program must accept units that are added
-UNIT = Key(str, "base unit of the metric (1/s, s, B/s, bit/s, B, s/B or 1); a ratio of two values has none")
+UNIT = AnswerKey(str, "base unit of the metric (1/s, s, B/s, bit/s, B, s/B or 1); a ratio of two values has none")
 # With an `Analysis` as context
-EMULATED = Key(
+EMULATED = AnswerKey(
     bool,
     "whether any guest or the host of this treatment ran on an emulated CPU",
     lambda record, analysis: record.treatment in analysis.emulated,
 )
-EITHER_EMULATED = Key(
+EITHER_EMULATED = AnswerKey(
     bool, "whether either side ran on an emulated CPU", lambda record, analysis: analysis.is_emulated(record)
 )

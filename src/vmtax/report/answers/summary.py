@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from vmtax.analysis import summary as analysed
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import VERDICT_CODES, Json, VerdictCode
-from vmtax.report.answers.shape import UNIT, Key, Shape
+from vmtax.report.answers.shape import UNIT, AnswerKey, Shape
 
 MEDIAN = Shape(
-    analysed.Place,
+    analysed.ShownConfiguration,
     "treatment layer side median emulated",
-    {"median": Key(float, "median over rounds, in the figure's unit")},
+    {"median": AnswerKey(float, "median over rounds, in the figure's unit")},
     name="Median",
     about="The median of one configuration.",
 )
@@ -20,23 +20,24 @@ COST = Shape(
     analysed.Contrast,
     "treatment layer baseline against ratio low high rounds verdict_code same emulated notice_codes=notes",
     {
-        "layer": Key(
+        "layer": AnswerKey(
             str, "layer of the treatment: host, vm or nested", lambda cost, analysis: _layer(cost.treatment, analysis)
         ),
-        "against": Key(str, "layer of the baseline", lambda cost, analysis: _layer(cost.baseline, analysis)),
-        "verdict_code": Key(VerdictCode, "what the interval shows", lambda cost, _: VERDICT_CODES[cost.verdict]),
+        "against": AnswerKey(str, "layer of the baseline", lambda cost, analysis: _layer(cost.baseline, analysis)),
+        "verdict_code": AnswerKey(VerdictCode, "what the interval shows", lambda cost, _: VERDICT_CODES[cost.verdict]),
     },
     name="Cost",
 )
 FIGURE = Shape(
-    analysed.Figure,
+    analysed.KeyFigure,
     "metric=metric.name label unit=metric.unit better=metric.better primary noise_floor=floor medians costs",
     {
         "unit": UNIT,
-        "medians": Key(
-            Sequence[analysed.Place], "medians of the first configuration of each layer, from the host upward"
+        "medians": AnswerKey(
+            Sequence[analysed.ShownConfiguration],
+            "medians of the first configuration of each layer, from the host upward",
         ),
-        "costs": Key(
+        "costs": AnswerKey(
             Sequence[analysed.Contrast],
             "costs of VM against host, nested VM against VM, and nested VM against host; with --interleave-with, of one"
             " side against the other",
@@ -50,13 +51,13 @@ SUMMARY = Shape(
     analysed.Summary,
     "run emulated figures durable",
     {
-        "run": Key(str, "id of the run", lambda _, analysis: analysis.experiment.id),
-        "emulated": Key(
+        "run": AnswerKey(str, "id of the run", lambda _, analysis: analysis.experiment.id),
+        "emulated": AnswerKey(
             bool,
             "whether any treatment of the run ran on an emulated CPU",
             lambda _, analysis: bool(analysis.emulated),
         ),
-        "durable": Key(
+        "durable": AnswerKey(
             Mapping[str, str],
             "name of a treatment -> yes, no, or not shown; empty: no durability trial has a result",
             lambda _, analysis: {one.treatment: one.state for one in getattr(analysis.survival, "evidence", ())},

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from vmtax.core.records import Better
-from vmtax.report.picture import Part
+from vmtax.report.picture import Panel
 
 MOST_CHARACTERS = 200_000  # of the drawings of one choice, so that a page stays small
 
 
-def that_fit(groups: Iterable[Sequence[Part]]) -> list[Sequence[Part]]:
+def that_fit(groups: Iterable[Sequence[Panel]]) -> list[Sequence[Panel]]:
     """The first groups whose drawings fit into MOST_CHARACTERS together; at least one."""
-    kept: list[Sequence[Part]] = []
+    kept: list[Sequence[Panel]] = []
     size = 0
     for group in groups:
         size += sum(len(part.drawing or "") for part in group)

@@ -40,7 +40,7 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DotRow:
     """One line of a picture; a heading if it has no dots."""
 
     label: tuple[str, ...]  # lines
@@ -76,7 +76,7 @@ def tick(factor: float) -> str:
 
 
 def picture_of_rows(
-    id: str, named: tuple[str, str], rows: Sequence[Row], axis: Axis, *, line: float | None = None
+    id: str, named: tuple[str, str], rows: Sequence[DotRow], axis: Axis, *, line: float | None = None
 ) -> Markup:
     """The drawing; `named`: its title and its alternative text, `line`: another ratio, marked by a dotted line."""
     ranked = any(row.value for row in rows)
@@ -111,7 +111,7 @@ def _upright(style: str, share: float) -> Markup:
     return rule(style, (share, share), (0, "100%"))
 
 
-def _row(row: Row, axis: Axis, tops: Sequence[int], room: tuple[int, int]) -> Markup:
+def _row(row: DotRow, axis: Axis, tops: Sequence[int], room: tuple[int, int]) -> Markup:
     """The row and its label, placed according to the page's width: `tops` for a wide and a narrow one, in pixels.
 
     room: for the labels, to the left of the drawing, and for the values, to its right
@@ -131,7 +131,7 @@ def _row(row: Row, axis: Axis, tops: Sequence[int], room: tuple[int, int]) -> Ma
     return element("g", behind, *labels, *((points,) if row.dots else ()), class_=style.rstrip(), style=tops_told)
 
 
-def _label(row: Row, lines: Sequence[str], middle: float, room: tuple[int, int], style: str) -> Markup:
+def _label(row: DotRow, lines: Sequence[str], middle: float, room: tuple[int, int], style: str) -> Markup:
     """The label's lines, centred on the row; on a telephone they are moved to its top."""
     first = middle - LINE * len(lines) / 2 + BASELINE
     parts = [text(line, f"-{room[0]}", f"{first + LINE * number:g}") for number, line in enumerate(lines)]

@@ -14,7 +14,7 @@ from vmtax.core.layers import LAYERS
 from vmtax.core.records import Metric
 from vmtax.core.units import format_cost, time_ratio
 from vmtax.design.stopping import count
-from vmtax.report.figures.dots import Dot, Row, cost_axis, picture_of_rows
+from vmtax.report.figures.dots import Dot, DotRow, cost_axis, picture_of_rows
 from vmtax.report.figures.svg import emulation
 from vmtax.report.picture import Key, Picture
 from vmtax.report.wording.cost import special_cost
@@ -39,7 +39,7 @@ class _Forest:
     """Rows from the top down, and the legend's entries."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[DotRow] = []
         self.kinds: dict[Drawn, list[Effect]] = {}
 
     @property
@@ -47,7 +47,7 @@ class _Forest:
         return [effect for effects in self.kinds.values() for effect in effects]
 
     def heading(self, text: str) -> None:
-        self.rows.append(Row((text,)))
+        self.rows.append(DotRow((text,)))
 
     def row(self, name: str, found: Sequence[tuple[Drawn, Effect | None]]) -> None:
         """Add a row with the effects that have a value; no row if none has."""
@@ -58,7 +58,7 @@ class _Forest:
                 dots.append(_dot(name, kind, one))
         if dots:
             label = tuple(textwrap.wrap(name, LABEL_CHARACTERS, break_on_hyphens=False)) or (name,)
-            self.rows.append(Row(label, tuple(dots)))
+            self.rows.append(DotRow(label, tuple(dots)))
 
 
 def forests(view: View) -> tuple[Picture, ...]:

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
-from vmtax.analysis.interactions import Cell, Grid
+from vmtax.analysis.interactions import Grid, LevelPair
 from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Metric
 from vmtax.design.stopping import count
 from vmtax.report.figures.base import that_fit, times_dearer
 from vmtax.report.figures.dots import LINE, PIXELS
 from vmtax.report.figures.svg import drawing, element, percent, text
-from vmtax.report.picture import Choice, Key, Part
+from vmtax.report.picture import Key, Panel, PictureChoice
 from vmtax.report.wording.cost import cost, cost_of
 from vmtax.report.wording.rankings import Ranked
 from vmtax.report.wording.treatment_labels import NOTHING
@@ -28,7 +28,9 @@ LEAST_SCALE = 0.02  # decades, 5 %: smaller costs are drawn pale
 NO_GRID = "Not measured for this metric: its configurations do not differ in both factors. Choose another pair."
 
 
-def crossed_picture(found: Sequence[Grid], rankings: Sequence[Ranked], shares: Mapping[str, float]) -> Choice | None:
+def crossed_picture(
+    found: Sequence[Grid], rankings: Sequence[Ranked], shares: Mapping[str, float]
+) -> PictureChoice | None:
     """All grids in one picture with selects; None if there are none.
 
     rankings: the rankings in words, including those of the grids; shares: what each factor explains, so that the
@@ -47,15 +49,15 @@ def crossed_picture(found: Sequence[Grid], rankings: Sequence[Ranked], shares: M
     for grid in found:
         scales[grid.ranking] = max([scales.get(grid.ranking, LEAST_SCALE), *map(abs, _decades(grid))])
 
-    def parts_of(place: int, pair: frozenset[str]) -> Iterator[Part]:
+    def parts_of(place: int, pair: frozenset[str]) -> Iterator[Panel]:
         for number, metric in enumerate(metrics):
             title, grid = f"{metric}: {pairs[pair]}", grids.get((metric, pair))
             if grid is None:
-                yield Part((number, place), title, {}, None, NO_GRID)
+                yield Panel((number, place), title, {}, None, NO_GRID)
             else:
                 scale = scales[grid.ranking]
                 drawn = _drawing(f"crossed-{number}-{place}", title, grid, scale)
-                yield Part((number, place), title, {None: _legend(grid, scale)}, drawn)
+                yield Panel((number, place), title, {None: _legend(grid, scale)}, drawn)
 
     kept = that_fit(tuple(parts_of(place, pair)) for place, pair in enumerate(pairs))
     few = (
@@ -63,7 +65,7 @@ def crossed_picture(found: Sequence[Grid], rankings: Sequence[Ranked], shares: M
         if len(kept) < len(pairs)
         else ""
     )
-    return Choice(
+    return PictureChoice(
         id="crossed",
         title="Two factors at a time",
         caption="Each cell: the median over all configurations that have both levels, whatever their other levels are,"
@@ -90,7 +92,7 @@ def _decades(grid: Grid) -> list[float]:
     return [_decade(grid, cell) for cell in grid.cells.values()]
 
 
-def _decade(grid: Grid, cell: Cell) -> float:
+def _decade(grid: Grid, cell: LevelPair) -> float:
     return math.log10(times_dearer(grid.ranking.metric.better, cell.overhead))
 
 
@@ -152,7 +154,7 @@ def _cell(grid: Grid, scale: float, row: str, column: str, place: int) -> Markup
     return element("svg", tip, box, text(amount, "50%", "20"), text(interval, "50%", "35", style="ends"), **where)
 
 
-def _amounts(grid: Grid, cell: Cell | None) -> tuple[str, str]:
+def _amounts(grid: Grid, cell: LevelPair | None) -> tuple[str, str]:
     """The cost of a cell and its interval, as a reader sees them."""
     if cell is None:
         return NOT_MEASURED, ""
@@ -160,7 +162,7 @@ def _amounts(grid: Grid, cell: Cell | None) -> tuple[str, str]:
     return amount, interval or NO_INTERVAL
 
 
-def _tip(grid: Grid, cell: Cell | None) -> Iterator[str]:
+def _tip(grid: Grid, cell: LevelPair | None) -> Iterator[str]:
     if cell is None:
         yield "no configuration has both, or none of them has a value"
         return

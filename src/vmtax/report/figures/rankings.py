@@ -14,7 +14,7 @@ from vmtax.core.units import Cost, format_cost, format_percent, format_value, ti
 from vmtax.design.stopping import count
 from vmtax.design.topology import groups, hosts_of
 from vmtax.report.figures.base import times_dearer
-from vmtax.report.figures.dots import Dot, Row, cost_axis, picture_of_rows
+from vmtax.report.figures.dots import Dot, DotRow, cost_axis, picture_of_rows
 from vmtax.report.figures.svg import emulation
 from vmtax.report.picture import Key, Picture
 from vmtax.report.wording.rankings import Ranked
@@ -60,7 +60,7 @@ def _picture(number: int, analysis: Analysis, ranking: Ranking, in_words: Ranked
     marked = emulation([standing.treatment in analysis.emulated for standing in ranking.standings])
     kinds = [_kind_of(ranking, standing) for standing in ranking.standings]
     rows = [
-        Row(
+        DotRow(
             short.labels[standing.treatment].lines,
             tuple(_dots(analysis, ranking, standing, kind)),
             _median(analysis, ranking, standing),
@@ -71,7 +71,7 @@ def _picture(number: int, analysis: Analysis, ranking: Ranking, in_words: Ranked
     ]
     filled = {kind for row, kind in zip(rows, kinds, strict=True) for dot in row.dots if dot.low is not None}
     if short.head:
-        rows.insert(0, Row(short.head.lines, value="median", small=_small(short.head.plain)))
+        rows.insert(0, DotRow(short.head.lines, value="median", small=_small(short.head.plain)))
     dots = [dot for row in rows for dot in row.dots]
     axis = cost_axis(dots)
     if near := host is not None and _is_near(host.ratio, dots):

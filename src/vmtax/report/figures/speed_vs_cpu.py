@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
-from vmtax.analysis.speed_vs_cpu import Figure, Point, Tradeoff
+from vmtax.analysis.speed_vs_cpu import PointFigure, SpeedPoint, Tradeoff
 from vmtax.core.units import format_value
 from vmtax.design.stopping import count
 from vmtax.design.topology import varying, with_count
@@ -29,7 +29,7 @@ from vmtax.report.figures.svg import (
     text,
     upright,
 )
-from vmtax.report.picture import Choice, Key, Part
+from vmtax.report.picture import Key, Panel, PictureChoice
 from vmtax.report.wording.treatment_labels import NOTHING
 
 HEIGHT = 340
@@ -48,7 +48,7 @@ LEVELS = tuple(
 )
 
 
-def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> Choice | None:
+def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> PictureChoice | None:
     """All cases in one picture with selects, by layer and side; None if there are none.
 
     `shares`: what each factor explains; the marks first show the strongest one.
@@ -60,7 +60,7 @@ def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> 
     kept = that_fit([_part(place, one, factors or [""])] for place, one in enumerate(found))
     few = f" Of {len(found)} cases, these are the first {len(kept)}." if len(kept) < len(found) else ""
     cases = ("case", tuple(part.title for (part,) in kept))
-    return Choice(
+    return PictureChoice(
         id="tradeoff",
         title="Speed against what it costs the host",
         caption="Up is faster, left costs the host less CPU time. The line joins the guests that no other beats in"
@@ -70,7 +70,7 @@ def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> 
     )
 
 
-def _part(place: int, one: Tradeoff, factors: Sequence[str]) -> Part:
+def _part(place: int, one: Tradeoff, factors: Sequence[str]) -> Panel:
     title = f"{one.name}, {with_count(one.layer, one.count)} {one.side}".rstrip()
     marked = emulation([point.emulated for point in one.points])
     best = ", ".join(point.treatment.name for point in one.points if point.best)
@@ -82,12 +82,12 @@ def _part(place: int, one: Tradeoff, factors: Sequence[str]) -> Part:
     drawn = drawing(
         *(f"tradeoff-{place}", named, alternative, _drawn(one, factors)), class_="chart curves tradeoff", height=HEIGHT
     )
-    return Part((place,), title, {number: _legend(one, factor) for number, factor in enumerate(factors)}, drawn)
+    return Panel((place,), title, {number: _legend(one, factor) for number, factor in enumerate(factors)}, drawn)
 
 
-def _styled(one: Tradeoff, factor: str) -> Iterator[tuple[str, tuple[str, str], list[Point]]]:
+def _styled(one: Tradeoff, factor: str) -> Iterator[tuple[str, tuple[str, str], list[SpeedPoint]]]:
     """(name, colour and mark, points) of each level of a factor, as far as the styles go; the rest shares the last."""
-    by_level: dict[str, list[Point]] = {}
+    by_level: dict[str, list[SpeedPoint]] = {}
     for point in one.points:
         by_level.setdefault(point.treatment.levels.get(factor, ""), []).append(point)
     levels = list(by_level.items())
@@ -141,13 +141,13 @@ def _drawn(one: Tradeoff, factors: Sequence[str]) -> Iterator[Markup]:
     yield element("g", *(_target(point, *places[point.treatment.name]) for point in shown), class_="targets")
 
 
-def _place(point: Point, prices: Axis, speeds: Axis) -> tuple[float, float]:
+def _place(point: SpeedPoint, prices: Axis, speeds: Axis) -> tuple[float, float]:
     """Where a point is: a share across, and pixels down."""
     across, up = prices.at(math.log10(point.price.value)), speeds.at(math.log10(point.speed.value))
     return across, round(HEIGHT * (1 - up), 1)
 
 
-def _bars(point: Point, prices: Axis, speeds: Axis) -> Markup:
+def _bars(point: SpeedPoint, prices: Axis, speeds: Axis) -> Markup:
     """The intervals of a point; nothing where there is none."""
     x, y = _place(point, prices, speeds)
     bars = []
@@ -162,16 +162,16 @@ def _bars(point: Point, prices: Axis, speeds: Axis) -> Markup:
     return Markup("").join(bars)
 
 
-def _target(point: Point, x: float, y: float) -> Markup:
+def _target(point: SpeedPoint, x: float, y: float) -> Markup:
     """What can be pointed at; nothing of it is seen."""
     return element("circle", element("title", ", ".join(_tip(point))), cx=percent(x), cy=f"{y:g}", r=9)
 
 
-def _shape(kind: str, point: Point) -> str:
+def _shape(kind: str, point: SpeedPoint) -> str:
     return kind if point.sure else f"{kind}-open"
 
 
-def _near(host: Point, points: Sequence[Point]) -> bool:
+def _near(host: SpeedPoint, points: Sequence[SpeedPoint]) -> bool:
     """Whether the host can be drawn without squeezing the guests into a corner."""
     for values, own in (
         ([point.speed.value for point in points], host.speed.value),
@@ -184,7 +184,7 @@ def _near(host: Point, points: Sequence[Point]) -> bool:
     return True
 
 
-def _beyond(host: Point, points: Sequence[Point]) -> Iterator[Markup]:
+def _beyond(host: SpeedPoint, points: Sequence[SpeedPoint]) -> Iterator[Markup]:
     """Text about where a distant host would be."""
     cheaper = host.price.value < min(point.price.value for point in points)
     dearer = host.price.value > max(point.price.value for point in points)
@@ -196,7 +196,7 @@ def _beyond(host: Point, points: Sequence[Point]) -> Iterator[Markup]:
     )
 
 
-def _front(points: Sequence[Point]) -> list[tuple[float, float]]:
+def _front(points: Sequence[SpeedPoint]) -> list[tuple[float, float]]:
     """The line through the Pareto set, in decades: stepped, because there is no choice between two of its points."""
     best = sorted((point.price.value, point.speed.value) for point in points if point.best)
     line = [best[0]]
@@ -205,13 +205,13 @@ def _front(points: Sequence[Point]) -> list[tuple[float, float]]:
     return [(math.log10(price), math.log10(speed)) for price, speed in line]
 
 
-def _tip(point: Point) -> Iterator[str]:
+def _tip(point: SpeedPoint) -> Iterator[str]:
     yield f"{point.treatment.name}{' (emulated)' if point.emulated else ''}: {_amount(point.speed, '1/s')}"
     yield f"{_amount(point.price, 's')} of host CPU each"
     yield f"{count(point.speed.rounds)}{'; none is both faster and cheaper' if point.best else ''}"
 
 
-def _amount(found: Figure, unit: str) -> str:
+def _amount(found: PointFigure, unit: str) -> str:
     ends = (
         ""
         if found.low is None or found.high is None
@@ -220,7 +220,7 @@ def _amount(found: Figure, unit: str) -> str:
     return f"{format_value(found.value, unit)}{ends}"
 
 
-def scale_of(found: Sequence[Figure], unit: str, most: int, above: float = 0.0) -> Axis:
+def scale_of(found: Sequence[PointFigure], unit: str, most: int, above: float = 0.0) -> Axis:
     """Logarithmic, with round ticks, covering all values and intervals; `above`: additional space, as a share."""
     decades = [math.log10(end) for one in found for end in (one.value, one.low, one.high) if end]
     room = 0.06 * (max(decades) - min(decades)) or 0.05

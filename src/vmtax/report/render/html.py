@@ -14,7 +14,7 @@ from vmtax import __version__
 from vmtax.analysis.analysis import Analysis
 from vmtax.report.contents import document
 from vmtax.report.document import Block, Detail, Figure, Folded, plain
-from vmtax.report.picture import Choice
+from vmtax.report.picture import PictureChoice
 from vmtax.report.wording.glossary import term_id
 
 # Content security policy: nothing is loaded, and no script runs, even if markup slipped through
@@ -48,10 +48,10 @@ def render_html(analysis: Analysis) -> str:
     )
 
 
-def _choices(blocks: Iterable[Block]) -> Iterator[Choice]:
+def _choices(blocks: Iterable[Block]) -> Iterator[PictureChoice]:
     for block in blocks:
         if isinstance(block, Figure):
-            yield from (one for one in block.pictures if isinstance(one, Choice))
+            yield from (one for one in block.pictures if isinstance(one, PictureChoice))
         elif isinstance(block, Folded):
             yield from _choices(block.blocks)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from vmtax.analysis.sessions import Change, Line
+from vmtax.analysis.sessions import Change, MetricChange
 from vmtax.core.units import printable
 from vmtax.report.wording import change as words
 
@@ -37,12 +37,12 @@ def render_junit(change: Change) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _state(line: Line) -> str:
+def _state(line: MetricChange) -> str:
     """The limit that was asked for decides; without one, a figure that is shown to be worse fails."""
     return line.gate or {"worse": "failed", "undecided": "undecided"}.get(line.verdict, "passed")
 
 
-def _case(suite: ET.Element, line: Line, state: str, change: Change) -> None:
+def _case(suite: ET.Element, line: MetricChange, state: str, change: Change) -> None:
     case = ET.SubElement(
         suite, "testcase", {"classname": printable(line.metric.name), "name": printable(line.treatment)}
     )

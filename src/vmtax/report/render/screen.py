@@ -17,7 +17,7 @@ from rich.text import Text
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import hypervisor_below
 from vmtax.analysis.noise import floor_of
-from vmtax.analysis.summary import Contrast, Figure, Place, Summary, contrast, label, summary
+from vmtax.analysis.summary import Contrast, KeyFigure, ShownConfiguration, Summary, contrast, label, summary
 from vmtax.core.units import at_most, format_cost, printable, shortened
 from vmtax.design.interleaved import Sides
 from vmtax.design.topology import groups
@@ -39,7 +39,7 @@ NOISE = ("noise",)  # head of the column
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ScreenColumn:
     """Cells below each other, and the lines of their head."""
 
     head: tuple[str, ...]  # its name, the side if there are two, "emulated" if it is
@@ -83,14 +83,16 @@ class FirstScreen:
         yield from (*above, *self.advice, *table, *self.more)
         yield from below[len(above) + len(table) + len(below[0]) > MOST_LINES]
 
-    def _tables(self, found: Summary, columns: Sequence[Column], footnotes: Footnotes, width: int) -> Iterator[Text]:
+    def _tables(
+        self, found: Summary, columns: Sequence[ScreenColumn], footnotes: Footnotes, width: int
+    ) -> Iterator[Text]:
         if found.figures:
             yield from _grid(columns)
             yield Text()
         yield from _configurations(found, footnotes, self.analysis, width)
 
     def _below(
-        self, found: Summary, footnotes: Footnotes, columns: Sequence[Column], width: int, *, brief: bool
+        self, found: Summary, footnotes: Footnotes, columns: Sequence[ScreenColumn], width: int, *, brief: bool
     ) -> Iterator[Text]:
         if settings := guest_settings(self.analysis):
             yield _plain(settings, "dim")
@@ -139,23 +141,23 @@ def next_lines(analysis: Analysis, width: int, most: int = MOST) -> Iterator[Tex
             yield from (Text.assemble(start, (command, "bold")), Text(f"{' ' * 8}{what}"))
 
 
-def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int) -> Sequence[Column]:
+def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int) -> Sequence[ScreenColumn]:
     """As many columns as fit; none without figures."""
     if not found.figures:
         return []
     rows = [amounts(figure.metric, figure.medians) for figure in found.figures]
     names = [_plain(f"{_cut(figure.label)}{footnotes.of_row(figure)}") for figure in found.figures]
-    labels = Column((), names, "left")
-    units = Column((), [Text(unit, style="dim") for unit, _ in rows], "left")
+    labels = ScreenColumn((), names, "left")
+    units = ScreenColumn((), [Text(unit, style="dim") for unit, _ in rows], "left")
     sides = analysis.sides
     marks = [footnotes.of_costs(figure) for figure in found.figures]
     costs = [_cost_column(found, place, [row[place] for row in marks], sides) for place in range(len(found.contrasts))]
     medians = [
-        Column(_head(SHORT[place.layer], place, sides), [_plain(texts[number] or "–") for _, texts in rows])
+        ScreenColumn(_head(SHORT[place.layer], place, sides), [_plain(texts[number] or "–") for _, texts in rows])
         for number, place in enumerate(found.places)
     ]
     main = costs if sides else costs[:MAIN]
-    noise = [Column(NOISE, [_floor(figure) for figure in found.figures])] if found.floors else []
+    noise = [ScreenColumn(NOISE, [_floor(figure) for figure in found.figures])] if found.floors else []
     layouts = (
         [labels, *medians, units, *costs, *noise],
         [labels, *medians, units, *costs],
@@ -167,13 +169,13 @@ def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: in
     return next((layout for layout in layouts if _width(layout) <= width), layouts[-1])
 
 
-def _floor(figure: Figure) -> Text:
+def _floor(figure: KeyFigure) -> Text:
     """The cost of a guest against itself."""
     text = "–" if figure.floor is None else f"±{format_cost(figure.floor).estimate.lstrip('+')}"
     return _plain(text, "dim")
 
 
-def _grid(columns: Sequence[Column]) -> Iterator[Text]:
+def _grid(columns: Sequence[ScreenColumn]) -> Iterator[Text]:
     """The lines of the heads, followed by those of the cells."""
     for line in range(max(len(column.head) for column in columns)):
         heads = [column.head[line] if line < len(column.head) else "" for column in columns]
@@ -203,13 +205,13 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
         names = at_most(MOST_CONFIGURATIONS, order)
         rows = [known[name] for name in order[:MOST_CONFIGURATIONS]]
         yield Text.assemble((f"{SHORT[layer]} configurations, against {printable(first.name)}", "bold"))
-        columns = [Column((), [_plain(name) for name in names], "left")]
+        columns = [ScreenColumn((), [_plain(name) for name in names], "left")]
         for place, metric in enumerate(metrics):
             found_here = [row[place] for row in rows]
             marks = [footnotes.marks(one.notes) if one else "" for one in found_here]
             cells = [*_cost_cells(found_here, marks), *[Text()] * (len(names) - len(rows))]
             emulated = EMULATED if any(one and one.emulated for row in rows for one in row) else ""
-            columns.append(Column((label(metric), emulated), cells, "center"))
+            columns.append(ScreenColumn((label(metric), emulated), cells, "center"))
         layouts = [columns[:count] for count in range(len(columns), 1, -1)]
         yield from _grid(next((layout for layout in layouts if _width(layout) <= width), layouts[-1]))
         yield Text()
@@ -221,12 +223,12 @@ def _first_cost(costs: Sequence[Contrast | None]) -> float:
     return first.ratio if first and math.isfinite(first.ratio) else math.inf
 
 
-def _head(name: str, place: Place, sides: Sides | None) -> tuple[str, ...]:
+def _head(name: str, place: ShownConfiguration, sides: Sides | None) -> tuple[str, ...]:
     side = shortened(sides.other if place.side else sides.own, LONGEST_SIDE) if sides else ""
     return (name, side, EMULATED if place.emulated else "")
 
 
-def _cost_column(found: Summary, number: int, marks: Sequence[str], sides: Sides | None) -> Column:
+def _cost_column(found: Summary, number: int, marks: Sequence[str], sides: Sides | None) -> ScreenColumn:
     """Estimates, intervals and the numbers of footnotes."""
     by_name = {one.treatment: one for one in found.places}
     low, high = (by_name[name] for name in found.contrasts[number])
@@ -234,7 +236,7 @@ def _cost_column(found: Summary, number: int, marks: Sequence[str], sides: Sides
     cells = _cost_cells(contrasts, marks)
     name = f"{SHORT[high.layer]} costs" if low.layer == high.layer else cost_name(low.layer, high.layer)  # or two sides
     emulated = any(one.emulated for one in contrasts if one)
-    return Column(_head(name, replace(high, emulated=emulated), sides), cells, "center")
+    return ScreenColumn(_head(name, replace(high, emulated=emulated), sides), cells, "center")
 
 
 def _cost_cells(found: Sequence[Contrast | None], marks: Sequence[str]) -> list[Text]:
@@ -257,13 +259,13 @@ def _cost(found: Contrast | None, marks: str) -> tuple[Text, Text]:
     return _plain(text, "bold" if clear else style), _plain(f"{cost.interval}{marks}", style)
 
 
-def _joined(columns: Sequence[Column], texts: Sequence[Text]) -> Text:
+def _joined(columns: Sequence[ScreenColumn], texts: Sequence[Text]) -> Text:
     line = Text(" ").join(column.line(text) for column, text in zip(columns, texts, strict=True))
     line.rstrip()
     return line
 
 
-def _width(columns: Sequence[Column]) -> int:
+def _width(columns: Sequence[ScreenColumn]) -> int:
     return sum(column.width for column in columns) + len(columns) - 1
 
 

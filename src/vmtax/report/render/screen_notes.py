@@ -10,7 +10,7 @@ from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import other_kernels
-from vmtax.analysis.summary import Contrast, Figure, Summary
+from vmtax.analysis.summary import Contrast, KeyFigure, Summary
 from vmtax.core.notices import MEANINGS, Code
 from vmtax.core.units import at_most, format_cost, printable
 from vmtax.report.sections.summary import nothing_compared
@@ -33,11 +33,11 @@ class Footnotes:
     common: frozenset[Code]  # about more than half of the figures: these get no number
     numbers: dict[Code, int] = field(default_factory=dict)
 
-    def of_row(self, figure: Figure) -> str:
+    def of_row(self, figure: KeyFigure) -> str:
         """The numbers that apply to all costs of a figure, placed after its name."""
         return self.marks(self._of_all(figure.contrasts))
 
-    def of_costs(self, figure: Figure) -> list[str]:
+    def of_costs(self, figure: KeyFigure) -> list[str]:
         """The numbers for each cost alone; doubts about the third cost, which not every screen shows, are added to
         another one.
         """
@@ -125,7 +125,7 @@ def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:
     return f"{what}: {most if least == most else f'{least} to {most}'}{meaning}"
 
 
-def _main(found: Summary) -> Iterator[tuple[str, list[tuple[Figure, Contrast]]]]:
+def _main(found: Summary) -> Iterator[tuple[str, list[tuple[KeyFigure, Contrast]]]]:
     """For each of the first two columns of costs: its name in sentences, and its costs."""
     layers = {one.treatment: one.layer for one in found.places}
     for number, (low, high) in enumerate(found.contrasts[:MAIN]):

@@ -14,6 +14,7 @@ from vmtax.core.units import printable
 from vmtax.report.document import (
     Block,
     Cell,
+    CheckOutcome,
     Code,
     Detail,
     Document,
@@ -23,7 +24,6 @@ from vmtax.report.document import (
     Inline,
     Kind,
     List,
-    Outcome,
     Outcomes,
     Paragraph,
     Row,
@@ -130,7 +130,7 @@ def _list(block: List, detail: Detail) -> Grid:
     return grid
 
 
-def _outcome(one: Outcome) -> Iterator[RenderableType]:
+def _outcome(one: CheckOutcome) -> Iterator[RenderableType]:
     grid = Grid.grid(padding=(0, 1, 0, 0))
     for width in (1, STATUS, NAME):
         grid.add_column(min_width=width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vmtax.analysis.calibration import TARGETS, Calibration, Reach
+from vmtax.analysis.calibration import TARGETS, Calibration, SelfComparison
 from vmtax.core.units import format_duration, format_overhead, format_percent
 from vmtax.report.document import (
     Cell,
@@ -48,7 +48,7 @@ def document(calibration: Calibration) -> Document:
     )
 
 
-def _row(reach: Reach, emulated: bool) -> Row:
+def _row(reach: SelfComparison, emulated: bool) -> Row:
     if reach.cv is None or reach.half_width is None:
         return Row((name_cell(reach.metric.name, f"too few rounds: {reach.rounds}"), *(Cell() for _ in range(5))))
     amounts = (format_overhead(reach.cv), f"±{format_overhead(reach.half_width)}")

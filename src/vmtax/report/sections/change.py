@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from vmtax.analysis.sessions import Change, Line
+from vmtax.analysis.sessions import Change, MetricChange
 from vmtax.report.document import (
     Block,
     Cell,
@@ -71,13 +71,13 @@ def _facts(change: Change) -> Block:
     return Table("What differs", heads, tuple(rows), most=MOST_FACTS)
 
 
-def _primary(lines: Sequence[Line], change: Change) -> Iterator[Block]:
+def _primary(lines: Sequence[MetricChange], change: Change) -> Iterator[Block]:
     if lines:
         yield from _figures(PRIMARY, lines, change)
     yield Paragraph(" ".join((words.READING, *words.basis(change))), "note")
 
 
-def _exploratory(lines: Sequence[Line], change: Change, detail: Detail) -> Iterator[Block]:
+def _exploratory(lines: Sequence[MetricChange], change: Change, detail: Detail) -> Iterator[Block]:
     if not lines:
         return
     apart = [line for line in lines if line.verdict in ("worse", "better")]
@@ -89,7 +89,7 @@ def _exploratory(lines: Sequence[Line], change: Change, detail: Detail) -> Itera
     yield Folded(f"{len(lines)} other figures", tuple(blocks))
 
 
-def _figures(title: str, lines: Sequence[Line], change: Change) -> Iterator[Block]:
+def _figures(title: str, lines: Sequence[MetricChange], change: Change) -> Iterator[Block]:
     rows: list[Row] = []
     for metric, group in itertools.groupby(lines, key=lambda line: line.metric):
         rows.append(Row((name_cell(metric.name, special_cost(metric)),)))
@@ -100,6 +100,6 @@ def _figures(title: str, lines: Sequence[Line], change: Change) -> Iterator[Bloc
     yield from with_heads((Table(title, (Column("metric and configuration"), *others), tuple(rows)),))
 
 
-def _cost(line: Line) -> Cell:
+def _cost(line: MetricChange) -> Cell:
     estimate, interval = words.cost(line)
     return value_cell(estimate, interval and f"({interval})", emulated=line.emulated and bool(interval))

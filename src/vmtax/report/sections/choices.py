@@ -10,7 +10,7 @@ from vmtax.analysis.effects import effect
 from vmtax.core.records import Metric, Treatment
 from vmtax.design.features import Feature
 from vmtax.design.topology import varying
-from vmtax.recommend import Advice, Kind, members_of
+from vmtax.recommend import Advice, ChoiceKind, members_of
 from vmtax.report.document import Cell, Column, Row, Span, Table, headed, name_cell, value_cell
 from vmtax.report.sections.give_ups import shown
 from vmtax.report.wording.cost import effect_in_words
@@ -27,7 +27,7 @@ class Choices:
     """The recommended choice, the first one of the plan, the runner-up, and the best of the others."""
 
     analysis: Analysis
-    kind: Kind
+    kind: ChoiceKind
     advice: Advice
     features: Mapping[str, Sequence[Feature]]  # of each choice
     ranked_by: str | None  # name of the metric that ranks them, if it is one

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from vmtax.core.checks import HOST, VM, WORST_FIRST, Area, Check, Diagnosis, Status
-from vmtax.report.document import Document, Kind, Outcome, Outcomes, Paragraph, Section, Span
+from vmtax.report.document import CheckOutcome, Document, Kind, Outcomes, Paragraph, Section, Span
 
 TITLES: dict[Area, str] = {
     "measurable": "What can be measured",
@@ -52,10 +52,10 @@ def _outcomes(area: Area, checks: tuple[Check, ...], shown: set[str]) -> Outcome
     return Outcomes(tuple(_outcome(check, shown) for check in ordered))
 
 
-def _outcome(check: Check, shown: set[str]) -> Outcome:
+def _outcome(check: Check, shown: set[str]) -> CheckOutcome:
     remedies = tuple(line for line in dict.fromkeys(check.remedy.splitlines()) if line not in shown)
     shown.update(remedies)
-    return Outcome(Span(check.status, KINDS[check.status]), check.name, check.text, remedies)
+    return CheckOutcome(Span(check.status, KINDS[check.status]), check.name, check.text, remedies)
 
 
 def _worst_first(checks: tuple[Check, ...]) -> Iterable[Check]:

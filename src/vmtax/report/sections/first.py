@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import host_name
-from vmtax.analysis.summary import Contrast, Figure, Place, Summary, summary
+from vmtax.analysis.summary import Contrast, KeyFigure, ShownConfiguration, Summary, summary
 from vmtax.core.layers import LAYERS
 from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
@@ -75,16 +75,16 @@ class First:
         return any(one.rounds for one in compared) and all(one.verdict == "too few rounds" for one in compared)
 
     @property
-    def subjects(self) -> tuple[Figure, ...]:
+    def subjects(self) -> tuple[KeyFigure, ...]:
         """The figure that represents each subject."""
         chosen = {metric.name for metric in self.analysis.headline_metrics.values()}
-        found: dict[str, Figure] = {}
+        found: dict[str, KeyFigure] = {}
         for figure in self.summary.figures:
             if figure.metric.workload not in found or figure.metric.name in chosen:
                 found[figure.metric.workload] = figure
         return tuple(found.values())
 
-    def contrast(self, figure: Figure, *layers: str) -> Contrast | None:
+    def contrast(self, figure: KeyFigure, *layers: str) -> Contrast | None:
         """The contrast between the first configurations of two layers, or between two sides if they are interleaved."""
         by_name = {place.treatment: place for place in self.summary.places}
         for pair, found in zip(self.summary.contrasts, figure.contrasts, strict=True):
@@ -92,7 +92,7 @@ class First:
                 return found
         return None
 
-    def of(self, figure: Figure) -> Contrast | None:
+    def of(self, figure: KeyFigure) -> Contrast | None:
         """The main contrast: the cost of the main layer."""
         return self.contrast(figure, "host", self.main_layer)
 
@@ -102,7 +102,7 @@ class First:
         measured = {place.layer for place in self.summary.places}
         return next((layer for layer in MAIN_LAYERS if layer in measured), "")
 
-    def nesting(self, figure: Figure) -> Contrast | None:
+    def nesting(self, figure: KeyFigure) -> Contrast | None:
         """The cost of nesting."""
         return None if self.analysis.sides else self.contrast(figure, "vm", "nested")
 
@@ -131,7 +131,7 @@ def _dot(found: Contrast | None, of_vm: bool) -> Dot | None:
     return Dot(found.ratio, found.low, found.high, "circle" if of_vm else "diamond", "vm" if of_vm else "nesting", "")
 
 
-def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
+def _tile(shown: First, figure: KeyFigure, bar: Markup | None) -> Tile:
     found, nesting = shown.of(figure), shown.nesting(figure)
     marked = any(one.emulated for one in (found, nesting) if one)
     more = ""
@@ -160,7 +160,7 @@ def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
     return Tile(subject, amount, f"{LAYERS[place.layer].title}: {word}", "", bar, more, marked or place.emulated)
 
 
-def _median(found: Summary, figure: Figure) -> tuple[Place | None, float | None]:
+def _median(found: Summary, figure: KeyFigure) -> tuple[ShownConfiguration | None, float | None]:
     """The median of the VM, or else of the first configuration that has one."""
     pairs = list(zip(found.places, figure.medians, strict=True))
     having = [pair for pair in pairs if pair[1] is not None]
@@ -271,27 +271,27 @@ def main_figures(shown: First) -> Section | None:
     return Section("main", "The main figures", blocks, "Main figures", "first")
 
 
-def _cost_head(shown: First, number: int, places: Mapping[str, Place]) -> Column:
+def _cost_head(shown: First, number: int, places: Mapping[str, ShownConfiguration]) -> Column:
     low, high = (places[name] for name in shown.summary.contrasts[number])
     marked = any(one.emulated for figure in shown.summary.figures if (one := figure.contrasts[number]))
     name = cost_name(low.layer, high.layer)
     return Column(_head(name, shown, high, marked))
 
 
-def _head(name: str, shown: First, place: Place, emulated: bool) -> tuple[Span, ...]:
+def _head(name: str, shown: First, place: ShownConfiguration, emulated: bool) -> tuple[Span, ...]:
     sides = shown.analysis.sides
     side = f" {sides.where(own=not place.side)}" if sides else ""
     return (Span(f"{name}{side}"), *((Span(" "), Span("emulated", "emulated")) if emulated else ()))
 
 
-def rare(figures: Sequence[Figure], count: int) -> frozenset[Code]:
+def rare(figures: Sequence[KeyFigure], count: int) -> frozenset[Code]:
     """Doubts about at most half of the costs, `count` of each figure: they are numbered, the others in "How sure"."""
     costs = [one for figure in figures for one in figure.contrasts[:count] if one]
     counts = Counter(code for one in costs for code in one.notes if code != "few-rounds")
     return frozenset(code for code, times in counts.items() if 2 * times <= len(costs))
 
 
-def _row(figure: Figure, count: int, floors: bool, numbered: frozenset[Code], notes: dict[Code, int]) -> Row:
+def _row(figure: KeyFigure, count: int, floors: bool, numbered: frozenset[Code], notes: dict[Code, int]) -> Row:
     """`notes`: the number of each doubt, assigned on first use."""
     unit, medians = format_row(figure.medians, figure.metric.unit)
     every = dict.fromkeys(code for one in figure.contrasts[:count] if one for code in one.notes if code in numbered)

@@ -9,7 +9,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.gains import Gain, Pair
 from vmtax.core.records import Metric
 from vmtax.report.wording.cost import cost_of
-from vmtax.report.wording.rankings import Line, Ranked, sides, whose
+from vmtax.report.wording.rankings import Ranked, RankingLine, sides, whose
 
 READING = (
     "The score: operations in a second of the one over those of the other, in the same boot, with its interval over"
@@ -73,10 +73,10 @@ def _remark(one: Gain) -> str:
     return "more" if one.low > 1 else "less" if one.high < 1 else NO_DIFFERENCE
 
 
-def _line(one: Gain, emulated: frozenset[str]) -> Line:
+def _line(one: Gain, emulated: frozenset[str]) -> RankingLine:
     amount, interval = ("the first", "") if one.less is None else cost_of("higher", *one.less)
     remark = _remark(one)
-    return Line(
+    return RankingLine(
         one.treatment, amount, interval, remark, one.treatment in emulated, remark == NO_DIFFERENCE, _times(one)
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vmtax.design.features import Feature, State
-from vmtax.recommend import DISK, Kind, named
+from vmtax.recommend import DISK, ChoiceKind, named
 from vmtax.recommend.give_ups import Group, Reason
 from vmtax.report.document import (
     Cell,
@@ -39,7 +39,7 @@ class FeatureColumn:
         return self.heading if self.heading == self.name else f"{self.heading} ({self.name})"
 
 
-def section(kind: Kind, groups: Sequence[Group], reasons: Sequence[Reason], reading: str) -> Section:
+def section(kind: ChoiceKind, groups: Sequence[Group], reasons: Sequence[Reason], reading: str) -> Section:
     """A row for each group; `reading`: how to read the table."""
     features = kind.features.items()
     columns = [FeatureColumn(name, kind.headings.get(name, name), words) for name, words in features]

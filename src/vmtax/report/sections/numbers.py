@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from vmtax.analysis.by_workload import Case, View, Workload
-from vmtax.analysis.by_workload import Row as Line
+from vmtax.analysis.by_workload import Case, View, WorkloadTable
+from vmtax.analysis.by_workload import MetricRow as Line
 from vmtax.analysis.effects import Effect
 from vmtax.core.units import format_overhead
 from vmtax.report.cells import effect_cell, number_cell
@@ -49,7 +49,7 @@ def section(shown: View) -> Section:
     return Section("numbers", "The numbers", (Paragraph(reading, "note"), *blocks) if blocks else (), "Numbers")
 
 
-def _blocks(workload: Workload, shown: View) -> Iterator[Block]:
+def _blocks(workload: WorkloadTable, shown: View) -> Iterator[Block]:
     if workload.between:
         yield from _sides(workload, shown)
     if not workload.told_between:
@@ -96,7 +96,7 @@ def _is_said_twice(line: Line, case: Case, shown: View) -> bool:
     return same_as(line.metric) in named and line.metric.name not in shown.analysis.criteria.primary
 
 
-def _layers(workload: Workload, shown: View) -> Table:
+def _layers(workload: WorkloadTable, shown: View) -> Table:
     contrasts = workload.contrasts
     columns = (
         Column("metric"),
@@ -123,7 +123,7 @@ def _rounds(line: Line) -> str:
     return " to ".join(map(str, line.rounds))
 
 
-def _sides(workload: Workload, shown: View) -> Iterator[Block]:
+def _sides(workload: WorkloadTable, shown: View) -> Iterator[Block]:
     """The other side against the plan's own, by the metrics that compare the layers."""
     sides = shown.analysis.sides
     assert sides is not None
@@ -141,7 +141,7 @@ def _sides(workload: Workload, shown: View) -> Iterator[Block]:
     yield Table(f"{workload.between_title}, sides", columns, tuple(rows))
 
 
-def _settings(workload: Workload) -> Folded:
+def _settings(workload: WorkloadTable) -> Folded:
     """Other levels against the first treatment of their layer; if there is little room, by one metric per case."""
     rows = tuple(row for case in workload.cases if case.settings for row in _setting_rows(case))
     columns = (

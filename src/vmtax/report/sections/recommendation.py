@@ -16,7 +16,7 @@ from vmtax.core.records import Better, Treatment
 from vmtax.core.units import format_percent
 from vmtax.design.features import Feature
 from vmtax.design.topology import guest_count
-from vmtax.recommend import DISK, KINDS, Advice, Kind, Option, advise, lines, members_of, named, ways
+from vmtax.recommend import DISK, KINDS, Advice, ChoiceKind, Option, advise, lines, members_of, named, ways
 from vmtax.recommend.conditions import conditions
 from vmtax.recommend.give_ups import Group, Reason, groups_of, reasons_of
 from vmtax.report.document import (
@@ -63,7 +63,7 @@ class Rated:
 class Recommendation:
     """The sections about one kind of choice."""
 
-    kind: Kind
+    kind: ChoiceKind
     advice: Advice
     groups: tuple[Group, ...]  # groups that give up least come first
     reasons: tuple[Reason, ...]
@@ -103,7 +103,7 @@ def recommendations(analysis: Analysis) -> tuple[Recommendation, ...]:
     return tuple(one for one in found if one is not None)
 
 
-def recommendation(analysis: Analysis, kind: Kind = DISK) -> Recommendation | None:
+def recommendation(analysis: Analysis, kind: ChoiceKind = DISK) -> Recommendation | None:
     """None if there is no choice: see `why_not`. They are ranked by the score of the weight profile, or else by the
     kind's usual score or metric.
     """
@@ -227,7 +227,7 @@ def to_apply(advised: Recommendation, width: int = 80) -> list[str]:
     return [*(f"# {line}" for part in wrapped for line in part), "", *lines(found.export, width)]
 
 
-def why_not(analysis: Analysis, kind: Kind = DISK) -> str:
+def why_not(analysis: Analysis, kind: ChoiceKind = DISK) -> str:
     """Why no choice of this kind can be recommended, in one line; "" if one can."""
     run, members = analysis.experiment.id, members_of(analysis.experiment.treatments)
     if ways(kind, members) < FEWEST:
@@ -236,7 +236,7 @@ def why_not(analysis: Analysis, kind: Kind = DISK) -> str:
     return why and f"run {run} {why}"
 
 
-def _speed(analysis: Analysis, kind: Kind, members: Sequence[Treatment]) -> tuple[Numbers, str | None, str]:
+def _speed(analysis: Analysis, kind: ChoiceKind, members: Sequence[Treatment]) -> tuple[Numbers, str | None, str]:
     """(numbers of a score, name of the metric, its name for people); the name is None if it is unknown."""
     profile = analysis.profile
     wanted = f"score.{profile.name}" if profile else kind.score
@@ -254,7 +254,7 @@ def _speed(analysis: Analysis, kind: Kind, members: Sequence[Treatment]) -> tupl
     return ({}, usual.name, spoken(usual)) if usual else ({}, None, "")
 
 
-def _at_conditions(analysis: Analysis, kind: Kind, members: Sequence[Treatment]) -> Treatment:
+def _at_conditions(analysis: Analysis, kind: ChoiceKind, members: Sequence[Treatment]) -> Treatment:
     """One of the guests between which is chosen."""
     left_out = conditions(kind, analysis.experiment.plan, members).left_out
     return next((member for member in members if member.name not in left_out), members[0])
@@ -266,7 +266,7 @@ def _score(analysis: Analysis, wanted: str, member: Treatment) -> Score | None:
     return next((s for s in scores if (s.ranking.layer, s.ranking.side, s.ranking.count) == group), None)
 
 
-def _rated(kind: Kind, option: Option, found: Advice, emulated: Collection[str]) -> Rated:
+def _rated(kind: ChoiceKind, option: Option, found: Advice, emulated: Collection[str]) -> Rated:
     against = option.best
     remarks = {
         "the choice": option == found.choice,

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from vmtax.analysis.sessions import Change, Line
+from vmtax.analysis.sessions import Change, MetricChange
 from vmtax.core.units import count_of, format_percent
 from vmtax.report.wording.cost import NOT_A_COST, cost_of
 
@@ -26,13 +26,13 @@ def basis(change: Change) -> list[str]:
     return [STORED] if stored else []
 
 
-def amount(line: Line) -> str:
+def amount(line: MetricChange) -> str:
     """ "+2.1 % (0.4–3.8)", "+2.1 % (no interval)", either followed by "emulated"."""
     estimate, interval = cost(line)
     return f"{estimate}{interval and f' ({interval})'}{' emulated' if line.emulated and interval else ''}"
 
 
-def cost(line: Line) -> tuple[str, str]:
+def cost(line: MetricChange) -> tuple[str, str]:
     """("+2.1 %", "0.4–3.8"), ("+2.1 %", "no interval"); ("not measured on one side", "")."""
     if math.isnan(line.ratio):
         return "not measured on one side", ""
@@ -40,7 +40,7 @@ def cost(line: Line) -> tuple[str, str]:
     return estimate, interval or "no interval"
 
 
-def verdict(line: Line, change: Change) -> str:
+def verdict(line: MetricChange, change: Change) -> str:
     """ "same within 3 %"; "worse by over 3 %"; "undecided"."""
     word = f"same within {format_percent(change.same_within)}" if line.verdict == "same" else line.verdict
     if change.limit is None:
@@ -55,7 +55,7 @@ def verdict(line: Line, change: Change) -> str:
     return word
 
 
-def sessions(line: Line) -> str:
+def sessions(line: MetricChange) -> str:
     return " + ".join(map(str, line.sessions))
 
 
@@ -81,7 +81,7 @@ def banner(change: Change) -> str | None:
     return f"{ran} {NOT_A_COST}" if change.emulated else None
 
 
-def reasons(lines: Sequence[Line]) -> list[str]:
+def reasons(lines: Sequence[MetricChange]) -> list[str]:
     """Each reason why something is undecided, once, with what it concerns."""
     about: dict[str, list[str]] = {}
     for line in lines:

@@ -10,7 +10,7 @@ WORKLOAD_TITLES = ", ".join(f"{kind.title} ({kind.tool})" for kind in WORKLOADS.
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class GlossaryTerm:
     """A term and its meaning in vmtax."""
 
     word: str
@@ -23,7 +23,7 @@ class Term:
 
 
 GLOSSARY = tuple(
-    Term(*pair)
+    GlossaryTerm(*pair)
     for pair in (
         ("A/A", "One configuration measured twice in every round, as if it were two. What differs between the two is"
                 " chance: it shows the noise floor."),

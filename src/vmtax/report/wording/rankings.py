@@ -25,7 +25,7 @@ MOST_NAMED = 4  # contrasts per sentence; the JSON has all
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RankingLine:
     """One row of a ranking or of a table of effects."""
 
     what: str  # the treatment, or the factor's level
@@ -46,7 +46,7 @@ class Ranked:
     side: str  # Treatment.side of them all
     count: int  # machines that work at once in each of these treatments
     heading: str  # "Disk randread-4k-qd1 operations, vm"
-    lines: tuple[Line, ...]
+    lines: tuple[RankingLine, ...]
     reading: str  # how to read the claims
 
 
@@ -115,7 +115,7 @@ def whose(found: Ranking | FactorEffect | Gain, where: dict[str, str]) -> str:
     return f"{with_count(found.layer, found.count)} {where[found.side]}".rstrip()
 
 
-def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:
+def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> RankingLine:
     """One treatment's line."""
     best = entry is ranking.standings[0]
     amount, interval = ("best", "") if best else against_best(entry, ranking.metric)
@@ -123,7 +123,9 @@ def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Lin
         remark = f"beaten by {len(entry.beaten_by)} of {len(ranking.standings) - 1}"
     else:
         remark = "top set, tie" if entry.tie and not best else "top set"
-    return Line(entry.treatment, amount, interval, remark, entry.treatment in emulated, plain=not entry.beaten_by)
+    return RankingLine(
+        entry.treatment, amount, interval, remark, entry.treatment in emulated, plain=not entry.beaten_by
+    )
 
 
 def against_best(entry: Standing, metric: Metric) -> tuple[str, str]:
@@ -133,13 +135,15 @@ def against_best(entry: Standing, metric: Metric) -> tuple[str, str]:
     return cost_of(metric.better, entry.overhead, entry.low, entry.high)
 
 
-def _effect(effect: FactorEffect, emulated: bool) -> Line:
+def _effect(effect: FactorEffect, emulated: bool) -> RankingLine:
     what = " and ".join(f"{name}={level}" for name, level in zip(effect.factors, effect.levels, strict=True))
     amount, interval = cost_of(effect.metric.better, effect.overhead, effect.low, effect.high)
     remark = f"{effect.share:.0%} of the variance".replace("%", " %") + (
         "" if effect.shown else ", not distinguishable"
     )
-    return Line(what, amount, interval, remark, emulated, plain=not effect.shown or effect.low <= 0 <= effect.high)
+    return RankingLine(
+        what, amount, interval, remark, emulated, plain=not effect.shown or effect.low <= 0 <= effect.high
+    )
 
 
 def what_is_claimed(ranking: Ranking, spent: str) -> str:

@@ -13,7 +13,7 @@ from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import GuestSettings
 from vmtax.design.net import NetSettings
 from vmtax.design.topology import Subject
-from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, Patience, Qemu, boot
+from vmtax.hypervisor import BootFailed, BootPatience, Drive, Guest, GuestSpec, Qemu, boot
 from vmtax.image.place import Placed
 from vmtax.machine import Machine
 from vmtax.testbed.base import RunningSubject
@@ -96,7 +96,7 @@ def boot_all(
 def boot_guest(on: Provisioned, order: Order, stack: contextlib.ExitStack, at_once: Sequence[Order] = ()) -> Guest:
     """`at_once`: all guests that share the host's CPUs, so that each takes longer; (): there is only this one"""
     times = max(1, len(at_once)) * (EMULATED_HOST_PATIENCE if on.host_emulated else 1)
-    patience = Patience(ready=Patience().ready * times)
+    patience = BootPatience(ready=BootPatience().ready * times)
     spec, attach = order.spec, None
     if order.plug is not None:
         card, attach = order.plug.insert(stack)

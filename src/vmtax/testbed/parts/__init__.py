@@ -8,7 +8,7 @@ from vmtax.core.records import Treatment
 from vmtax.testbed.parts.arrival import Arrival
 from vmtax.testbed.parts.containers import Containers
 from vmtax.testbed.parts.counting import Counting
-from vmtax.testbed.parts.cutting import Cutting, PowerCuts
+from vmtax.testbed.parts.cutting import CuttingPart, PowerCuts
 from vmtax.testbed.parts.disks import DiskPart, PageCache
 from vmtax.testbed.parts.equal import EqualCpus
 from vmtax.testbed.parts.migration import MigrationPart
@@ -35,7 +35,7 @@ PARTS: tuple[Part, ...] = (
     DiskPart(),
     PageCache(),
     MigrationPart(),
-    Cutting(),
+    CuttingPart(),
     PowerCuts(),
     *GUEST_PARTS,
 )

@@ -14,7 +14,7 @@ from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.sites import devices
 
 
-class Cutting(Part):
+class CuttingPart(Part):
     """The end of a guest that writes."""
 
     def lacking(self, request: Request) -> Mapping[str, str]:

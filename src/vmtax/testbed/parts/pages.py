@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_room
-from vmtax.design.guest import MIB, Backing, GuestSettings
+from vmtax.design.guest import MIB, GuestSettings, MemoryBacking
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import GREP, Files, chosen, parse_files, whole
@@ -80,7 +80,7 @@ class Pages(Part):
         return [
             f"{count} {'page' if count == 1 else 'pages'} of {backing}"
             f" ({format_room(count * (backing.page_bytes or 1))}) from the host's memory,"
-            f" {'for the whole run' if backing is Backing.GIGANTIC else 'while its guests run'}; given back"
+            f" {'for the whole run' if backing is MemoryBacking.GIGANTIC else 'while its guests run'}; given back"
             for backing, count in _wanted(request.plan, request.treatments).items()
         ]
 
@@ -94,7 +94,7 @@ class Pages(Part):
         return impossible
 
 
-def _wanted(plan: Plan, treatments: Sequence[Treatment]) -> dict[Backing, int]:
+def _wanted(plan: Plan, treatments: Sequence[Treatment]) -> dict[MemoryBacking, int]:
     """The largest number of huge pages of each kind that the guests of one configuration take."""
     guests = [GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"]
     return {
@@ -112,7 +112,7 @@ def _guests(plan: Plan, settings: GuestSettings) -> int:
     return settings.count * (2 if needs.migrates(plan) else 1)
 
 
-def _pages(plan: Plan, backing: Backing) -> int:
+def _pages(plan: Plan, backing: MemoryBacking) -> int:
     """How many pages one guest's memory takes."""
     return -(-plan.guest.memory // (backing.page_bytes or 1))
 
@@ -126,14 +126,16 @@ def _why_not(
     if BACKING not in named:
         return None
     backing = settings.backing
-    if backing is Backing.THP and chosen(files.get(THP)) not in ("always", "madvise"):
+    if backing is MemoryBacking.THP and chosen(files.get(THP)) not in ("always", "madvise"):
         return f"{BACKING}=thp: the host has transparent huge pages turned off: `echo madvise > {THP}`"
     if backing.page_bytes is None:
         return None
     return _why_no_pages(backing, _guests(plan, settings), plan, Pool.of(files, backing.page_bytes), available)
 
 
-def _why_no_pages(backing: Backing, guests: int, plan: Plan, pool: Pool | None, available: int | None) -> str | None:
+def _why_no_pages(
+    backing: MemoryBacking, guests: int, plan: Plan, pool: Pool | None, available: int | None
+) -> str | None:
     page = backing.page_bytes or 1
     if pool is None:
         return f"{BACKING}={backing}: the host's CPU or kernel has no pages of {format_room(page)} (hugetlb)"
@@ -156,7 +158,7 @@ def _why_no_pages(backing: Backing, guests: int, plan: Plan, pool: Pool | None, 
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PageSetting:
     """A change of a host's setting that makes huge pages available to the run."""
 
     setting: PurePosixPath
@@ -168,13 +170,13 @@ class Change:
         return f"only root may have huge pages made (tee {self.setting})"
 
     @staticmethod
-    def of(pool: Pool, backing: Backing, wanted: int) -> Change | None:
+    def of(pool: Pool, backing: MemoryBacking, wanted: int) -> PageSetting | None:
         """None if the host has `wanted` pages, or makes them when QEMU starts without a change."""
         lacking = max(0, wanted - pool.unused)
         if (backing.page_bytes or 1) >= GIGANTIC:
-            change = Change(pool.directory / "nr_hugepages", pool.total, pool.total + lacking)
+            change = PageSetting(pool.directory / "nr_hugepages", pool.total, pool.total + lacking)
         else:
-            change = Change(pool.directory / "nr_overcommit_hugepages", pool.most_surplus, pool.surplus + lacking)
+            change = PageSetting(pool.directory / "nr_overcommit_hugepages", pool.most_surplus, pool.surplus + lacking)
         return change if lacking and change.after > change.before else None
 
 
@@ -182,11 +184,11 @@ def _why_only_root(settings: GuestSettings, plan: Plan, files: Files) -> str | N
     """Why only root can provide this guest's pages; None if that is not so."""
     backing = settings.backing
     pool = Pool.of(files, backing.page_bytes) if backing.page_bytes else None
-    change = Change.of(pool, backing, _guests(plan, settings) * _pages(plan, backing)) if pool else None
+    change = PageSetting.of(pool, backing, _guests(plan, settings) * _pages(plan, backing)) if pool else None
     return f"{BACKING}={backing}: {change.only_root}" if change else None
 
 
-def _taken(machine: Machine, backing: Backing, wanted: int) -> str | None:
+def _taken(machine: Machine, backing: MemoryBacking, wanted: int) -> str | None:
     """Change the setting, if needed. Why the host has fewer than `wanted` pages; None if it has them, or makes them
     when QEMU starts.
     """
@@ -194,7 +196,7 @@ def _taken(machine: Machine, backing: Backing, wanted: int) -> str | None:
     pool = Pool.of(_read(machine), page)
     if pool is None:
         return f"{BACKING}={backing}: the host has no pages of {format_room(page)} any more"
-    change = Change.of(pool, backing, wanted)
+    change = PageSetting.of(pool, backing, wanted)
     if change is None:
         return None
     undoing = machine.undo_later(*GIVE_BACK, str(change.setting), str(change.before), str(change.after))

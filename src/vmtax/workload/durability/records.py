@@ -47,7 +47,7 @@ class Kind(NamedTuple):
     lying: bool  # whether it acknowledges before it flushes
 
 
-class Place(NamedTuple):
+class SectorPlace(NamedTuple):
     """The identity in a sector's header."""
 
     name: str  # of the writer
@@ -130,7 +130,7 @@ def header(name: str, number: int, index: int) -> bytes:
     return head + SUM.pack(zlib.crc32(_pool()[at : at + BODY], zlib.crc32(head)))
 
 
-def place_of(sector: bytes, names: Iterable[str]) -> Place | None:
+def place_of(sector: bytes, names: Iterable[str]) -> SectorPlace | None:
     """The identity of a sector; None unless it is a complete and right sector of one of these writers."""
     if len(sector) != SECTOR or not sector.startswith(MAGIC):
         return None
@@ -138,7 +138,7 @@ def place_of(sector: bytes, names: Iterable[str]) -> Place | None:
     (total,) = SUM.unpack_from(sector, FRONT.size)
     if total != zlib.crc32(sector[HEADER:], zlib.crc32(sector[: FRONT.size])):
         return None
-    return next((Place(name, number, index) for name in names if _sum(name) == named), None)
+    return next((SectorPlace(name, number, index) for name in names if _sum(name) == named), None)
 
 
 def issued(data: bytes | memoryview, names: Iterable[str]) -> dict[str, int]:
