@@ -68,8 +68,8 @@ SILENCE = 10.0 * 3  # seconds, of ssh.ALIVE
 STATED: dict[str, dict[str, float | None]] = {
     "README.md": {"2 GiB": build_image.ROOM},
     "CONTRIBUTING.md": {"400 lines": None},
-    "docs/explanation/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
-    "docs/explanation/ledger.md": {"one second": None},
+    "docs/development/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
+    "docs/development/ledger.md": {"one second": None},
     "docs/how-to/a-question-in-few-minutes.md": {"a day": None, "three days": None},
     "docs/how-to/build-a-kernel.md": {
         **dict.fromkeys(("0.6 GiB", "1 GiB", "4.5 GiB", "28 GiB")),  # see test_memory_of_a_kernel_build
@@ -121,15 +121,15 @@ STATED: dict[str, dict[str, float | None]] = {
         "2 s": durability.EMULATED_RECOVERY_SECONDS,
     },
     "docs/how-to/which-cache-mode.md": {"4 KiB": None},
-    "docs/explanation/decisions.md": {
+    "docs/development/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.1 s", "0.4 s")),
         **dict.fromkeys(("7 s", "230 lines", "fifteen lines", "170 MB", "70 MB", "2 MB", "30 MB", "4 KiB", "1 GiB")),
         "200 kB": figures.base.MOST_CHARACTERS,
         "30 s": SILENCE,
         "40 s": ssh.GUARD_SILENCE,
     },
-    "docs/explanation/method.md": {"an hour": None, "104 s": None, "2.5 s": provisioned.EMULATED_KVM_LEAD_SECONDS},
-    "docs/explanation/security.md": {
+    "docs/development/method.md": {"an hour": None, "104 s": None, "2.5 s": provisioned.EMULATED_KVM_LEAD_SECONDS},
+    "docs/development/security.md": {
         "64 MiB": full.FILE_SYSTEM_BYTES,
         "15 seconds": undo.ZERO_SECONDS,
         "64 KiB": pipes.BANNER_BYTES,
@@ -201,7 +201,7 @@ def test_the_help_of_lab_start_has_the_sizes_of_a_new_lab() -> None:
 
 
 def test_limits_in_words() -> None:
-    security = " ".join((ROOT / "docs/explanation/security.md").read_text().split())
+    security = " ".join((ROOT / "docs/development/security.md").read_text().split())
     assert f"{yaml.MOST_BYTES // 1024} KiB at most; values ({yaml.MOST_VALUES:,}), depth ({yaml.DEEPEST})" in security
     assert f"{archive.MOST_RECORDS:,} boots and trials" in security
     assert f"{console.MOST_CONSOLE >> 20} MiB on its console" in security
