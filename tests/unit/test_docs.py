@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 
 from tools import picture, reference
 from vmtax.cli import app
+from vmtax.cli.asked import PlanChanges
 from vmtax.cli.help import EXAMPLES, GROUPS, ORDER, examples
-from vmtax.plan.schema import parse
+from vmtax.cli.running import overridden
+from vmtax.plan.schema import load, parse
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -43,6 +45,14 @@ def test_an_invented_run_says_so_in_its_first_line_and_its_host_is_called_exampl
         text = textwrap.dedent(found[4])
         for run in RUN_LIKE.finditer(text):
             assert text.startswith(INVENTED) and run[1] in (None, "example"), f"{page.name}: {text[:200]}"
+
+
+@pytest.mark.parametrize(
+    ("page", "golden"), [("choose-a-disk.md", "show-advice.txt"), ("network.md", "show-card-advice.txt")]
+)
+def test_an_example_of_a_recommendation_is_what_the_program_prints(page: str, golden: str) -> None:
+    printed = (ROOT / "tests/golden" / golden).read_text().rpartition("What each")[0]
+    assert "Apply it" in printed and f"\n\n{printed}```\n" in (ROOT / "docs/how-to" / page).read_text()
 
 
 def prose(text: str) -> str:
@@ -135,6 +145,17 @@ def test_what_exists_is_not_run() -> None:
 @pytest.mark.parametrize(("page", "text"), plans(), ids=lambda value: value.split()[-1])
 def test_plans_are_legal(page: str, text: str) -> None:
     assert parse(text).treatments()[0]
+
+
+QUESTIONS = ROOT / "docs/how-to/which-plan-answers-my-question.md"
+
+
+@pytest.mark.parametrize("line", re.findall(r"`(vmtax run[^`…]*)`", QUESTIONS.read_text()))
+def test_the_plan_that_answers_a_question_exists_and_can_be_varied_so(line: str) -> None:
+    (words,) = invocations(line)
+    given = parsed(words).params
+    changes = PlanChanges(layers=given["layers"], vary=given["vary"])
+    assert overridden(load(given["plan"] or "quick"), changes).treatments()[0]
 
 
 def test_there_is_something_to_check() -> None:

@@ -80,13 +80,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "40 seconds": ssh.GUARD_SILENCE,
         "half a minute": SILENCE,
     },
-    "docs/how-to/rank-storage.md": {
-        "4 KiB": None,
-        "10 MB/s": None,
-        "500 MB/s": None,
-        "400 MB/s": None,
-        "350 MB/s": None,
-    },
+    "docs/how-to/choose-a-disk.md": dict.fromkeys(("10 MB/s", "500 MB/s", "400 MB/s", "350 MB/s")),  # an example
     "docs/how-to/choose-where-disks-are.md": {
         "4 GiB": empty.WHOLE_BYTES,
         "64 MiB": empty.ENDS_BYTES,
@@ -95,7 +89,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "15 seconds": undo.ZERO_SECONDS,
     },
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
-    "docs/how-to/network-paths.md": {"40 s": wire.WAIT_SECONDS, **dict.fromkeys(("0.8 s", "0.125 GB"))},  # an example
+    "docs/how-to/network.md": {"40 s": wire.WAIT_SECONDS, **dict.fromkeys(("0.8 s", "0.125 GB"))},  # an example
     "docs/how-to/what-a-migration-costs.md": {"40 s": wire.WAIT_SECONDS},
     "docs/how-to/use-a-lab.md": {
         "a minute": end.SHUTDOWN_SECONDS,
@@ -109,8 +103,6 @@ STATED: dict[str, dict[str, float | None]] = {
         **dict.fromkeys(("436 s", "474 s")),  # published: report.sections.published
     },
     "docs/how-to/what-survives-a-power-cut.md": {
-        "4 KiB": power_cut.BLOCK,
-        "a minute": power.GONE_SECONDS,
         "15 minutes": power.BACK_WITHIN,
         "110 MiB": postgresql.PACK_BYTES,
         "1 GiB": postgresql.KIND.room,
@@ -130,6 +122,12 @@ STATED: dict[str, dict[str, float | None]] = {
         "40 s": ssh.GUARD_SILENCE,
     },
     "docs/development/method.md": {"an hour": None, "104 s": None, "2.5 s": provisioned.EMULATED_KVM_LEAD_SECONDS},
+    "docs/development/power-cuts.md": {
+        "4 KiB": power_cut.BLOCK,
+        "a minute": power.GONE_SECONDS,
+        "15 minutes": power.BACK_WITHIN,
+        "5 s": None,  # zfs_txg_timeout of ZFS
+    },
     "docs/development/security.md": {
         "64 MiB": full.FILE_SYSTEM_BYTES,
         "15 seconds": undo.ZERO_SECONDS,
