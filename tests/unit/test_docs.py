@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tools import picture, reference
+from tools import picture, reference, site_hooks
 from vmtax.cli import app
 from vmtax.cli.asked import PlanChanges
 from vmtax.cli.help import EXAMPLES, GROUPS, ORDER, examples
@@ -214,6 +214,33 @@ def test_every_page_is_reached_from_the_index() -> None:
         seen.add(page)
         todo += [page.parent / link.partition("#")[0] for link in links(page) if ":" not in link]
     assert set((ROOT / "docs").rglob("*.md")) <= seen
+
+
+def test_the_site_has_every_page_once() -> None:
+    listed = re.findall(r"([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("one\n- a\n- b\n  more", "one\n\n- a\n- b\n  more"),
+        ("one:\n1. a\n2. b", "one:\n\n1. a\n2. b"),
+        ("| a |\n|---|\n| b |", "| a |\n|---|\n| b |"),
+        ("```\nx\n- y\n```\n| a |", "```\nx\n- y\n```\n\n| a |"),
+        ("one\n```sh\nx\n```", "one\n\n```sh\nx\n```"),
+        ("- a\n  b\n- c", "- a\n  b\n- c"),
+        ("", ""),
+    ],
+)
+def test_lists_tables_and_blocks_are_found_on_the_site(written: str, read: str) -> None:
+    assert site_hooks.spaced(written) == read
+    assert site_hooks.spaced(read) == read
+
+
+def test_links_of_the_site_stay_in_it() -> None:
+    text = "[a](../../Makefile) [b](../x.md#y) ![c](../../c.svg) [d](z.md)"
+    assert site_hooks.within(text, 1) == "a [b](../x.md#y) ![c](../../c.svg) [d](z.md)"
 
 
 def test_the_picture_is_what_show_prints() -> None:
