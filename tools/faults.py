@@ -149,7 +149,7 @@ FAULTS = (
     ),
     Fault(
         "core/machines.py",
-        "return code in (124, 137) and seconds >= limit",
+        "return code >= 124 and seconds >= limit",
         "return code == 124 and seconds >= limit",
         "a command that had to be killed at its limit has ended by itself",
     ),

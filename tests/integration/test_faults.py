@@ -223,7 +223,7 @@ def test_qemu_killed_from_outside_costs_one_round_of_one_treatment(image: Image,
     # After the first trial, whichever treatment is first: it has a second workload to do.
     with under_way("run", "p.yaml", "--yes", "--emulate", directory=own, trials=1) as (process, token):
         os.kill(qemu_of(token), signal.SIGKILL)
-        assert process.wait(HANGS) == 0
+        assert process.wait(HANGS) == 0, process.stderr and process.stderr.read()
     with Store() as store:
         found = store.load()
     failed = [trial for trial in found.trials if trial.status != "ok"]

@@ -370,7 +370,10 @@ def test_sigkill_in_mid_run_leaves_nothing_of_a_disk(
     ("options", "words"),
     [
         (("--disk-dir", "/nowhere"), "no directory /nowhere; name another with --disk-dir"),
-        (("--disk-device", "/dev/nosuch"), "/dev/nosuch is no block device; `lsblk` shows what there is"),
+        (
+            ("--disk-device", "/dev/nosuch"),
+            "/dev/nosuch is no block device (lsblk: /dev/nosuch: not a block device); `lsblk` shows what there is",
+        ),
         (("--disk-group", "vg0"), "--disk-group vg0: no disk of this plan would lie on it"),
     ],
 )

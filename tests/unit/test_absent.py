@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.fake_machine import FakeMachine, Reply
+from tests.fake_machine import Answers, FakeMachine, Reply
+from tests.userland import asks_tools, programs
 from vmtax.design.treatments import Combination, Space, treatments
 from vmtax.machine.packages import READ
+from vmtax.machine.tools import TOOLS
 from vmtax.storage import Target
 from vmtax.testbed.disks import not_here
 
@@ -23,7 +25,9 @@ def lacking(*missing: str, target: Target | None = None) -> dict[str, str]:
     def fails(argv: tuple[str, ...]) -> bool:
         return argv[0] == "sh" and any(word in argv[-1] for word in missing)
 
-    machine = FakeMachine(answers={fails: Reply(code=1), lambda argv: argv[0] == "sh": Reply(), READ: "ID=debian\n"})
+    there = programs(*(tool.name for tool in TOOLS if any(word in tool.name for word in missing)))
+    sh: Answers = {asks_tools: there, fails: Reply(code=1), lambda argv: argv[0] == "sh": Reply(), READ: "ID=debian\n"}
+    machine = FakeMachine(answers=sh)
     found = not_here(machine, target or Target(), KEPT)
     asked = [argv for argv in machine.calls if argv != READ]
     assert len(asked) == len(set(asked)), "each question once"

@@ -2,70 +2,198 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.clocks import Clocked, World
 from tests.fake_machine import FakeMachine, Reply
 from tests.fake_testbed import SEVEN, Lab, bench
 from vmtax.machine import MachineLost
-from vmtax.meter import Work, clock
-from vmtax.meter.clock import Clock, Reading, gap, own_time
+from vmtax.meter import Readings, Work, clock
+from vmtax.meter.clock import Clock, own_time
+from vmtax.meter.ledger import Ledger
+from vmtax.meter.moment import TICK_RATES
+from vmtax.meter.pressure import Pressure
 
 WORK = Work("fio", ok=True, seconds=10.0)
+COUNTED = "reader 7\n/proc/stat:cpu  0 0 0 0 0 0 0 0 0 0\n/proc/stat:cpu0 0 0 0 0 0 0 0 0 0 0\n"
+
+Change = Callable[[World], None]
 
 
-def reading(counted: float, here: float, trip: float = 0.02) -> Reading:
-    return Reading(counted, here - trip / 2, here + trip / 2)
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    made.patch(monkeypatch)
+    return made
 
 
-def doubt(counted: float, here: float, trip: float = 0.02) -> str:
-    """What is said of a clock that counted so much while so much went by."""
-    return "".join(gap("host/vm", reading(500.0, 1000.0, trip), reading(500.0 + counted, 1000.0 + here, trip)))
-
-
-def test_a_slow_clock_makes_rates_too_high_and_a_fast_one_too_low() -> None:
-    assert doubt(9.6, 10.0).startswith("clock: host/vm counted 9.6 s where 10.0 s went by, so rates are 4 % too high")
-    assert doubt(10.4, 10.0).startswith("clock: host/vm counted 10.4 s where 10.0 s went by, so rates are 4 % too low")
-    assert "far too high" in doubt(0.0, 10.0)
-    assert "far too high" in doubt(-300.0, 10.0), "it was rebooted"
-
-
-def test_one_percent_and_the_readings_own_round_trips_are_no_gap() -> None:
-    assert doubt(9.91, 10.0) == "" and doubt(10.09, 10.0) == ""
-    assert doubt(9.86, 10.0) != "" and doubt(10.14, 10.0) != ""
-    assert doubt(9.86, 10.0, trip=0.2) == "", "read somewhere within 0.2 s, twice"
-    assert doubt(0.30, 0.31) == "", "it counts in hundredths"
-
-
-def test_one_reading_between_two_trials_and_none_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([100.0, 100.02, 110.0, 110.02, 120.0, 120.02])
-    monkeypatch.setattr("time.monotonic", lambda: next(times))
-    machine = FakeMachine("host/vm", answers={clock.COMMAND: ["5.00 1.0\n", "15.00 1.0\n", "24.00 1.0\n"]})
-    meter = Clock()
+def measured(world: World, meanwhile: Change, path: str = "host/vm") -> Readings:
+    """What the meter says of a trial."""
+    meter, machine = Clock(), Clocked(world, path=path, bare=True)
     meter.before(machine)
-    assert meter.after(machine, [WORK]).warnings == ()
+    meanwhile(world)
+    return meter.after(machine, [WORK])
+
+
+def going(seconds: float = 10.0, speed: float = 1.0) -> Change:
+    return lambda world: world.pass_by(seconds, speed=speed)
+
+
+def stepped(by: float) -> Change:
+    def change(world: World) -> None:
+        world.pass_by(4)
+        world.wall += by
+        world.pass_by(6)
+
+    return change
+
+
+def asleep(seconds: float) -> Change:
+    def change(world: World) -> None:
+        world.pass_by(10)
+        world.suspend(seconds)
+
+    return change
+
+
+def ours_asleep(seconds: float) -> Change:
+    def change(world: World) -> None:
+        world.pass_by(10)
+        world.suspend_us(seconds)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "meanwhile, void",
+    [
+        (going(), ""),
+        (going(0.3), ""),
+        (going(3600.0), ""),
+        (going(speed=1.009), ""),
+        (going(speed=0.991), ""),
+        (going(speed=0.96), "counted 9.6 s where 10.0 s went by on the machine that runs vmtax, so rates would be 4 %"),
+        (
+            going(speed=1.04),
+            "counted 10.4 s where 10.0 s went by on the machine that runs vmtax, so rates would be 4 %",
+        ),
+        (going(speed=0.0), "counted 0.0 s where 10.0 s went by on the machine that runs vmtax, so rates would be far"),
+        (going(speed=-30.0), "so rates would be far too high"),  # it was rebooted
+        (stepped(0.5), "the wall clock of host/vm (CLOCK_REALTIME) was set ahead by 0.50 s"),
+        (stepped(-0.5), "the wall clock of host/vm (CLOCK_REALTIME) was set back by 0.50 s"),
+        (stepped(30.0), "was set ahead by 30.00 s"),
+        (stepped(-30.0), "was set back by 30.00 s"),
+        (stepped(0.06), "was set ahead by 0.06 s"),
+        (stepped(3600.0), "was set ahead by 3600.00 s"),  # a time zone taken for UTC
+        (stepped(-1.7e9), "was set back by"),  # to 1970
+        (stepped(0.01), ""),  # less than reading both clocks can tell
+        (ours_asleep(0.5), "the machine that runs vmtax was suspended for 0.5 s"),
+        (ours_asleep(30.0), "the machine that runs vmtax was suspended for 30.0 s"),
+        (ours_asleep(0.05), ""),
+    ],
+)
+def test_what_a_seats_clocks_do_meanwhile_voids_its_trial(world: World, meanwhile: Change, void: str) -> None:
+    found = measured(world, meanwhile)
+    assert void in found.void if void else found.void == ""
+
+
+@pytest.mark.parametrize("by", [0.5, -0.5, 30.0, -30.0, 1e6, -1e6])
+def test_a_hosts_busy_time_does_not_move_with_its_wall_clock(world: World, by: float) -> None:
+    """The clock of the ledger was that of `date`: half a second on eight CPUs were four core-seconds of work."""
+    busy = {}
+    for name, change in (("none", going()), ("set", stepped(by))):
+        meter, machine = Ledger(), Clocked(world, COUNTED, "host")
+        meter.before(machine)
+        change(world)
+        found = meter.after(machine, [WORK])
+        assert found.void == ""
+        busy[name] = found.rows["busy"]
+    assert busy["set"] == pytest.approx(busy["none"], abs=0.0201)
+
+
+@pytest.mark.parametrize("meter", [Ledger, Pressure])
+@pytest.mark.parametrize("path", ["host", "host/vm"])
+@pytest.mark.parametrize("change, seconds", [(asleep, 0.5), (asleep, 30.0), (ours_asleep, 3.0)])
+def test_a_suspend_of_a_host_voids_the_trial(
+    world: World, meter: type[Ledger | Pressure], path: str, change: Callable[[float], Change], seconds: float
+) -> None:
+    one, machine = meter(), Clocked(world, COUNTED, path)
+    one.before(machine)
+    change(seconds)(world)
+    found = one.after(machine, [WORK])
+    who = path if change is asleep else "the machine that runs vmtax"
+    assert f"{who} was suspended for {seconds:.1f} s meanwhile" in found.void
+
+
+@pytest.mark.parametrize("rate", [100, 250, 300, 1000])
+@pytest.mark.parametrize("before", [0.0, 7.0, 9_000.0])
+@pytest.mark.parametrize("seconds", [0.0, 2.0, 6.0, 60.0])
+def test_the_rate_of_ticks_is_found_also_on_a_host_that_slept_before(
+    world: World, rate: int, before: float, seconds: float
+) -> None:
+    """Missed only on a host that slept for most of its time, and by one that leaves just another kernel's rate."""
+    world.rate = rate
+    world.suspend(before)
+    meter, machine = Ledger(), Clocked(world, COUNTED, "host")
     meter.before(machine)
-    assert meter.after(machine, [replace(WORK, ok=False)]).warnings == (), "there is no figure to doubt"
-    assert "counted 9.0 s where 10.0 s went by" in meter.after(machine, [WORK]).warnings[0]
-    assert machine.unused() == [], "three readings for two trials"
+    asleep(seconds)(world)
+    if before > world.worked and round(rate * 10 / (10 + seconds)) in TICK_RATES:
+        return
+    assert bool(meter.after(machine, [WORK]).void) == bool(seconds)
 
 
-def test_what_a_guests_cpus_did_is_read_with_its_clock() -> None:
+def test_without_ticks_or_digits_of_the_wall_clock_the_rest_is_still_compared(world: World) -> None:
+    """A kernel without schedstat, and a busybox whose date knows no nanoseconds: whole seconds remain."""
+    world.has_ticks = world.has_wall = False
+    assert measured(world, going()).void == "" and measured(world, stepped(0.5)).void == ""
+    assert "set ahead by 30.00 s" in measured(world, stepped(30.0)).void
+    assert "set back by 2.00 s" in measured(world, stepped(-2.0)).void
+    assert "4 % too high" in measured(world, going(speed=0.96)).void
+
+
+def test_a_slow_way_and_a_busy_machine_widen_what_counts_as_agreement(world: World) -> None:
+    assert measured(world, going(speed=0.986)).void != ""
+    world.trip = 0.2
+    assert measured(world, going(speed=0.986)).void == "", "read somewhere within 0.2 s, twice"
+    world.trip, world.late = 2.0, 1.5  # under load, `date` and the reading after it are far apart
+    assert measured(world, going()).void == "" and measured(world, stepped(0.5)).void == ""
+    assert measured(world, stepped(30.0)).void != ""
+
+
+def test_this_hosts_own_wall_clock_is_watched_too(world: World) -> None:
+    assert "the wall clock of host" in measured(world, stepped(2.0), "host").void
+
+
+def test_one_reading_between_two_trials(world: World) -> None:
+    machine, meter = Clocked(world, bare=True), Clock()
+    for ok, change, void in ((True, going(), ""), (True, going(speed=0.9), "counted 9.0 s"), (False, stepped(9), "")):
+        meter.before(machine)
+        change(world)
+        assert void in meter.after(machine, [replace(WORK, ok=ok)]).void
+    assert len(machine.calls) == 3
+    meter.before(machine)
+    assert meter.after(machine, [WORK]).void == "", "what happened in a trial that failed is not the next one's"
+
+
+def test_what_a_guests_cpus_did_is_read_with_its_clock(world: World) -> None:
     """user nice system idle iowait irq softirq steal guest guest_nice, in hundredths of a second."""
-    said = "{} 1.0\ncpu  {} 0 0\ncpu0 {} 0 0\n"
+    said = "cpu  {} 0 0\ncpu0 {} 0 0\n"
     counts = ("10 0 10 900 0 0 5 100", "110 20 60 1400 10 3 45 350")
-    answers = [said.format(clock, count, count) for clock, count in zip((5.0, 15.0), counts, strict=True)]
     rows = {}
     for path in ("host/vm", "host"):
-        meter, machine = Clock(), FakeMachine(path, answers={clock.COMMAND: [*answers]})
+        meter, machine = Clock(), Clocked(world, said.format(counts[0], counts[0]), path, bare=True)
         meter.before(machine)
+        world.pass_by(10.0 - world.trip)
+        machine.text = said.format(counts[1], counts[1])
         rows[path] = dict(meter.after(machine, [WORK]).rows)
     tasks = 4.9 - 0.03 - 0.4 - 2.5
     entries = {"user": tasks * 12 / 17, "kernel": tasks * 5 / 17, "hard_irq": 0.03, "soft_irq": 0.4, "steal": 2.5}
     sums = {"busy": 4.9, "seconds": 10.0, "error": 0.18, "steal_seconds": 2.5}
-    assert rows["host/vm"] == pytest.approx(entries | sums | {"remainder": 0.0})
+    assert rows["host/vm"] == pytest.approx(entries | sums | {"remainder": 0.0}, abs=1e-4)
     assert rows["host"] == {"steal_seconds": 2.5}, "a host's ledger is read by itself"
 
 
@@ -74,7 +202,7 @@ def test_a_machine_that_does_not_tell_is_not_doubted(answer: Reply | str | Excep
     machine = FakeMachine("host/vm", answers={clock.COMMAND: answer})
     meter = Clock()
     meter.before(machine)
-    assert meter.after(machine, [WORK]).warnings == ()
+    assert meter.after(machine, [WORK]) == Readings()
 
 
 def test_a_tool_cannot_have_worked_for_longer_than_its_command() -> None:
@@ -91,14 +219,11 @@ def test_a_tool_cannot_have_worked_for_longer_than_its_command() -> None:
     assert "the rest is more than its start takes" in told(10.0, 60.0, emulated=True)
 
 
-def test_a_guest_whose_clock_runs_wild_is_doubted_in_each_of_its_trials(tmp_path: Path) -> None:
+def test_a_guest_whose_clock_runs_wild_has_no_trial(tmp_path: Path) -> None:
     lab = Lab(SEVEN, lambda number, name: bench(), tmp_path)
     lab.uptime = ["0.00 0.0\n", "60.00 0.0\n", "120.00 0.0\n"]
     found = lab.run()
-    doubted = [
-        trial
-        for trial in found.trials
-        if any(text.startswith("clock: host/vm counted 60.0 s") for text in trial.warnings)
-    ]
+    void = [trial for trial in found.trials if "clock of host/vm (/proc/uptime) counted 60.0 s" in (trial.error or "")]
     guests = [trial for trial in found.trials if trial.treatment != "host"]
-    assert doubted == guests and {trial.treatment for trial in guests} == {"vm", "vm again"}
+    assert void == guests and {trial.treatment for trial in guests} == {"vm", "vm again"}
+    assert all(trial.status == "failed" and trial.measurements == () for trial in void)

@@ -14,6 +14,7 @@ import pytest
 from tests import rights
 from tests.fake_machine import FakeMachine, Reply
 from tests.topologies import listed
+from tests.userland import asks_tools, programs
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import CardOptions
 from vmtax.cli.cards import destination_of
@@ -52,10 +53,10 @@ def machine(path: str, card: str, mtu: int = 1500, boot: str = "", **answers: An
         path,
         {
             ("id", "-u"): "0\n",
-            ("ip", "-V"): "ip utility\n",
             ("uname", "-sm"): "Linux x86_64\n",
             rights.asked: rights.answer(),
             QUESTION: listed("0-1"),
+            asks_tools: programs(),
             ("ip", "-d", "-j", "link"): json.dumps([{"ifname": card, "link_type": "ether", "mtu": mtu}]),
             ("ip", "-j", "address", "show", "dev", card): '[{"addr_info": []}]',
             ("ip", "-4", "-j", "route", "show", "table", "all", "dev", card): "[]",

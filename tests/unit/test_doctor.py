@@ -16,6 +16,7 @@ from tests.answers import as_read
 from tests.fake_machine import Answers, Argv, FakeMachine, Reply
 from tests.mounts import only
 from tests.topologies import ALDER, files, listed, printed
+from tests.userland import asks_tools, programs
 from vmtax.core.units import cpu_numbers
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.readings import Readings, free_bytes, read
@@ -109,7 +110,7 @@ def machine(
         QUESTION: changed.get("cpus", listed("0-1", "0-1\n0-1\n")),
         rights.asked: changed.get("rights", rights.answer()),
         readings.MORE_FILES: extra,
-        asks(readings.HAVE): changed.get("tools", "\n".join(readings.TOOLS) + "\n/usr/bin/python3\n"),
+        asks_tools: changed.get("tools", programs()),
         QEMU: changed.get("qemu", "QEMU emulator version 9.0.1 (Debian)\n"),
         (QEMU[0], *sandbox(), QEMU[1]): "QEMU emulator version 9.0.1 (Debian)\n",
         RIGHTS: "Seccomp:\t0\n",
@@ -283,7 +284,7 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
             kvm=rights.NO_KVM,
             command=("start", "ENOENT", "No such file or directory"),
         ),
-        "tools": "/usr/bin/python3\nip\ntaskset\n",
+        "tools": "/usr/bin/python3\t0\tPython 3.9.2\nip\t0\tip utility\ntaskset\t0\t\n",
     }
     host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
     diagnosis = diagnose(examined(host, "ssh://admin@cloud"))

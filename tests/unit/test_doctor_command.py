@@ -13,6 +13,7 @@ import pytest
 from tests.command import vmtax
 from tests.fake_machine import Answers, FakeMachine, Reply
 from tests.unit.test_doctor import AMD_EXTRA, AMD_FILES, AMD_MORE, IMAGE, KVM_AMD, by_name, examined, machine
+from tests.userland import asks_tools
 from vmtax.doctor import diagnose
 from vmtax.doctor.attempt import announce, attempt_on
 from vmtax.doctor.host_parts import HUGE_PAGE_COUNT
@@ -29,9 +30,9 @@ FAILING: Answers = {
     lambda argv: argv[:2] == ("ip", "-n"): Reply(stderr="Error: Unknown device type.\n", code=2),
     lambda argv: argv[0] in ("mkdir", "fallocate"): "",
     lambda argv: argv[0] == "stat": "1000 4096\n",
-    ("sh", "-c", 'command -v "$1"', "sh", "ip"): "/sbin/ip\n",
-    lambda argv: argv[2:3] == ('command -v "$1"',): Reply(code=127),
+    asks_tools: "ip\t0\tip utility, iproute2-6.1.0\n",
     HUGE_PAGE_COUNT: Reply(code=1),
+    ("cat", "/etc/os-release"): "ID=debian\n",
     lambda argv: argv[0] == "dd" and "oflag=direct" in argv: Reply(stderr="dd: Invalid argument\n", code=1),
 }
 
@@ -98,7 +99,7 @@ def test_a_try_that_fails_says_why_and_leaves_nothing() -> None:
     parts = {name: found.pop(name) for name in ("ext4", "xfs", "btrfs", "LVM", "md", "ZFS", "huge pages")}
     parts |= {name: found.pop(name) for name in ("vhost-net", "SR-IOV")}
     assert {check.status for check in parts.values()} == {"missing"}, "only plans about them take them"
-    assert parts["xfs"].text.startswith("no mkfs.xfs, no losetup there")
+    assert parts["xfs"].text.startswith("losetup is missing there: apt-get install mount")
     assert parts["vhost-net"].text == "does not work: no guest boots on KVM here"
     assert {name: check.status for name, check in found.items()} == {
         "guests": "unknown",

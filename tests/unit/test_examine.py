@@ -9,9 +9,11 @@ import pytest
 from tests import rights
 from tests.fake_machine import Answers, FakeMachine, Reply
 from tests.topologies import listed
+from tests.userland import asks_tools, programs
 from vmtax.hypervisor import Qemu, QemuError
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
 from vmtax.hypervisor.qemu.detect import ELSEWHERE, FIRST, RIGHTS
+from vmtax.machine.packages import READ
 from vmtax.plan.schema import parse
 from vmtax.testbed import examine, provision
 from vmtax.testbed.cpus import QUESTION, read
@@ -48,8 +50,7 @@ def test_another_architecture_and_a_missing_bubblewrap_are_said() -> None:
     arm = FakeMachine(answers={("uname", "-sm"): "Linux aarch64\n"})
     with pytest.raises(CannotMeasure, match="Linux aarch64; vmtax measures Linux on x86-64"):
         examine._check_host(arm)
-    missing = rights.answer(command=("start", "ENOENT", "No such file or directory"))
-    bare = FakeMachine(answers={("uname", "-sm"): "Linux x86_64\n", ("id", "-u"): "0\n", rights.asked: missing})
+    bare = FakeMachine(answers={("uname", "-sm"): "Linux x86_64\n", asks_tools: programs("bwrap"), READ: "ID=debian\n"})
     with pytest.raises(CannotMeasure, match="apt-get install bubblewrap"):
         examine._check_host(bare)
 
@@ -67,7 +68,7 @@ def test_another_architecture_and_a_missing_bubblewrap_are_said() -> None:
 )
 def test_without_root_what_user_networking_does_not_carry_is_refused(workload: str, refused: str) -> None:
     plan = parse(f"name: x\nlayers: [host, vm]\nworkloads:\n  - {workload}\n")
-    granted: Answers = {("id", "-u"): "0\n", ("ip", "-V"): "ip utility", rights.asked: rights.answer()}
+    granted: Answers = {("id", "-u"): "0\n", asks_tools: programs(), rights.asked: rights.answer()}
     examine._check_network(FakeMachine(answers=granted), plan)
     machine = FakeMachine(answers={("id", "-u"): "1000\n"})
     if not refused:
@@ -93,6 +94,7 @@ def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, la
             ("uname", "-sm"): "Linux x86_64\n",
             rights.asked: rights.answer(),
             ("id", "-u"): "0\n",
+            asks_tools: programs(),
             ("grep", "CapEff", "/proc/self/status"): f"CapEff:\t{held:0>16}\n",
             QUESTION: listed("0-3"),
             ("cat", "/proc/meminfo"): "MemAvailable: 16000000 kB\n",

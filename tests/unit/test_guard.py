@@ -276,7 +276,7 @@ def test_a_guard_that_undoes_for_long_is_heard_and_one_that_is_silent_is_given_u
     monkeypatch.setattr(guarded, "SILENT_SECONDS", 1.0)
     for busy, is_heard in ((0.2, True), (600.0, False)):
         text = source.replace("BUSY_SECONDS = 5.0", f"BUSY_SECONDS = {busy}")
-        monkeypatch.setattr("vmtax.machine.local.guard_source", lambda text=text: text)
+        monkeypatch.setattr("vmtax.machine.guarded.guard_source", lambda text=text: text)
         machine = LocalMachine()
         entry = machine.undo_later("sleep", "2.5")
         if is_heard:

@@ -114,7 +114,7 @@ def test_the_logs_of_what_outlives_its_guard_stay_short(
 ) -> None:
     text = guarded.guard_source().replace("MOST_LOG = 2**26", "MOST_LOG = 2**20")
     text = text.replace("LOG_SECONDS = 2.0", "LOG_SECONDS = 0.05")
-    monkeypatch.setattr("vmtax.machine.local.guard_source", lambda: text)
+    monkeypatch.setattr("vmtax.machine.guarded.guard_source", lambda: text)
     machine = LocalMachine()
     process = machine.start("sleep", "600")
     long, short, link, elsewhere = (tmp_path / name for name in ("long", "short", "link", "elsewhere"))

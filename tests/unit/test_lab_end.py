@@ -111,8 +111,10 @@ def test_the_end_of_a_lab_is_shown_by_its_kernel_or_its_qemu() -> None:
     assert "its kernel said: Kernel panic - not syncing: Oops" in told("status", "blue")
 
 
-# Answers as a guard does that was told a word.
-GREET = """read -r line; word=${line##*'"nonce": "'}; echo '{"hello": "'"${word%'"'*}"'"}'; """
+# Answers as a guard does that was told a word, after its source text.
+GREET = """\
+while read -r line; do case $line in '{"token"'*) break;; esac; done
+word=${line##*'"nonce": "'}; echo '{"hello": "'"${word%'"'*}"'"}'; """
 
 
 def test_a_guard_that_is_lost_with_its_lab_gives_the_same_reason() -> None:

@@ -99,7 +99,7 @@ def test_labels_are_completed_and_listed(store: Store) -> None:
         store.keep_headline("one", in_few_words(Analysis(store.load("one"))))
     done = CliRunner().invoke(app, ["runs"], catch_exceptions=False)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("one")]
-    assert all(words in line for words in ("before", "emulated", "VM 2.3× to 21×"))
+    assert all(words in line for words in ("before", "emulated", "VM +42 % to 37×"))
     (other,) = [line for line in done.stdout.splitlines() if line.startswith("two")]
     assert "complete" in other, "of a run whose headline is not stored it is the state"
     told = {run["id"]: run for run in json.loads(CliRunner().invoke(app, ["runs", "--json"]).stdout)["data"]}

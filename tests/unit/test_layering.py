@@ -176,4 +176,4 @@ def test_no_machine_looks_for_python_in_its_search_path() -> None:
         if len(words) > 1 and isinstance(words[0], ast.Constant) and words[0].value == "python3"
     ]
     assert not bare
-    assert f" exec {PYTHON} -I " in START_GUARD[2]
+    assert f" exec {PYTHON} -I " in START_GUARD

@@ -16,6 +16,7 @@ from tests.svg import root, share
 from tests.unit.test_exits import GOLDEN, FakeGuest
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
+from vmtax.core.stopwatch import Instant
 from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.meter import Work
@@ -79,6 +80,9 @@ cpu  10000 0 10000 70600 150 20 100 5 0 0
 """
 
 
+EPOCH = 1.7e9  # at which the machine was booted
+
+
 def stat(pid: str, name: str, state: str, parent: str, started: str, times: list[str], guest: str = "0") -> str:
     """A line of /proc/PID/stat."""
     between = "1 1 0 -1 0 0 0 0 0"
@@ -103,7 +107,9 @@ def printed(text: str) -> str:
             lines.append(f"{path}/stat:{stat(tid, ' '.join(words[6:]), 'S', '50', '910', times, guest)}")
             lines.append(f"{path}/schedstat:{ran} 0 1")
         elif kind == "clock":
-            lines.append(f"clock {words[0]}")
+            uptime = f"{float(words[0]):.2f}"
+            lines += [f"since {uptime}", f"wall {float(words[0]) + EPOCH:.9f}"]
+            last.append(f"/proc/uptime:{uptime} 1.00")
             last += ["/proc/pressure/irq:full avg10=0.00 total=0"] if words[2] == "1" else []
         elif kind == "cpus":
             lines.insert(0, f"reader {words[1]}")
@@ -249,11 +255,24 @@ def test_garbage_never_raises(text: str) -> None:
         reckon(found, found)
 
 
-def test_the_meter_keeps_the_entries_and_the_operations() -> None:
-    meter, host = Ledger(), FakeMachine("host", {COMMAND: printed(BEFORE)})
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    """It is read before and after ten seconds."""
+    machine = FakeMachine("host", {COMMAND: [printed(BEFORE), printed(AFTER)]})
+
+    def now() -> Instant:
+        seconds = 10.0 * (len(machine.calls) // 2)
+        return Instant(seconds, seconds)
+
+    monkeypatch.setattr(Instant, "now", staticmethod(now))
+    return machine
+
+
+def test_the_meter_keeps_the_entries_and_the_operations(host: FakeMachine) -> None:
+    meter = Ledger()
     meter.before(host)
     work = Work("fio", ok=True, seconds=1.0, operations=500.0)
-    rows = meter.after(FakeMachine("host", {COMMAND: printed(AFTER)}), [work]).rows
+    rows = meter.after(host, [work]).rows
     assert rows["operations"] == 500.0 and rows["vhost"] > 1.5
 
 
@@ -290,10 +309,9 @@ def test_a_page_has_a_bar_for_each_case_as_long_as_its_parts() -> None:
 
 
 @pytest.mark.parametrize("is_sampled", [True, False])
-def test_samples_of_all_guests_divide_what_the_host_s_vcpus_used(is_sampled: bool) -> None:
+def test_samples_of_all_guests_divide_what_the_host_s_vcpus_used(is_sampled: bool, host: FakeMachine) -> None:
     raw = (GOLDEN / "workload" / "cpuid.txt").read_text()
     workload = Cpuid(CpuidParameters())
-    host = FakeMachine("host", {COMMAND: [printed(BEFORE), printed(AFTER)]})
     before = {"exits": 1.0, "samples.guest": 5.0, "samples.kernel": 5.0, "samples.user": 0.0}
     after = {"exits": 9.0, "samples.guest": 305.0, "samples.kernel": 105.0, "samples.user": 0.0}
     looks = [(before, after), (before, after) if is_sampled else ({"exits": 1.0}, {"exits": 9.0})]

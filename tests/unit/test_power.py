@@ -18,6 +18,7 @@ from tests.fake_testbed import SEVEN, FakeTestbed, Lab, bench
 from vmtax.core.events import Event
 from vmtax.core.machines import MachineLost
 from vmtax.core.records import Json
+from vmtax.core.stopwatch import Instant, Stopwatch
 from vmtax.experiment.real_cut import PowerWasCut, session_of
 from vmtax.experiment.runner import Options
 from vmtax.plan.schema import Plan, parse
@@ -143,6 +144,7 @@ def cutting(
     now = iter(range(10**6))
     monkeypatch.setattr(power.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(power.time, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(Instant, "now", staticmethod(lambda: Instant(*[float(next(now))] * 2)))
     left = list(answers)
 
     def logged_in(self: Cutting) -> Any:
@@ -153,7 +155,7 @@ def cutting(
 
     monkeypatch.setattr(Cutting, "_logged_in", logged_in)
     order = PowerCut(("fence", "server"), within)
-    return Cutting(Power("ssh://server", order), SimpleNamespace(), process, output, power.time.monotonic())  # type: ignore[arg-type]
+    return Cutting(Power("ssh://server", order), SimpleNamespace(), process, output, Stopwatch())  # type: ignore[arg-type]
 
 
 def waited(one: Cutting) -> Any:

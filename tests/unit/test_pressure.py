@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -40,7 +42,7 @@ def test_a_reading_is_in_seconds_and_hertz() -> None:
     machine = FakeMachine(answers={pressure.COMMAND: BEFORE})
     reading = pressure.read(machine)
     assert len(machine.calls) == 1
-    assert (reading.uptime_seconds, reading.cpus) == (1182.93, 2)
+    assert (reading.at.uptime, reading.cpus) == (1182.93, 2)
     assert reading.idle_seconds == pytest.approx(2107.26 + 6.03)
     assert reading.steal_seconds == pytest.approx(0.22)
     assert reading.cpu_pressure_seconds == pytest.approx(14.417116)
@@ -115,3 +117,16 @@ def test_garbage_never_raises(text: str) -> None:
     reading = parse(text)
     if reading is not None:
         between(reading, reading)
+
+
+@pytest.mark.parametrize(
+    "name", ["/proc/uptime:", "/proc/stat:cpu  ", "total=", "cpu MHz\t\t: ", "package_throttle_count:"]
+)
+@pytest.mark.parametrize("instead", ["9" * 5000, "9" * 400, "-1", "nan", "1e999", "<not counted>", ""])
+def test_a_counter_that_is_no_number_is_unknown(name: str, instead: str) -> None:
+    start = BEFORE.index(name) + len(name)
+    read = parse(BEFORE[:start] + instead + BEFORE[start:].lstrip("0123456789."))
+    if read is not None:
+        numbers = [value for value in astuple(read) if isinstance(value, int | float)]
+        assert all(0 <= value < 1e18 for value in (*numbers, *read.throttles.values()))
+        between(read, read)

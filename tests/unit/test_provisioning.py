@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import rights
+from tests import rights, userland
 from tests.fake_machine import FakeMachine, Reply
+from tests.userland import asks_tools
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import DiskOptions
 from vmtax.cli.measuring import disk_target
@@ -28,10 +29,10 @@ from vmtax.storage.backing import (
     areas,
     describe,
     directory_bytes,
+    programs,
     refuse_unused,
     room,
     source_bytes,
-    tools,
 )
 from vmtax.storage.empty import LOOK, MIB, NUMBERS
 from vmtax.storage.ground import CLAIM, HOLDERS, Area, Ground, refuse_used, shares, table, table_bytes
@@ -106,9 +107,12 @@ def test_what_it_is_called(wanted: DiskSettings, text: str) -> None:
 
 
 def test_the_tools_it_takes() -> None:
-    assert tools([levels(), levels(format="qcow2")], cuts=False) == []
-    assert tools([levels("lvm", "xfs")], cuts=True) == ["sfdisk", "lvcreate", "mkfs.xfs"]
-    assert set(tools([levels("raidz1-dataset")], cuts=False)) == {"zpool", "zfs"}
+    def names(*wanted: DiskSettings, cuts: bool = False) -> list[str]:
+        return [tool.name for tool in programs(wanted, cuts=cuts)]
+
+    assert names(levels(), levels(format="qcow2")) == []
+    assert sorted(names(levels("lvm", "xfs"), cuts=True)) == ["lvcreate", "mkfs.xfs", "sfdisk", "wipefs"]
+    assert set(names(levels("raidz1-dataset"))) == {"zpool", "zfs"}
 
 
 @pytest.mark.parametrize(
@@ -142,9 +146,7 @@ def lsblk(*rows: Mapping[str, object]) -> str:
     above: list[object] = []
     for row in reversed(rows):
         above = [{**row, "children": above}]
-    return json.dumps(
-        {"blockdevices": [{"name": "/dev/sdb", "type": "disk", "mountpoints": [None], "children": above}]}
-    )
+    return json.dumps({"blockdevices": [{"name": "/dev/sdb", "type": "disk", "mountpoint": None, "children": above}]})
 
 
 def device(
@@ -170,17 +172,25 @@ def device(
     )
 
 
-PART = {"name": "/dev/sdb1", "type": "part", "mountpoints": [None]}
+PART = {"name": "/dev/sdb1", "type": "part", "mountpoint": None}
 
 
 @pytest.mark.parametrize(
     ("machine", "words"),
     [
-        (lambda: FakeMachine(answers={lambda argv: True: Reply(code=32)}), "is no block device"),
+        (
+            lambda: FakeMachine(
+                answers={
+                    lambda argv: argv[0] == "lsblk": Reply(stderr="lsblk: /dev/sdb: not a block device\n", code=32),
+                    ("test", "-b", "/dev/sdb"): Reply(code=1),
+                }
+            ),
+            r"is no block device \(lsblk: /dev/sdb: not a block device\)",
+        ),
         (lambda: device(read_only=True), "/dev/sdb is read-only; name another"),
         (lambda: device(kind="part"), "is no whole device \\(part\\)"),
-        (lambda: device({**PART, "mountpoints": ["/srv"]}), "/dev/sdb1 is mounted, or swap"),
-        (lambda: device({**PART, "mountpoints": ["[SWAP]"]}), "/dev/sdb1 is mounted, or swap"),
+        (lambda: device({**PART, "mountpoint": "/srv"}), "/dev/sdb1 is mounted, or swap"),
+        (lambda: device({**PART, "mountpoint": "[SWAP]"}), "/dev/sdb1 is mounted, or swap"),
         (lambda: device(PART, {"name": "/dev/mapper/vg-lv", "type": "lvm"}), "in use by /dev/mapper/vg-lv \\(lvm\\)"),
         (
             lambda: device(claim=Reply(stderr="Device or resource busy\n", code=1)),
@@ -248,10 +258,10 @@ def provisioner(answers: Mapping[object, object], target: Target) -> tuple[FakeM
         ("id", "-u"): "0\n",
         rights.asked: rights.answer(),
         ("cat", "/etc/os-release"): "ID=debian\n",
-        lambda argv: argv[:2] == ("sh", "-c") and "command -v" in argv[2] and argv[:3] != WAIT_FOR[:3]: "",
+        asks_tools: userland.programs(),
         lambda argv: argv[: len(WAIT_FOR)] == WAIT_FOR: "",
     }
-    machine = FakeMachine(answers={**answers, **usual})
+    machine = FakeMachine(answers={**usual, **answers})
     ground = Ground(machine, target, PurePosixPath("/var/tmp/ours"), "vmtax-1a2b3c4d")
     return machine, Provisioner(ground, ("qemu-img",))
 
@@ -342,7 +352,7 @@ def test_a_group_and_pool_that_are_missing_or_full() -> None:
 
 
 def test_what_is_missing_there_is_named_with_its_package() -> None:
-    answers = {("sh", "-c", 'command -v "$1"', "sh", "zpool"): Reply(code=127)}
+    answers = {asks_tools: userland.programs("zpool")}
     _, made = provisioner(answers, Target())
     with pytest.raises(StorageError, match="zpool is missing there: apt-get install zfsutils-linux"):
         made.prepare([levels("zvol", "none")], SIZE, 0)

@@ -14,13 +14,14 @@ from tests.fake_machine import FakeMachine, Reply
 from vmtax.core import packages
 from vmtax.core.packages import COMMANDS, PACKAGES, family, install
 from vmtax.design.disk import DiskSettings, Volume
-from vmtax.doctor.readings import TOOLS, TOOLS_HERE
+from vmtax.doctor.readings import TOOLS_HERE
 from vmtax.hypervisor import Qemu, QemuError
 from vmtax.hypervisor.confine import sandbox
 from vmtax.hypervisor.qemu.detect import DEFAULT, ELSEWHERE, FIRST, RIGHTS
 from vmtax.image import build, packs
 from vmtax.machine.packages import READ
-from vmtax.storage.backing import MKFS, tools
+from vmtax.machine.tools import TOOLS
+from vmtax.storage.backing import MKFS, programs
 from vmtax.system.packages import install_here
 
 SOURCE = Path(vmtax.__file__).parent
@@ -78,7 +79,8 @@ def test_no_os_release_makes_it_fail(release: str) -> None:
 def test_every_program_that_may_be_missing_has_its_row() -> None:
     volumes = [DiskSettings(volume=volume) for volume in Volume]
     systems = [DiskSettings.of({"disk.filesystem": system}) for system in MKFS]
-    needed = {*TOOLS, *TOOLS_HERE, *build.TOOLS, *packs.TOOLS, *tools([*volumes, *systems], cuts=True), DEFAULT}
+    made = {tool.name for tool in programs([*volumes, *systems], cuts=True)}
+    needed = {*(tool.name for tool in TOOLS), *TOOLS_HERE, *build.TOOLS, *packs.TOOLS, *made, DEFAULT}
     assert needed <= PACKAGES.keys() and {"zpool", "lvcreate", "sfdisk", "mkfs.xfs"} <= needed
     assert {"apt-get install", "dnf install", "zypper install"} <= {*COMMANDS.values()}
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests import rights
 from tests.fake_machine import FakeMachine, Reply
+from tests.userland import asks_tools, programs
 from vmtax.core.records import Json
 from vmtax.machine.remedies import ENOUGH, Around, Failure, remedy
 from vmtax.machine.rights import Rights, ask, parse
@@ -114,7 +115,7 @@ def refused_by(around: Json, plan: str = "quick", **failed: tuple[str, str, str]
         answers={
             ("uname", "-sm"): "Linux x86_64\n",
             ("id", "-u"): "0\n",
-            ("ip", "-V"): "",
+            asks_tools: programs(),
             rights.asked: rights.answer(around, **failed),
         }
     )

@@ -19,6 +19,7 @@ import pytest
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.cli.lab import NEW
+from vmtax.core.stopwatch import SUSPENDED_SECONDS, UPTIME_STEP
 from vmtax.core.units import time_ratio
 from vmtax.experiment import archive
 from vmtax.hypervisor import console
@@ -28,6 +29,7 @@ from vmtax.image import kernel, postgresql
 from vmtax.lab import end, start
 from vmtax.lab.spec import Size
 from vmtax.machine import guard, pipes, ssh
+from vmtax.meter.moment import SET_SECONDS
 from vmtax.network import wire
 from vmtax.plan import yaml
 from vmtax.plan.estimate import demonstration
@@ -63,7 +65,7 @@ QUANTITY = re.compile(
     rf"({'|'.join(sorted(UNITS, key=len, reverse=True))})s?\b",
     re.IGNORECASE,
 )
-SILENCE = 10.0 * 3  # seconds, of ssh.ALIVE
+SILENCE = 10.0 * 3  # seconds, of ssh_options.LOGIN
 # page -> quantity -> value in bytes or seconds
 STATED: dict[str, dict[str, float | None]] = {
     "README.md": {"2 GiB": build_image.ROOM},
@@ -116,13 +118,20 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/how-to/which-cache-mode.md": {"4 KiB": None},
     "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
     "docs/development/decisions.md": {
-        **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.1 s", "0.4 s")),
+        **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.4 s")),
         **dict.fromkeys(("7 s", "230 lines", "fifteen lines", "170 MB", "70 MB", "2 MB", "30 MB", "4 KiB", "1 GiB")),
         "200 kB": figures.base.MOST_CHARACTERS,
         "30 s": SILENCE,
         "40 s": ssh.GUARD_SILENCE,
+        "0.2 s": None,
+        "0.01 s": UPTIME_STEP,
     },
-    "docs/development/method.md": {"an hour": None, "104 s": None, "2.5 s": provisioned.EMULATED_KVM_LEAD_SECONDS},
+    "docs/development/method.md": {
+        **dict.fromkeys(("an hour", "104 s")),
+        "2.5 s": provisioned.EMULATED_KVM_LEAD_SECONDS,
+        "0.1 s": SUSPENDED_SECONDS,
+        "0.02 s": SET_SECONDS,
+    },
     "docs/development/power-cuts.md": {
         "4 KiB": power_cut.BLOCK,
         "a minute": power.GONE_SECONDS,

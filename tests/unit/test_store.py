@@ -212,9 +212,9 @@ def test_id_that_would_leave_the_directory(store: Store, id: str) -> None:
 def test_prefix_last_and_nearest(store: Store) -> None:
     for when, id in ((1.0, "20261121-0412-quick-aaaa"), (3.0, "20261121-0412-quick-aabb"), (2.0, "20261122-full-0001")):
         store.begin(unstarted(SAMPLE, id=id, created=when))
-    assert store.load().id == store.load("last").id == "20261121-0412-quick-aabb"
+    assert store.load().id == store.load("last").id == "20261122-full-0001", "by arrival"
     assert store.load("20261122").id == "20261122-full-0001"
-    assert [summary.created for summary in store.experiments()] == [3.0, 2.0, 1.0]
+    assert [summary.created for summary in store.experiments()] == [2.0, 3.0, 1.0]
     with pytest.raises(StoreError, match="several runs: 20261121-0412-quick-aabb, 20261121-0412-quick-aaaa"):
         store.load("20261121")
     with pytest.raises(StoreError, match="nearest: 20261121-0412-quick-aaaa"):

@@ -9,6 +9,7 @@ import pytest
 
 from tests import rights
 from tests.fake_machine import FakeMachine, Reply
+from tests.userland import asks_tools, programs
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import CardOptions
 from vmtax.cli.cards import wire
@@ -33,7 +34,7 @@ def machine(
         "host",
         {
             ("id", "-u"): "0\n",
-            ("ip", "-V"): "ip utility\n",
+            asks_tools: programs(),
             ("uname", "-sm"): "Linux x86_64\n",
             rights.asked: rights.answer(),
             ("ip", "-d", "-j", "link"): json.dumps(links),

@@ -23,6 +23,7 @@ LIMITS = {
     "vmtax.machine.reader.LOGIN_SECONDS": LIMIT,
     "vmtax.machine.reader.LATE_SECONDS": LIMIT,
     "vmtax.machine.ssh.BEGIN_SECONDS": LIMIT,
+    "vmtax.machine.ssh.LOGIN_SECONDS": LIMIT,
     "vmtax.machine.guarded.GREETING_SECONDS": LIMIT,
     "vmtax.machine.guarded.ANSWER_SECONDS": LIMIT,
     "vmtax.machine.guarded.UNDO_SECONDS": LIMIT,
@@ -30,7 +31,7 @@ LIMITS = {
 }
 # Logs in and ends as ssh does; else does what the case says with the command for the far shell, which is "$*".
 CLIENT = """#!/bin/sh
-case " $* " in *" -N "*|*" -O "*) exit 0;; esac
+case " $* " in *" -N "*|*" -O "*|*" -V "*|*" -G "*) exit 0;; esac
 while [ "$1" != -- ]; do shift; done
 shift
 HOME={home}; export HOME; unset XDG_STATE_HOME XDG_CACHE_HOME XDG_DATA_HOME

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -19,6 +19,9 @@ from vmtax.core.errors import DONE, BadInput
 from vmtax.core.units import printable
 from vmtax.report.render.formats import FORMATS
 from vmtax.system.output_file import replacing
+
+if TYPE_CHECKING:
+    from vmtax.store import Store
 
 app = App(
     cls=Main,
@@ -146,7 +149,7 @@ RunId = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run: its id, the beginning of the id, its label, or last.",
+        help="A run: its id, the beginning of the id, its label, or last: the newest that has a result.",
         autocompletion=complete_run,
     ),
 ]
@@ -178,6 +181,18 @@ def warn(text: str) -> None:
     """One line or more on stderr."""
     for line in f"vmtax: {text}".strip("\n").split("\n"):
         say(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}", file=sys.stderr)
+
+
+def with_result(store: Store, wanted: str, plan: str = "") -> str:
+    """The id of the run whose results the user means, as in `Store.choose`; one line on stderr names a newer one that
+    has none.
+    """
+    from vmtax.store.choice import RESULTS
+
+    choice = store.choose(wanted, RESULTS, plan)
+    if choice.note:
+        warn(choice.note)
+    return choice.run.id
 
 
 def say(text: object, *, file: TextIO | None = None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Emulate, Yes, answer, app, complete_plan, complete_run, printed
+from vmtax.cli.app import AsJson, BadUse, Emulate, Yes, answer, app, complete_plan, complete_run, printed, with_result
 from vmtax.cli.options import PLAN_HELP, Budget, DiskDir, Host, Qemu
 
 if TYPE_CHECKING:
@@ -37,14 +37,21 @@ def calibrate(
 ) -> None:
     """Compare a guest with itself, to see what precision this machine reaches, in what time, and how much it varies."""
     from vmtax.analysis.calibration import calibration
+    from vmtax.analysis.sessions import CALIBRATE
     from vmtax.cli.measuring import measure
     from vmtax.store import Store
+    from vmtax.store.choice import has_result
 
     with Store() as store:
         work = None if show else _work(plan, host, budget, qemu, disk_dir)
-        id = show if work is None else measure(store, work.emulating() if emulate else work, yes=yes)
+        id = (
+            with_result(store, show, CALIBRATE)
+            if work is None
+            else measure(store, work.emulating() if emulate else work, yes=yes)
+        )
         experiment = store.load(id)
-        found = calibration(experiment, store.load_all(lambda run: run.name == experiment.name))
+        alike = store.load_all(lambda run: run.name == experiment.name and has_result(run))
+        found = calibration(experiment, alike)
     if json:
         from vmtax.report.answers.calibration import CALIBRATION
 

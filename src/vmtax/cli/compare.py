@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, app, complete_run, document, format_option, printed, say, write_file
+from vmtax.cli.app import (
+    AsJson,
+    BadUse,
+    app,
+    complete_run,
+    document,
+    format_option,
+    printed,
+    say,
+    with_result,
+    write_file,
+)
 from vmtax.cli.files import STDOUT, check_output
 from vmtax.core.errors import DONE, UNDECIDED, WORSE
 from vmtax.core.units import parse_percent
@@ -36,7 +47,7 @@ def compare(
         str,
         typer.Argument(
             metavar="BEFORE",
-            help="Runs before the change: ids, beginnings of ids, labels or last, with commas.",
+            help="Runs before the change: ids, beginnings of ids, labels or last (newest with a result), with commas.",
             autocompletion=complete_runs,
         ),
     ],
@@ -97,7 +108,7 @@ def _compared(before: Sequence[str], after: Sequence[str], same_within: float, l
     from vmtax.store import Store
 
     with Store() as store:
-        first, second = ([store.load(id) for id in side] for side in (before, after))
+        first, second = ([store.load(with_result(store, id)) for id in side] for side in (before, after))
         calibrations = _calibrations(store, {experiment.host for experiment in (*first, *second)})
         return compared(first, second, calibrations, same_within=same_within, limit=limit)
 

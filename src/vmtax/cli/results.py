@@ -27,6 +27,7 @@ from vmtax.cli.app import (
     printed,
     say,
     warn,
+    with_result,
     write_file,
 )
 from vmtax.cli.files import STDOUT, check_input, check_output
@@ -57,7 +58,7 @@ class Asked:
         from vmtax.store import Store
 
         with Store() as store:
-            experiment = store.load(run)
+            experiment = store.load(with_result(store, run))
             kept = store.results(experiment)
         known = results.read(kept, experiment) if kept is not None else None
         analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format), known)
@@ -196,7 +197,7 @@ def export(
     if output is not None:
         check_output(output, regular=True)
     with Store() as store:
-        exported = archive.export(store, run, output)
+        exported = archive.export(store, with_result(store, run), output)
     say(exported.file)
     if exported.missing:
         warn(f"raw outputs left out: {len(exported.missing)}; {exported.missing[0]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,11 +24,12 @@ from vmtax.core.errors import FAILED
 from vmtax.core.records import label_problem
 from vmtax.design.host import boots_asked
 from vmtax.design.interleaved import is_host
-from vmtax.experiment.archive import IMPORTED
 from vmtax.experiment.resume import CannotResume
 from vmtax.plan.schema import Plan, from_data, load
 from vmtax.plan.vary import varied
-from vmtax.store import Store
+from vmtax.store import ExperimentSummary, Store
+from vmtax.store.choice import was_stopped
+from vmtax.store.failure import NoneFits
 from vmtax.testbed.interleave import why_not
 from vmtax.testbed.session import TestbedOptions
 from vmtax.workload import WORKLOADS
@@ -110,11 +112,17 @@ def _new(plan: str, asked: RunOptions) -> Work:
 
 def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool = False) -> Work:
     """The named run, or the newest stopped one; `erase`: permission is asked for again, because it is not stored."""
-    ours = [entry for entry in store.experiments() if not entry.host.endswith(IMPORTED)]
-    stopped = [entry.id for entry in ours if entry.state in ("interrupted", "failed")]
-    if not run and not stopped:
+
+    def asks_for_reboot(entry: ExperimentSummary) -> bool:
+        return was_stopped(entry) and bool(boots_asked(store.load(entry.id).treatments))
+
+    found = None
+    for fits in (asks_for_reboot, was_stopped) if rebooted else (was_stopped,):
+        with contextlib.suppress(NoneFits):
+            found = found or store.choose(run or "last", (fits,)).run
+    if found is None:
         raise CannotResume("no run was stopped: `vmtax runs` lists them all")
-    experiment = store.load(run or stopped[0])
+    experiment = store.load(found.id)
     work = going_on(experiment, erase, rebooted=rebooted)
     if rebooted and not boots_asked(experiment.treatments):
         raise CannotResume(f"{experiment.id} asks for no reboot of the host: vmtax run --resume {experiment.id}")

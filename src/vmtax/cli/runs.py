@@ -40,7 +40,9 @@ def runs_rm(
     wanted: Annotated[
         list[str],
         typer.Argument(
-            metavar="RUN...", help="Runs: ids, beginnings of ids, labels, or last.", autocompletion=complete_run
+            metavar="RUN...",
+            help="Runs: ids, beginnings of ids, labels, or last: the newest, whatever it has.",
+            autocompletion=complete_run,
         ),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking, as in a script.")] = False,

@@ -12,7 +12,14 @@ from typing import IO, Protocol
 
 from vmtax.core.errors import CannotDo
 
-DEFAULT_TIMEOUT = 60.0  # seconds; every command has a limit, this is the one for quick commands
+
+class Idle(float):
+    """A limit for work: seconds in which neither a command nor its children use CPU, read or write. A plain number
+    limits the whole time of a command; it is for waiting for somebody's answer, and for work of a known duration.
+    """
+
+
+DEFAULT_TIMEOUT = Idle(60.0)
 LAST_WORDS_SECONDS = 10.0  # for a process to end whose standard output has ended
 TAIL_LINES = 12  # lines of stderr that a failure shows
 
@@ -27,8 +34,11 @@ def how_ended(code: int) -> str:
 
 
 def ran_out(code: int, seconds: float, limit: float) -> bool:
-    """Whether timeout(1) ended a command, which it may have had to kill; a command may end with these codes itself."""
-    return code in (124, 137) and seconds >= limit
+    """Whether timeout(1) ended a command: by the clock, because its kinds report that with codes of their own.
+
+    coreutils: 124, 137 if it had to kill it; uutils: 125 then; busybox and toybox: 143, the signal's.
+    """
+    return code >= 124 and seconds >= limit
 
 
 def first_line(text: str) -> str:

@@ -37,8 +37,11 @@ python3            = = = python = = dev-lang/python  python3
 ip                 = iproute = = = = sys-apps/iproute2  iproute2
 taskset            = = = = = = sys-apps/util-linux  util-linux
 fallocate          = = = = = = sys-apps/util-linux  util-linux
+lsblk              = = = = = = sys-apps/util-linux  util-linux
+wipefs             = = = = = = sys-apps/util-linux  util-linux
+timeout            = = = = = = sys-apps/coreutils  coreutils
 unshare            = = = = = = sys-apps/util-linux  util-linux
-losetup            = = = = = = sys-apps/util-linux  util-linux
+losetup            mount = = = = util-linux sys-apps/util-linux  util-linux
 sfdisk             fdisk = = = = util-linux sys-apps/util-linux  util-linux
 tar                = = = = = gnutar app-arch/tar  tar
 zstd               = = = = = = app-arch/zstd  zstd

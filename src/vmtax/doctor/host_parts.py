@@ -15,6 +15,7 @@ from vmtax.core.errors import CannotDo
 from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, Nic, Passed, Patience, Tap, boot
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.tools import named, why_not
 from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.network.sriov import LOAD_DRIVERS, VF_MAC, WRITE, Card, free_card
@@ -89,9 +90,8 @@ def tries(parts: Parts, emit: Callable[[str], None]) -> Iterator[Check]:
 
 
 def _try(host: Machine, name: str, tools: tuple[str, ...], action: Callable[[], str]) -> Check:
-    absent = [tool for tool in tools if not host.succeeds("sh", "-c", 'command -v "$1"', "sh", tool)]
-    if absent:
-        return Check("tried", name, "missing", f"no {', no '.join(absent)} there; only plans about it take it")
+    if why := why_not(host, named(tools)):
+        return Check("tried", name, "missing", f"{why}; only plans about it take it")
     try:
         return Check("tried", name, "ok", action())
     except (CannotDo, MachineError) as error:
@@ -107,7 +107,7 @@ def _written(host: Machine, target: str) -> None:
 def _file_system(parts: Parts, kind: str, *options: str) -> str:
     host, mount = parts.host, str(parts.directory / f"mount-{kind}")
     loop = parts.loop(f"{kind}.raw")
-    host.run(f"mkfs.{kind}", *options, loop, timeout=120)
+    host.run(f"mkfs.{kind}", *options, loop)
     host.run("mkdir", mount)
     host.undo_later(*UNMOUNT, mount)
     host.run("mount", "-t", kind, loop, mount)

@@ -9,30 +9,21 @@ from dataclasses import dataclass
 from vmtax.core import packages
 from vmtax.core.checks import HOST, VM, WORST_FIRST, Check, Status
 from vmtax.core.units import format_value
-from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
+from vmtax.doctor.readings import TOOLS_HERE, Readings
 from vmtax.image.build import CARRY, ROOM
 from vmtax.image.build import TOOLS as BUILD_TOOLS
+from vmtax.machine import tools
 from vmtax.machine.rights import Rights
 from vmtax.meter.text import fields, kibibytes
 from vmtax.storage import DISK_DIRECTORY
 from vmtax.system.packages import install_here
 
-TO_COPY = ("tar", "zstd")  # tools that are only needed to copy the image
 FIRMWARE = "enable VT-x (Intel) or SVM (AMD) in the firmware setup (BIOS, UEFI)"
 BASE = (
-    "system",
-    "CPUs",
-    "bubblewrap",
-    "python3",
-    "taskset",
-    "image",
-    "image cache",
-    "tar",
-    "zstd",
-    "ssh",
-    "ssh-keygen",
+    *("system", "CPUs", "bubblewrap", "image", "image cache", "ssh", "ssh-keygen"),
+    *(tool.name for tool in tools.of(tools.HOST, tools.COPY)),
 )
-DISKS = ("disk space", "fallocate")
+DISKS = ("disk space",)
 # What is measured -> its requirements.
 WANTS = {
     HOST: (*BASE, *DISKS),
@@ -152,17 +143,25 @@ def _root(readings: Readings) -> Check:
 
 
 def _tools(readings: Readings) -> Iterable[Check]:
-    there = (TOOLS, readings.tools, "on the host under test", lambda tool: install(readings, tool))
-    here = (TOOLS_HERE, readings.tools_here, "where vmtax runs", install_here)
+    for tool in tools.of(tools.HOST, tools.COPY, tools.NETWORK):
+        have, wrong = readings.tools.get(tool.name), tools.complaint(tool, readings.tools)
+        if not wrong:
+            yield _need(tool.name, "ok", have.words if have and have.words else "found")
+        elif not (tool.use == tools.COPY and readings.placed):
+            text = wrong if have else "not found on the host under test"
+            yield _need(tool.name, "missing", text, install(readings, tool.name))
     nameless = readings.rights_here.refused("ssh")
-    for tools, have, side, cure in (there, here):
-        for tool in tools:
-            if tool in have and nameless and tools is TOOLS_HERE:
-                yield _need(tool, "missing", nameless.why, nameless.remedy)
-            elif tool in have:
-                yield _need(tool, "ok", "found")
-            elif not (tool in TO_COPY and readings.placed):
-                yield _need(tool, "missing", f"not found {side}", cure(tool))
+    for name in TOOLS_HERE:
+        if name in readings.tools_here and nameless:
+            yield _need(name, "missing", nameless.why, nameless.remedy)
+        elif name in readings.tools_here:
+            yield _need(name, "ok", "found")
+        else:
+            yield _need(name, "missing", "not found where vmtax runs", install_here(name))
+    # What few plans take is missing on most hosts; what is there and too old stops them in the middle.
+    for tool in tools.of(tools.CARDS, tools.DEVICES, tools.BUILD, tools.STORAGE):
+        if tool.name in readings.tools and (wrong := tools.complaint(tool, readings.tools)):
+            yield _need(f"{tool.name}, for {tool.use}", "missing", wrong, install(readings, tool.name))
 
 
 def _qemu(readings: Readings) -> Check:

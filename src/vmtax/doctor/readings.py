@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vmtax.core.records import Disturbance, Json
@@ -13,10 +13,10 @@ from vmtax.image import cache
 from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, find_placed
-from vmtax.machine import CommandFailed, Reader
-from vmtax.machine.local import PYTHON
+from vmtax.machine import CommandFailed, Reader, tools
 from vmtax.machine.reader import LocalReader
 from vmtax.machine.rights import Rights, ask
+from vmtax.machine.tools import Found
 from vmtax.meter import pressure
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import read_facts
@@ -32,7 +32,6 @@ CPU = "/sys/devices/system/cpu"
 
 # Constant texts for the remote shell; names are arguments.
 SYSTEM = ("sh", "-c", "uname -sm; id -u")
-HAVE = ("sh", "-c", 'for tool; do command -v "$tool" >/dev/null && echo "$tool"; done', "sh")
 CACHE_SPACE = (
     *("sh", "-c"),
     'd=${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images; while ! test -e "$d"; do d=$(dirname "$d"); done; '
@@ -43,8 +42,6 @@ MORE_FILES = (
     'exec grep -s -a -H "" /proc/meminfo /proc/self/cgroup /etc/os-release '
     f"{CPU}/cpu[0-9]*/thermal_throttle/*_throttle_count",
 )
-# Tools that a host under test must have, beside bubblewrap, which is tried.
-TOOLS = ("ip", "python3", "taskset", "fallocate", "tar", "zstd")
 # Tools that the host that runs vmtax must have.
 TOOLS_HERE = ("ssh", "ssh-keygen")
 
@@ -66,7 +63,7 @@ class Readings:
     user: int | None  # user id
     facts: Json  # see meter.facts
     files: Files  # from MORE_FILES
-    tools: frozenset[str]  # those of TOOLS that exist
+    tools: Mapping[str, Found]  # those of machine/tools.py that exist
     tools_here: frozenset[str]  # those of TOOLS_HERE and of the image's build that exist
     topology: Topology  # the CPUs that may be used there
     rights: Rights  # what was tried there
@@ -104,7 +101,7 @@ def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep)
         user=whole(user),
         facts=facts,
         files=parse_files(reader.try_run(*MORE_FILES).stdout),
-        tools=_tools(reader),
+        tools=tools.read(reader, tools.TOOLS),
         tools_here=frozenset(filter(shutil.which, (*TOOLS_HERE, *BUILD_TOOLS))),
         topology=read_topology(reader),
         rights=ask(reader, *tried, command=enters(root=whole(user) == 0)),
@@ -130,13 +127,6 @@ def free_bytes(text: str) -> int | None:
     """Parse "blocks block-size"."""
     blocks, size = ([whole(word) for word in text.split()] + [None, None])[:2]
     return None if blocks is None or size is None else blocks * size
-
-
-def _tools(reader: Reader) -> frozenset[str]:
-    # Our guard uses the system's Python, whatever the search path says.
-    names = [PYTHON if tool == "python3" else tool for tool in TOOLS]
-    available = reader.try_run(*HAVE, *names).stdout.splitlines()
-    return frozenset("python3" if name == PYTHON else name for name in available)
 
 
 def _qemu(reader: Reader) -> tuple[Qemu | None, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from vmtax.core.events import Event
 from vmtax.core.records import Trial
+from vmtax.core.stopwatch import Stopwatch
 from vmtax.experiment.migrate import Migrate
 from vmtax.experiment.real_cut import EndOrCut
 from vmtax.experiment.trial import TrialKey, new_trial
@@ -47,9 +47,8 @@ class StartAndStop:
         """`shutdown_seconds`: None if the guest did not shut down properly."""
         seconds = guest.ready_seconds + (shutdown_seconds or 0.0)
         measurements = measured(guest.ready_seconds, guest.kernel_seconds, shutdown_seconds)
-        started, warnings, raw = time.time() - seconds, tuple(guest.warnings), guest.console.text()
-        rest = {"measurements": measurements, "warnings": warnings, "raw": raw}
-        return new_trial(key, BOOT, guest.path, started, seconds, **rest)
+        rest = {"measurements": measurements, "warnings": tuple(guest.warnings), "raw": guest.console.text()}
+        return new_trial(key, BOOT, guest.path, Stopwatch().started - seconds, seconds, **rest)
 
 
 BOOT = (Boot.name, "")  # workload and case
@@ -57,7 +56,7 @@ BOOT = (Boot.name, "")  # workload and case
 ACTIVITIES: tuple[Activity, ...] = (Migrate(), EndOrCut(), StartAndStop())
 
 
-def failed_boot(key: TrialKey, started: float, error: str) -> Trial:
+def failed_boot(key: TrialKey, watch: Stopwatch, error: str) -> Trial:
     """The trial of guests that did not come up, or were lost in the middle of a round."""
     first = error.partition("\n")[0]
-    return new_trial(key, BOOT, "", started, time.time() - started, status="failed", error=first, raw=error)
+    return new_trial(key, BOOT, "", watch.started, watch.seconds, status="failed", error=first, raw=error)

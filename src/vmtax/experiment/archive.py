@@ -29,6 +29,7 @@ from vmtax.core.records import Boot, Experiment, Json, Trial
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import PlanError, from_data
 from vmtax.store import Store, StoreError
+from vmtax.store.choice import IMPORTED
 from vmtax.store.fit import check_id
 from vmtax.store.model import Unfit, check_json, check_treatment, explained, treatment_names
 from vmtax.system.output_file import refuse_no_file, replacing
@@ -137,9 +138,6 @@ def import_(store: Store, source: Path) -> Imported:
     except OSError as error:
         raise ShareError(f"{source}: {error.strerror}") from error
     return Imported(run.id, run.name, _carried(run).host, counted.trials)
-
-
-IMPORTED = ", imported"  # appended to the host's name in a run that was measured elsewhere
 
 
 def _carried(run: Experiment) -> Experiment:

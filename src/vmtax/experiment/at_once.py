@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
+from vmtax.core.stopwatch import Stopwatch
 from vmtax.design.iterations import VOID
 from vmtax.experiment.barrier import BarrierError, Held, wait_for
 from vmtax.machine import Machine, MachineLost, Outcome
@@ -67,6 +68,7 @@ class _Progress:
     """What the machines of a trial know of each other."""
 
     machines: int
+    watch: Stopwatch = field(default_factory=Stopwatch)  # one for all, so that their times can be compared
     finished: int = 0  # machines that have finished the repetition that counts
     over: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -114,12 +116,12 @@ def _run_held(jobs: Sequence[Job], progress: _Progress, before: Callable[[], Non
     """
     pool = ThreadPoolExecutor(len(jobs), "subject")
     try:
-        began = time.time()
+        began = progress.watch.now
         made = list(pool.map(_hold, jobs))
         held = [each for each in made if isinstance(each, Held)]
         problems = [each for each in made if not isinstance(each, Held)]
         if problems:
-            times = (began, time.time())
+            times = (began, progress.watch.now)
             list(pool.map(Held.close, held))
             before()  # what is read afterwards is compared with it
             return [_not_started(times, own, problems[0]) for own in made]
@@ -127,7 +129,7 @@ def _run_held(jobs: Sequence[Job], progress: _Progress, before: Callable[[], Non
         # The other half of the time remains for the work. A command that is not ready by then begins when it is.
         wait_for(held, futures, time.monotonic() + min(job.limit for job in jobs) / 2)
         before()
-        released = time.time()
+        released = progress.watch.now
         for each in held:
             each.release()
         done = [_since(future, released) for future in futures]
@@ -162,24 +164,20 @@ def _since(future: Future[Done], released: float) -> Done:
 
 
 def _run(job: Job, progress: _Progress) -> Done:
-    started, before = time.time(), time.monotonic()
-
-    def now() -> float:
-        return started + time.monotonic() - before
-
+    watch = progress.watch
     times: list[float] = []
     outcomes: list[Outcome] = []
-    lost, ended = None, started
+    lost, ended = None, watch.now
     try:
         while lost is None and (not outcomes or (job.repeats and not progress.over)):
-            began = now()
+            began = watch.now
             try:
                 outcomes.append(job.machine.try_run(*job.argv, timeout=job.limit))
-                ended = now()
+                ended = watch.now
                 # Without the time in which a connection was opened for it
                 began = max(began, ended - outcomes[-1].seconds)
             except MachineLost as failure:
-                lost, ended = failure, now()
+                lost, ended = failure, watch.now
             times.append(began)
             progress.add(len(outcomes) - 1, ok=lost is None and outcomes[-1].ok)
     except BaseException:

@@ -16,6 +16,7 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event, Step
 from vmtax.core.machines import first_line, last_words
 from vmtax.core.records import Trial
+from vmtax.core.stopwatch import Stopwatch
 from vmtax.experiment.checkers import MOUNT, Checks, StateResult, read_answer
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
@@ -25,7 +26,7 @@ from vmtax.storage.power_cut import opened
 from vmtax.storage.power_cuts import Lengths, States, lengths
 from vmtax.testbed import host_disk
 from vmtax.testbed.base import Cut, RunningTreatment
-from vmtax.testbed.cutting import MAKE_FILE_SYSTEM, MAKE_SECONDS
+from vmtax.testbed.cutting import MAKE_FILE_SYSTEM
 from vmtax.workload import Workload
 from vmtax.workload.durability import HOST_CUT, KILLED, POWER_CUT, STACK_CUT, Counts, Durability
 from vmtax.workload.durability.records import issued
@@ -72,15 +73,15 @@ class EndWhileWriting:
         ]
 
     def _trial(self, ending: Ending) -> Trial:
-        started, before = time.time(), time.monotonic()
+        watch = Stopwatch()
         rest: dict[str, Any]
         try:
             rest = {"measurements": tuple(ending.workload.measured(self.ended(ending)))}
         except (CannotDo, OSError) as failure:  # OSError: this machine has no room, or the checking guest is gone
             rest = {"status": "failed", "error": first_line(str(failure))}
             ending.raw.append(f"{failure}\n{ending.guest.console.text()}")
-        took = time.monotonic() - before
-        return new_trial(ending.key, WHAT, ending.guest.path, started, took, raw="\n".join(ending.raw), **rest)
+        took, raw = watch.seconds, "\n".join(ending.raw)
+        return new_trial(ending.key, WHAT, ending.guest.path, watch.started, took, raw=raw, **rest)
 
     def ended(self, ending: Ending) -> Mapping[str, Counts]:
         """What was found after each kind of end. Raises CannotDo."""
@@ -180,7 +181,7 @@ def listen(
     MachineError.
     """
     machine, options = guest.machine, workload.parameters.mount_options
-    machine.run(*MAKE_FILE_SYSTEM, cut.device, timeout=MAKE_SECONDS)
+    machine.run(*MAKE_FILE_SYSTEM, cut.device)
     mounted = machine.try_run("mount", "-t", "ext4", *(("-o", options) if options else ()), cut.device, MOUNT)
     if not mounted.ok:
         key = f"workloads.durability.mount_options: {options}: " if options else ""

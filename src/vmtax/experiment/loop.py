@@ -21,6 +21,7 @@ from vmtax.core.events import (
 )
 from vmtax.core.layers import LAYERS
 from vmtax.core.records import Boot, Comparison, Json, Treatment, Trial
+from vmtax.core.stopwatch import Stopwatch
 from vmtax.core.units import format_duration
 from vmtax.design import iterations
 from vmtax.design.host import of_boot, reboots_itself
@@ -33,7 +34,7 @@ from vmtax.experiment.real_cut import session_of
 from vmtax.experiment.reboots import Reboots
 from vmtax.experiment.resume import Before
 from vmtax.experiment.signatures import Signatures
-from vmtax.experiment.trial import TrialKey, run_trials
+from vmtax.experiment.trial import TrialKey, run_trials, voided
 from vmtax.experiment.writes import why_over, written_by_round
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineError, MachineLost
@@ -241,7 +242,7 @@ class Loop:
 
     def _boot(self, key: TrialKey, treatment: Treatment, todo: Todo) -> Todo:
         """One boot and the work in it; returns the work that was not done because one of several guests was lost."""
-        started = time.time()
+        watch = Stopwatch()
         try:
             with self.testbed.opened(treatment) as running:
                 self.up.add(treatment.name)
@@ -249,13 +250,13 @@ class Loop:
                 self._keep_first_writes(treatment)
                 left = self._workloads(key, running, todo)
                 if running.guests and not left:
-                    self._activities(key, running, todo)
+                    self._activities(key, running, todo, watch)
                 return left if len(running.subjects) > 1 else {}
         except (BootFailed, MachineError) as failure:
             self._check_host(treatment, failure)
             if self._nothing_works(treatment):
                 raise  # report it now, not after hours
-            self.add(failed_boot(key, started, str(failure)))
+            self.add(failed_boot(key, watch, str(failure)))
             return {}
 
     def _in_its_boot(self, block: Block) -> bool:
@@ -375,8 +376,11 @@ class Loop:
                 raise
             return False
 
-    def _activities(self, key: TrialKey, running: RunningTreatment, todo: Todo) -> None:
-        """Carry out the activities; the last one ends the guests, and then those that carry them."""
+    def _activities(self, key: TrialKey, running: RunningTreatment, todo: Todo, watch: Stopwatch) -> None:
+        """Carry out the activities; the last one ends the guests, and then those that carry them.
+
+        `watch`: runs since before the boot, which is one of the times that they report
+        """
         wanted = {workload.name: workload for workload in self.workloads if (workload.name, "") in todo}
         for activity in ACTIVITIES:
             workload = wanted.get(activity.workload)
@@ -384,7 +388,7 @@ class Loop:
                 self.emit(WorkloadStarted(key.treatment, workload.name, "", 1, 1))
             trials = activity.perform(key, running, workload, self.emit)
             if workload is not None:
-                self.add(*trials)
+                self.add(*(voided(trial, watch.void) for trial in trials))
         if all(subject.offer(Cut) is None for subject in running.subjects):
             for carrier in reversed(running.outer):
                 carrier.shut_down()

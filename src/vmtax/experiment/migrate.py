@@ -12,6 +12,7 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
 from vmtax.core.machines import first_line, last_words
 from vmtax.core.records import Moved, Trial
+from vmtax.core.stopwatch import Stopwatch
 from vmtax.experiment.trial import TrialKey, new_trial, with_readings
 from vmtax.hypervisor import Guest, Move, MoveFailed
 from vmtax.machine import MachineError, Process
@@ -53,7 +54,7 @@ class _Watched:
 def _trial(key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Migration) -> Trial:
     guest, route = subject.guest, subject.offer(Route)
     assert guest is not None and route is not None
-    started, before = time.time(), time.monotonic()
+    watch = Stopwatch()
     raw = ""
     readings: Sequence[tuple[str, Readings]] = ()
     rest: dict[str, Any]
@@ -64,7 +65,7 @@ def _trial(key: TrialKey, running: RunningTreatment, subject: RunningSubject, wo
     except (CannotDo, BadOutput) as failure:
         rest = {"status": "failed", "error": first_line(str(failure))}
         raw = f"{raw}\n{failure}\n{guest.console.text()}"
-    trial = new_trial(key, WHAT, guest.path, started, time.monotonic() - before, raw=raw, **rest)
+    trial = new_trial(key, WHAT, guest.path, watch.started, watch.seconds, raw=raw, **rest)
     for name, each in readings:
         trial = with_readings(trial, name, running.host, each)
     return trial
@@ -86,11 +87,11 @@ def _watched(guest: Guest, route: Route, workload: Migration, running: RunningTr
             workload.check_load(_load_report(guest))
         for meter in meters:
             meter.before(running.host)
-        began = time.monotonic()
+        move = Stopwatch()
 
         def arrived() -> None:
             route.handover.arrived(destination)
-            work = Work(workload.tool, True, time.monotonic() - began, emulated=running.emulated)
+            work = Work(workload.tool, True, move.seconds, emulated=running.emulated)
             readings.extend((meter.name, meter.after(running.host, [work])) for meter in reversed(meters))
 
         _say(peer, BEGIN)

@@ -72,7 +72,7 @@ class EndOrCut(EndWhileWriting):
                     host = cutting.wait(boot_id, cut.disk.path, ending.emit)
                 finally:
                     _hang_up(running.host)
-        off = round(time.monotonic() - cutting.started, 1)
+        off = round(cutting.watch.seconds, 1)
         facts = {"seed": seed, "acknowledged": witness.acknowledged, "command": cut.power.order.words}
         ending.raw.append(json.dumps({**facts, "boot_id": boot_id, "seconds_off": off}))
         try:

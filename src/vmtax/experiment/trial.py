@@ -26,6 +26,7 @@ from vmtax.meter.ledger import SERVING, Ledger, split_by_samples
 from vmtax.testbed.base import Overdue, RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
+from vmtax.workload.output import reading
 from vmtax.workload.repeated import Repetitions
 
 SAMPLES = f"{Exits.name}.samples."
@@ -163,7 +164,7 @@ def _warm_up(running: RunningTreatment, workload: Command[Any]) -> None:
     def warm_up(subject: RunningSubject) -> None:
         machine, prefix = workload.seat(subject.site)
         with contextlib.suppress(MachineError):  # its trial will report the problem
-            machine.try_run(*prefix, workload.tool.partition(" ")[0], "--version", timeout=GRACE_SECONDS)
+            machine.try_run(*prefix, workload.tool.partition(" ")[0], "--version")
 
     # All at once, so that a host over SSH has enough connections
     with ThreadPoolExecutor(len(running.subjects), "warm-up") as pool:
@@ -190,7 +191,9 @@ def _apart(trials: Sequence[Trial]) -> tuple[str, ...]:
 
 def _with_counted(trial: Trial, workload: Command[Any]) -> Trial:
     """The trial with the part of its time that its figures cover, which is compared with that of the others."""
-    found = Repetitions.of(trial.raw).counted(workload, trial.case) if trial.status == "ok" else None
+    found = None
+    with contextlib.suppress(BadOutput), reading(workload.tool):
+        found = Repetitions.of(trial.raw).counted(workload, trial.case) if trial.status == "ok" else None
     if found is None:
         return trial
     return replace(trial, readings={trial.machine: {COUNTED + name: value for name, value in asdict(found).items()}})
@@ -205,15 +208,15 @@ def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
         tool=workload.tool,
         ok=trial.status == "ok",
         seconds=trial.wall_seconds,
-        own_seconds=_sum(trial, workload.own_seconds),
-        around_seconds=_sum(trial, around) or 0.0,
+        own_seconds=_sum(trial, workload.tool, workload.own_seconds),
+        around_seconds=_sum(trial, workload.tool, around) or 0.0,
         emulated=emulated,
-        operations=_sum(trial, workload.operations),
+        operations=_sum(trial, workload.tool, workload.operations),
         starts=len(Repetitions.of(trial.raw).outputs),
     )
 
 
-def _sum(trial: Trial, read: Callable[[str, str], float | None]) -> float | None:
+def _sum(trial: Trial, tool: str, read: Callable[[str, str], float | None]) -> float | None:
     """A figure of a command for all its repetitions together, because meters read before and after all of them.
 
     None if one does not report it: the first may have been too short to report, because it took long to start.
@@ -221,7 +224,8 @@ def _sum(trial: Trial, read: Callable[[str, str], float | None]) -> float | None
     if trial.status != "ok":
         return None
     try:
-        values = [read(trial.case, output) for output in Repetitions.of(trial.raw).outputs]
+        with reading(tool):
+            values = [read(trial.case, output) for output in Repetitions.of(trial.raw).outputs]
     except BadOutput:
         return None
     known = [value for value in values if value is not None]
@@ -241,10 +245,16 @@ def _metered_guests(
     return metered
 
 
+def voided(trial: Trial, why: str) -> Trial:
+    """The trial as failed if there is a reason why it does not count."""
+    if not why or trial.status != "ok":
+        return trial
+    return replace(trial, status="failed", error=why, measurements=(), latencies=())
+
+
 def with_readings(trial: Trial, name: str, machine: Machine | Guest, found: Readings) -> Trial:
     """The trial with one meter's readings of one machine; failed if the meter says that the trial is void."""
-    if found.void and trial.status == "ok":
-        trial = replace(trial, status="failed", error=found.void, measurements=(), latencies=())
+    trial = voided(trial, found.void)
     readings = dict(trial.readings)
     if found.rows:
         rows = {f"{name}.{row}": value for row, value in found.rows.items()}
@@ -265,11 +275,11 @@ def _with_cpu(trials: Sequence[Trial], workload: Command[Any], host: str) -> lis
     """
     first = trials[0]
     metric = next((m for m in workload.reports(first.case) if m.measure == CPU_PER_OPERATION), None)
-    counted = [_sum(trial, workload.operations) for trial in trials]
+    counted = [_sum(trial, workload.tool, workload.operations) for trial in trials]
     operations = sum(filter(None, counted)) if all(counted) else 0
     if not operations or metric is None or first.disturbance is None or first.disturbance.busy_seconds <= 0:
         return list(trials)
-    wall, own = first.disturbance.wall_seconds, _sum(first, workload.own_seconds)
+    wall, own = first.disturbance.wall_seconds, _sum(first, workload.tool, workload.own_seconds)
     share = min(1.0, own / wall) if own and wall > 0 else 1.0
     cost = Measurement(metric, first.disturbance.busy_seconds * share / operations)
     serving = _host_side(first.readings.get(host, {}), workload.reports(first.case), operations, own)
@@ -337,7 +347,8 @@ def _judged(command: _Command, done: Done, running: RunningTreatment, signatures
         if done.failed is not None:
             raise BadOutput(_failure(done.failed, workload, case, raw))
         measurements = workload.parse(case, counting)
-        signed = {signature for output in done.outputs if (signature := workload.signature(case, output))}
+        with reading(workload.tool):
+            signed = {signature for output in done.outputs if (signature := workload.signature(case, output))}
     except BadOutput as failure:
         return command.trial(started, seconds, status="failed", error=str(failure), raw=raw)
     for signature in sorted(signed):

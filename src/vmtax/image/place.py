@@ -33,7 +33,7 @@ MAKE_REMOTE_CACHE = (
     'mkdir -p "$d" && cd "$d" && pwd'
 )
 FIND_IMAGE = 'cd "${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images/$1" && test -f "$2" && pwd'
-PACK_SECONDS = 1800.0
+PUSH_SECONDS = 1800.0  # over the connection to a machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def export(image: Image, target: Path) -> None:
             text = contents.read(str(image.directory / contents.NAME), contents.LARGEST_LIST)
             names = "".join(f"{name}\n" for name in (contents.NAME, *(m.path for m in contents.parse(text).members)))
             argv = ("tar", "--zstd", "-cf", opened, "-C", str(image.directory), *TAR)
-            done = keeper.try_run(*argv, input=names, timeout=PACK_SECONDS)
+            done = keeper.try_run(*argv, input=names)
             if not done.ok:
                 words = done.stderr.strip().splitlines()
                 raise ImageError(f"{target}: {words[0] if words else f'tar ended with {done.code}'}")
@@ -133,9 +133,9 @@ def place_pack(machine: Machine, local: LocalMachine, pack: Pack, emit: Callable
         incoming = file.with_name(f"{cache.INCOMING}{file.name}-{local.token}")
         machine.remove_later(incoming)
         emit(Step("copying a pack", f"{format_room(pack.bytes)} to {machine.path}", 0.0))
-        machine.push(pack.path, incoming, timeout=PACK_SECONDS)
+        machine.push(pack.path, incoming, timeout=PUSH_SECONDS)
         machine.run("mv", "-T", str(incoming), str(file))
-    digest = machine.run("sha256sum", str(file), timeout=PACK_SECONDS).split()[0]
+    digest = machine.run("sha256sum", str(file)).split()[0]
     if digest != pack.digest:
         raise ImageError(f"{machine.path}: {file}: has another digest than was built; remove it there, and run again")
     return str(file)
@@ -143,7 +143,7 @@ def place_pack(machine: Machine, local: LocalMachine, pack: Pack, emit: Callable
 
 def _check_there(machine: Machine, image: Image, directory: PurePosixPath) -> None:
     source = resources.files("vmtax.image").joinpath("contents.py").read_text(encoding="utf-8")
-    done = machine.try_run(PYTHON, *ISOLATED, source, str(directory), image.digest, timeout=PACK_SECONDS)
+    done = machine.try_run(PYTHON, *ISOLATED, source, str(directory), image.digest)
     if not done.ok:
         words = done.stderr.strip().splitlines()
         reason = words[-1] if words else f"{PYTHON} ended with {done.code}"
@@ -181,12 +181,12 @@ def _copy(
     export(image, packed)
     machine.run("mkdir", "-m", "700", str(incoming))
     emit(Step("copying the root image", f"{packed.stat().st_size / 2**20:.0f} MiB", 0.3))
-    machine.push(packed, incoming / "image", timeout=PACK_SECONDS)
+    machine.push(packed, incoming / "image", timeout=PUSH_SECONDS)
     packed.unlink()
     emit(Step("copying the root image", "unpacking", 0.7))
     remedy = f"tar and zstd are needed there: {install(machine, 'tar', 'zstd')}"
     unpack = ("tar", "--zstd", "-xpf", str(incoming / "image"), "-C", str(incoming), "--no-same-owner")
-    machine.run(*unpack, timeout=PACK_SECONDS, remedy=remedy)
+    machine.run(*unpack, remedy=remedy)
     machine.run("rm", str(incoming / "image"))
     emit(Step("copying the root image", "verifying", 0.9))
     _check_there(machine, image, incoming)

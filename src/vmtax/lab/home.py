@@ -15,13 +15,13 @@ from typing import IO, Any, Literal
 
 from vmtax.core import names
 from vmtax.core.errors import BadInput, CannotDo
+from vmtax.core.machines import how_ended
 from vmtax.lab.names import RECORD, lab_names, labs_directory
 from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, LOG, Size, disk_files
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.processes import is_marked
 from vmtax.system.paths import make_private, private
 
-COPY_SECONDS = 1800.0
 PANIC = re.compile(r"Kernel panic\b.*")
 
 
@@ -298,7 +298,7 @@ def copy_disk(local: LocalMachine, source: Path, target: Path) -> None:
     """Copy with holes; blocks are shared if the file system supports it. Raises LabError, for example on a full
     disk.
     """
-    done = local.try_run("cp", "--sparse=always", "--reflink=auto", str(source), str(target), timeout=COPY_SECONDS)
+    done = local.try_run("cp", "--sparse=always", "--reflink=auto", str(source), str(target))
     if not done.ok:
-        words = done.stderr.strip() or f"{source}: not copied within {COPY_SECONDS:.0f} s"
+        words = done.stderr.strip() or f"{source}: not copied: {how_ended(done.code)}"
         raise LabError(f"{words}; where it is full, make room or set XDG_DATA_HOME to another directory")

@@ -1,6 +1,6 @@
 """The guard: undoes what was set up on a machine, whatever happens to vmtax.
 
-This file, with processes.py and tree.py put into it, runs by itself on the machine (`python3 -I -S -c SOURCE DIRECTORY
+This file, with processes.py and tree.py put into it, runs by itself on the machine (`python3 -I -S -c LOADER DIRECTORY
 SILENCE`: isolated from the directory and the environment that it is started in), so it imports the standard library
 only. It reads one JSON object per line, the first of which identifies the run, and answers each with one, or an error:
 
@@ -344,8 +344,18 @@ def opened(path: str) -> int:
         sys.exit(f"{error.filename or path}: {error.strerror}{cure}")
 
 
+def name_process() -> None:
+    """What `top` and `ps -e` show."""
+    try:
+        with open("/proc/self/comm", "w", encoding="ascii") as file:
+            file.write("vmtax-guard")
+    except OSError:
+        pass  # a /proc that cannot be written
+
+
 def main() -> None:
     path, silence = sys.argv[1], float(sys.argv[2])
+    name_process()
     os.umask(0o077)
     os.chdir("/")
     source = lines(silence)

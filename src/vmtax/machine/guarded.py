@@ -32,6 +32,11 @@ ANSWER_SECONDS = 120.0  # each line of the list is synced to a disk that may be 
 UNDO_SECONDS = 900.0  # for a guard that undoes, such as a large directory on a slow disk
 SILENT_SECONDS = 60.0  # without a line during that time; the guard prints every few seconds that it is busy
 MOST_LAST_LINES = 100  # of a guard whose input has ended; it normally prints one
+# Runs the guard, whose source text comes by standard input after a line with its length in bytes: users of the machine
+# see this, and nothing else is read before its time.
+LOADER = (
+    '"vmtax-guard"; import io; f = io.BufferedReader(io.FileIO(0, closefd=False), 1); exec(f.read(int(f.readline())))'
+)
 FUTURE = "from __future__ import annotations\n"  # allowed once in a file, and only as the first statement
 
 
@@ -63,8 +68,11 @@ class Entry:
 class Guard:
     """The connection to one machine's guard process."""
 
-    def __init__(self, path: str, argv: Sequence[str], token: str, *, pings: bool) -> None:
-        """Start `argv`, which must run the guard on the machine named `path`, for the run with that token."""
+    def __init__(self, path: str, argv: Sequence[str], token: str, *, pings: bool, entry: str = "") -> None:
+        """Start `argv`, which must run LOADER on the machine named `path`, for the run with that token.
+
+        `entry`: what its standard input begins with
+        """
         self.path = path
         self.why_gone: Callable[[], str] = str  # set by its machine
         self._lock = threading.Lock()
@@ -83,6 +91,8 @@ class Guard:
         try:
             nonce = secrets.token_hex(16)
             # Not on the command line, which every user of the machine can read.
+            source = guard_source().encode()
+            self._write(entry.encode() + b"%d\n" % len(source) + source)
             self._send({"token": token, "nonce": nonce})
             self._wait_for_greeting(nonce)
             hello = self._answer(undoing=True, recovered=int, left=list, last=int)
@@ -101,9 +111,12 @@ class Guard:
             threading.Thread(target=self._ping, name=f"guard of {path}", daemon=True).start()
 
     def _send(self, record: dict[str, object]) -> None:
+        self._write(json.dumps(record).encode() + b"\n")
+
+    def _write(self, data: bytes) -> None:
         assert self._process.stdin
         try:
-            self._process.stdin.write(json.dumps(record).encode() + b"\n")
+            self._process.stdin.write(data)
             self._process.stdin.flush()
         except BrokenPipeError as error:
             raise self._lost() from error

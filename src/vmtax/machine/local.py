@@ -9,14 +9,15 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from vmtax.core.machines import DEFAULT_TIMEOUT, MachineError, Outcome
-from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
+from vmtax.core.machines import DEFAULT_TIMEOUT, Idle, MachineError, Outcome
+from vmtax.machine.guarded import LOADER, Guard, GuardedMachine
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
 from vmtax.machine.processes import MARK
+from vmtax.machine.progress import Patience, Progress, of_group
 from vmtax.system.paths import state_home
 
 # The system's own Python on every machine, by its full path: it does not depend on root's search path there, and a
@@ -113,7 +114,7 @@ class LocalMachine(GuardedMachine):
         self._left_alone: list[LocalProcess] = []
 
     def _start_guard(self) -> Guard:
-        argv = [PYTHON, *ISOLATED, guard_source(), str(state_directory()), "0"]
+        argv = [PYTHON, *ISOLATED, LOADER, str(state_directory()), "0"]
         return Guard(self.path, argv, self.token, pings=False)
 
     def environment(self) -> dict[str, str]:
@@ -122,6 +123,13 @@ class LocalMachine(GuardedMachine):
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         _ = self.guard  # as in start
         return run_here(self.path, argv, self.environment(), input, timeout)
+
+    def watched_run(
+        self, *argv: str, input: str, timeout: float, look: Callable[[], Progress] | None = None
+    ) -> Outcome:
+        """Like `try_run`, for a client of another machine: `look` tells how far the command there is."""
+        _ = self.guard
+        return run_here(self.path, argv, self.environment(), input, timeout, look)
 
     def start(self, *argv: str) -> LocalProcess:
         _ = self.guard  # started before the process, so that it can end it
@@ -155,10 +163,17 @@ def plain_environment() -> dict[str, str]:
 
 
 def run_here(
-    path: str, argv: tuple[str, ...], environment: dict[str, str], input: str | None, timeout: float
+    path: str,
+    argv: tuple[str, ...],
+    environment: dict[str, str],
+    input: str | None,
+    timeout: float,
+    look: Callable[[], Progress] | None = None,
 ) -> Outcome:
     """Run a command on this host to its end. One that prints more than pipes.MOST_BYTES is killed, and counts as
     failed.
+
+    `look`: how far it is; by default what its processes on this host have done
     """
     started = time.monotonic()
     try:
@@ -176,13 +191,14 @@ def run_here(
         return Outcome(path, argv, code, "", f"{argv[0]}: {error.strerror}", 0.0)
     assert process.stdout and process.stderr
     heard: dict[IO[bytes], bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
-    feed = (process.stdin, (input or "").encode(errors="replace")) if process.stdin else None
+    feed = (process.stdin, to_bytes(input or "")) if process.stdin else None
     late, words = False, ""
+    patience = Patience(timeout, look or (lambda: of_group(process.pid)))
     with process, _killed_on_error(process):
         try:
-            listen(heard, started + timeout, feed=feed)
-            process.wait(max(0.0, started + timeout - time.monotonic()))
-        except (TimeoutError, subprocess.TimeoutExpired):
+            listen(heard, patience.deadline, feed=feed, extend=patience.extend)
+            _wait(process, patience)
+        except TimeoutError:
             late = True
         except TooMuch:
             words = f"it printed more than {MOST_BYTES >> 20} MiB, so it was ended"
@@ -192,7 +208,27 @@ def run_here(
             _end(process, heard)
     stdout, stderr = (_text(heard[pipe]) for pipe in (process.stdout, process.stderr))
     seconds = time.monotonic() - started
+    if late and isinstance(timeout, Idle):
+        stderr += f"neither it nor its children used CPU, read or wrote for {timeout:.0f} s, so it was ended\n"
     return Outcome(path, argv, process.returncode, stdout, words or stderr, seconds, timed_out=late)
+
+
+def _wait(process: subprocess.Popen[bytes], patience: Patience) -> None:
+    """Raises TimeoutError."""
+    while True:
+        try:
+            process.wait(max(0.0, patience.deadline - time.monotonic()))
+            return
+        except subprocess.TimeoutExpired:
+            patience.extend()
+
+
+def to_bytes(text: str) -> bytes:
+    """What a process reads: a name that is no UTF-8 is what it was when it came from the system."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode(errors="replace")
 
 
 def _end(process: subprocess.Popen[bytes], heard: dict[IO[bytes], bytearray]) -> None:

@@ -25,14 +25,15 @@ def listen(
     deadline: float,
     *,
     most: int = MOST_BYTES,
+    extend: Callable[[], float] | None = None,
     feed: tuple[Pipe, bytes] | None = None,
     is_enough: Callable[[bytearray, int], bool] = lambda heard, before: False,
 ) -> None:
     """Read the pipes at the same time into their buffers, until each has ended or `is_enough` is true.
 
     `feed`: data for another pipe, which is then closed. `is_enough` gets everything that was read from one pipe, and
-    its length before the last read. Raises TimeoutError at the deadline (monotonic clock), TooMuch after `most` bytes
-    in all.
+    its length before the last read. Raises TimeoutError at the deadline (monotonic clock), unless `extend` returns
+    another one, and TooMuch after `most` bytes in all.
     """
     left = most
     with selectors.DefaultSelector() as selector:
@@ -44,7 +45,9 @@ def listen(
         while selector.get_map():
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if not ready or time.monotonic() > deadline:
-                raise TimeoutError
+                if extend is None:
+                    raise TimeoutError
+                deadline = extend()
             for key, _ in ready:
                 pipe = key.fileobj  # type: ignore[assignment]  # one of those that were registered above
                 if key.data is not None:

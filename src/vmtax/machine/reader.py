@@ -11,10 +11,11 @@ import time
 from typing import IO
 
 from vmtax.core.machines import DEFAULT_TIMEOUT, TAIL_LINES, MachineError, MachineLost, Outcome, ran_out
-from vmtax.machine.local import plain_environment, run_here
+from vmtax.machine.local import plain_environment, run_here, to_bytes
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, listen
-from vmtax.machine.remote_command import ANYWHERE
+from vmtax.machine.remote_command import ENTRY, NO_ENTRY, for_login
 from vmtax.machine.ssh import Route, client_missing
+from vmtax.machine.ssh_options import ALONE, LOGIN, options
 
 LOGIN_SECONDS = 60.0  # a passphrase may have to be typed
 # Beyond a command's own limit, which the remote side enforces, before the connection counts as dead
@@ -42,13 +43,12 @@ class SshReader:
         self.path = "host"
         self._destination = route.destination
         self._mark = secrets.token_hex(16)
-        self._end = re.compile(rf"\n{self._mark} (\d{{1,3}})\n\Z".encode())
-        # Override the user's configuration: both options would write files here.
-        options = ("-o", "ControlMaster=no", "-o", "UpdateHostKeys=no", *route.options)
+        self._has_begun = False  # whether a command was executed
+        self._end = re.compile(rf"\n{self._mark} (\d{{1,3}})\n".encode())
         # In our process group and with our terminal, because ssh may have to ask the user for a passphrase.
         try:
             self._ssh = subprocess.Popen(
-                ("ssh", "-T", *options, self._destination, "--", "exec sh"),
+                ("ssh", "-T", *route.options, *options(LOGIN, ALONE), self._destination, "--", ENTRY),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -60,8 +60,12 @@ class SshReader:
 
     def log_in(self) -> None:
         """Raises MachineLost with ssh's own error if that fails."""
+        assert self._ssh.stdin
+        with contextlib.suppress(BrokenPipeError):  # the answer says why
+            self._ssh.stdin.write(for_login("export LC_ALL=C.UTF-8; exec sh").encode())
         # The first answer also consumes the output of login scripts.
-        self._ask(f"{ANYWHERE}export LC_ALL=C.UTF-8", LOGIN_SECONDS, BANNER_BYTES)
+        self._ask(":", LOGIN_SECONDS, BANNER_BYTES)
+        self._has_begun = True
 
     def try_run(self, *argv: str, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         started = time.monotonic()
@@ -89,7 +93,7 @@ class SshReader:
         mark = f"printf '\\n{self._mark} %d\\n' $code"
         lines = f"{command}\ncode=$?; {mark}; {mark} >&2\n"
         with contextlib.suppress(BrokenPipeError):  # the answer says why
-            self._ssh.stdin.write(lines.encode())
+            self._ssh.stdin.write(to_bytes(lines))
             self._ssh.stdin.flush()
         heard: dict[IO[bytes], bytearray] = {self._ssh.stdout: bytearray(), self._ssh.stderr: bytearray()}
         problem = ""
@@ -100,7 +104,7 @@ class SshReader:
         except TooMuch:
             problem = f"more than {most >> 10} KiB instead of an answer"
         out, err = heard.values()
-        last, end = (self._end.search(said, max(0, len(said) - LAST_LINE)) for said in (out, err))
+        last, end = self._end.search(out), self._end.search(err)  # what start-up files left behind may print after it
         if problem or last is None or end is None:
             raise self._lost(problem, out, err)
         stdout, stderr = out[: last.start()], err[: end.start()]
@@ -115,5 +119,6 @@ class SshReader:
         if problem or not words:
             said = stdout or stderr
             words = problem or "the connection is gone"
-            words += f"; it said {excerpt(bytes(said[:1024]))}" if said else ""
+            words += f"; it said {excerpt(bytes(said[:1024]))}" if said or not self._has_begun else ""
+            words += "" if self._has_begun else f": {NO_ENTRY}"
         return MachineLost(f"{self.path}: ssh {self._destination}: {words}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
+import shlex
 import time
+from collections.abc import Sequence
 from typing import IO
 
 from vmtax.core.machines import MachineLost
@@ -14,16 +16,30 @@ from vmtax.machine.processes import MARK
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # A login starts in a directory of the user's, with the login's PATH: change to /, and replace a PATH that has relative
 # directories. Constant text.
-ANYWHERE = f'cd / || exit 125; case ":$PATH:" in *:[!/]*) PATH={USUAL_PATH};; esac; export PATH; '
+ANYWHERE = f'command cd / || exit 125; case ":$PATH:" in *:[!/]*) PATH={USUAL_PATH};; esac; export PATH; '
 COMMAND = "VMTAX_COMMAND"  # an environment variable that differs for each command and its descendants
-# Reads the run's mark from its input, where no other user sees it; prints its process id after a word that
-# distinguishes the line from a login's output; then executes the command. Constant text, the arguments stay arguments.
-BEGIN = (
-    *("sh", "-c"),
-    f'{ANYWHERE}IFS= read -r {MARK} || exit 125; export {MARK} LC_ALL=C.UTF-8 {COMMAND}="$1"; '
-    'printf "%s %s\\n" "$1" "$$"; shift; exec "$@"',
-    "sh",
-)
+OURS = ": vmtax; "  # the beginning of a line that a login executes
+# All that a login shell is told, whatever shell it is: csh does not leave newlines and exclamation marks alone between
+# quotes, nor fish backslashes. What is to be done comes in one line of standard input; lines before that are skipped.
+# `read` takes no byte of the next line.
+ENTRY = f'exec sh -c \'while IFS= read -r l; do case $l in "{OURS}"*) eval "$l";; esac; done; exit 125\''
+# Lines for start-up files of a login that read standard input; and for those that replace the shell by another, which
+# then reads its commands there.
+FIRST = "\n" * 8 + f"{ENTRY}\n"
+# What to look for if the entry is not executed.
+NO_ENTRY = "after a login, its shell must execute commands, and start-up files leave standard input alone"
+
+
+def for_login(script: str) -> str:
+    """What to write to the standard input of ENTRY: a shell script without newlines, and `quoted` words."""
+    return f'{FIRST}{OURS}n=$(printf "\\n."); n=${{n%.}}; {ANYWHERE}{script}\n'
+
+
+def quoted(argv: Sequence[str]) -> str:
+    """The words for a script of `for_login`; they may have newlines."""
+    return " ".join('"$n"'.join(map(shlex.quote, word.split("\n"))) for word in argv)
+
+
 BEGIN_SECONDS = 180.0  # for a remote process to report its start; a connection that is gone is noticed sooner
 # Kills all processes of a command, $1 being its word, also those outside of its process group. Then prints which
 # threads were killed and wait uninterruptibly, now and three seconds later: the name of each, then its stack in the
@@ -41,13 +57,18 @@ END_COMMAND = (
 
 
 class Begin:
-    """The start of one command on the remote side: how it is started, and its first line of output."""
+    """The start of one command on the remote side: what ENTRY is given, and the first line of its two outputs, which
+    has a word that no login prints.
+    """
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, argv: Sequence[str]) -> None:
         self.word = secrets.token_hex(16)
         self._said = re.compile(rf"{self.word} (\d{{1,10}})\n")
-        self.argv = (*BEGIN, self.word)  # followed by the command
-        self.input = f"{token}\n".encode()  # followed by the command's own input
+        says = f'printf "{self.word} %s\\n" "$$"'
+        # The run's mark comes by standard input, too, where no other user sees it. Followed by the command's own input.
+        self.input = for_login(
+            f"export {MARK}={token} LC_ALL=C.UTF-8 {COMMAND}={self.word}; {says}; {says} >&2; exec {quoted(argv)}"
+        )
 
     def wait(self, pipe: IO[bytes]) -> int:
         """Its process id, after any output of the login. Raises MachineLost if it does not come."""
@@ -66,6 +87,6 @@ class Begin:
         raise MachineLost(f"it was to begin, instead came {excerpt(before)}")
 
     def after(self, text: str) -> str | None:
-        """The command's part of the whole output; None if the command did not start."""
+        """The command's part of either whole output; None if the command did not start."""
         match = self._said.search(text)
         return text[match.end() :] if match else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shlex
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from vmtax.core.machines import (
     DEFAULT_TIMEOUT,
     CommandFailed,
     CommandStuck,
+    Idle,
     MachineError,
     MachineLost,
     Outcome,
@@ -24,23 +26,34 @@ from vmtax.core.machines import (
     last_words,
     ran_out,
 )
-from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
-from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
+from vmtax.machine import progress
+from vmtax.machine.guarded import LOADER, SSH_FAILED, Guard, GuardedMachine
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine, to_bytes
 from vmtax.machine.pipes import BANNER_BYTES, excerpt
-from vmtax.machine.remote_command import ANYWHERE, BEGIN_SECONDS, END_COMMAND, USUAL_PATH, Begin
+from vmtax.machine.progress import Progress
+from vmtax.machine.remote_command import (
+    BEGIN_SECONDS,
+    END_COMMAND,
+    ENTRY,
+    NO_ENTRY,
+    USUAL_PATH,
+    Begin,
+    for_login,
+    quoted,
+)
+from vmtax.machine.ssh_options import LOGIN, options
 from vmtax.system.packages import install_here
 
-# A connection that is silent for half a minute counts as cut, first for us and then for the remote guard, which gets a
-# ping every ten seconds.
-ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
+# A connection that is silent for half a minute counts as cut, first for us (ssh_options.LOGIN) and then for the remote
+# guard, which gets a ping every ten seconds.
 GUARD_SILENCE = 40.0  # seconds
+LOGIN_SECONDS = 60.0  # for the first command to begin
 # The state directory is the remote user's.
 START_GUARD = (
-    *("sh", "-c"),
-    f"{ANYWHERE}d=${{XDG_STATE_HOME:-${{HOME:?is not set on that host}}/.local/state}}/vmtax/undo; "
-    f'PATH={USUAL_PATH}:$PATH exec {PYTHON} {" ".join(ISOLATED)} "$1" "$d" "$2"',
-    "sh",
+    "d=${XDG_STATE_HOME:-${HOME:?is not set on that host}/.local/state}/vmtax/undo; "
+    f'PATH={USUAL_PATH}:$PATH exec {quoted((PYTHON, *ISOLATED, LOADER))} "$d" '
 )
+LOOK_SECONDS = 20.0  # to say how far a command is
 DEAD_SECONDS = 15.0  # beyond the time limit of a command, which the remote side enforces
 MOST_LOG = 64 * 2**10  # bytes of the client's own output
 # What the client prints if it gets no session from a master connection, in this order: why, which is here that the
@@ -71,11 +84,11 @@ class SshProcess:
         self.argv = argv
         self._machine = machine
         for connection in machine.connections():
-            begin = Begin(machine.token)
-            self._client = machine.local.start(*machine.client((*begin.argv, *argv), connection))
+            begin = Begin(machine.token, argv)
+            self._client = machine.local.start(*machine.client(connection))
             try:
                 with contextlib.suppress(BrokenPipeError):  # its last output says why
-                    self._client.stdin.write(begin.input)
+                    self._client.stdin.write(to_bytes(begin.input))
                     self._client.stdin.flush()
                 self._pid = begin.wait(self._client.stdout)
                 break
@@ -151,25 +164,36 @@ class SshMachine(GuardedMachine):
         self._stuck: CommandStuck | None = None
 
     def _base(self, connection: int = 0) -> tuple[str, ...]:
-        """The client that uses a master connection; without one it must fail, and not silently log in again: the first
-        ProxyCommand counts.
+        """The client that uses a master connection, and none of the user's configuration. Without a master it must
+        fail, and not silently log in again.
         """
-        return ("ssh", "-S", self._socket(connection), "-o", "ProxyCommand=false", *self._options)
+        return ("ssh", "-S", self._socket(connection), "-F", "none", "-o", "ProxyCommand=false")
 
     def _socket(self, connection: int) -> str:
         return f"{self._control}-{connection}" if connection else self._control
 
     def connect(self, timeout: float) -> None:
-        """Log in. Raises MachineLost with the client's output, including host key warnings, if that fails."""
+        """Log in. Raises MachineLost with the client's output, including host key warnings, if that fails, and with
+        the login shell's if that executes nothing.
+        """
         if (problem := self._log_in(0, timeout)) is not None:
             raise MachineLost(f"{self.path}: ssh {self.destination}: {problem}")
         if not self.is_guest:
+            self._check_shell()
             _ = self.guard  # started now, because on a permanent host, everything we start must be ended
 
-    def _log_in(self, connection: int, timeout: float, *options: str) -> str | None:
+    def _check_shell(self) -> None:
+        begin = Begin(self.token, ("true",))
+        done, _ = self._execute(begin, "", LOGIN_SECONDS)
+        if begin.after(done.stdout) is None:
+            said = (done.stdout or done.stderr)[-BANNER_BYTES:].encode()
+            late = f"no answer within {LOGIN_SECONDS:.0f} s; " if done.timed_out else ""
+            raise MachineLost(f"{self.path}: ssh {self.destination}: {late}it said {excerpt(said)}: {NO_ENTRY}")
+
+    def _log_in(self, connection: int, timeout: float, *more: str) -> str | None:
         """Open a connection. Returns the client's output if that fails. Raises MachineError without a client."""
         log = Path(f"{self._socket(connection)}.log")
-        argv = ["ssh", "-S", self._socket(connection), *self._options, *ALIVE, *options]
+        argv = ["ssh", "-S", self._socket(connection), *self._options, *options(LOGIN), *more]
         argv += ["-M", "-o", "ControlPersist=no", "-f", "-N", "-E", str(log), self.destination]
         # In our process group and with our terminal, because ssh may have to ask the user for a passphrase.
         try:
@@ -232,41 +256,56 @@ class SshMachine(GuardedMachine):
             self._connections.remove(connection)
         return True
 
-    def client(self, argv: Sequence[str], connection: int = 0) -> tuple[str, ...]:
-        """The local argv that runs `argv` there. ssh passes a single string to a shell, so every word is quoted."""
-        return (*self._base(connection), "-T", self.destination, "--", shlex.join(argv))
+    def client(self, connection: int = 0) -> tuple[str, ...]:
+        """The local argv that executes there what its standard input begins with."""
+        return (*self._base(connection), "-T", self.destination, "--", ENTRY)
 
     def _start_guard(self) -> Guard:
         silence = str(0.0 if self.is_guest else GUARD_SILENCE)
-        argv = (*START_GUARD, guard_source(), silence)
-        return Guard(self.path, self.client(argv), self.token, pings=not self.is_guest)
+        entry = for_login(START_GUARD + silence)
+        return Guard(self.path, self.client(), self.token, pings=not self.is_guest, entry=entry)
 
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
-        # The time limit is enforced on the remote side, where the process is; ours is only for a dead connection.
+        # A time limit is enforced on the remote side, where the process is; ours is only for a dead connection. Whether
+        # work goes on is asked from here, once it takes long.
         if self._stuck:
             raise self._stuck
-        begin = Begin(self.token)
-        limited = (*begin.argv, "timeout", "-k", "2", f"{timeout:.1f}", *argv)
-        done, connection = self._execute(begin, limited, input or "", timeout + DEAD_SECONDS)
+        if isinstance(timeout, Idle):
+            begin = Begin(self.token, argv)
+            look = functools.partial(self._look, begin)
+            done, connection = self._execute(begin, input or "", timeout, look)
+        else:
+            begin = Begin(self.token, ("timeout", "-k", "2", f"{timeout:.1f}", *argv))
+            done, connection = self._execute(begin, input or "", timeout + DEAD_SECONDS)
+        stdout, stderr = begin.after(done.stdout), begin.after(done.stderr)
+        stderr = done.stderr if stderr is None else stderr
         if done.timed_out and self._ended(begin, argv, timeout):
-            said = begin.after(done.stdout) or ""
-            return Outcome(self.path, argv, done.code, said, done.stderr, done.seconds, timed_out=True)
+            return Outcome(self.path, argv, done.code, stdout or "", stderr, done.seconds, timed_out=True)
         # A command may exit with ssh's own error code: asking the master distinguishes the two.
         if done.timed_out or (done.code == SSH_FAILED and not self._alive(connection)):
-            reason = self.why_gone() or done.stderr.strip() or "no answer"
+            reason = self.why_gone() or stderr.strip() or "no answer"
             raise MachineLost(f"{self.path}: the connection is gone: {reason}")
-        stdout = begin.after(done.stdout)
         if stdout is None:
-            instead = f"instead came {excerpt(done.stdout[:BANNER_BYTES].encode())}" if done.stdout else done.stderr
+            instead = f"instead came {excerpt(done.stdout[:BANNER_BYTES].encode())}" if done.stdout else stderr
             raise MachineLost(f"{self.path}: {argv[0]} did not begin: {instead.strip() or how_ended(done.code)}")
-        late = ran_out(done.code, done.seconds, timeout)
-        return Outcome(self.path, argv, done.code, stdout, done.stderr, done.seconds, timed_out=late)
+        late = not isinstance(timeout, Idle) and ran_out(done.code, done.seconds, timeout)
+        return Outcome(self.path, argv, done.code, stdout, stderr, done.seconds, timed_out=late)
 
-    def _execute(self, begin: Begin, words: tuple[str, ...], given: str, timeout: float) -> tuple[Outcome, int]:
+    def _look(self, begin: Begin) -> Progress:
+        """How far a command is; as if nothing had been done if the machine does not answer."""
+        asking = Begin(self.token, ("timeout", "-k", "2", f"{LOOK_SECONDS:.1f}", *progress.ASK, begin.word))
+        with contextlib.suppress(MachineLost):
+            answer, _ = self._execute(asking, "", LOOK_SECONDS + DEAD_SECONDS)
+            return progress.parse(asking.after(answer.stdout) or "")
+        return Progress()
+
+    def _execute(
+        self, begin: Begin, given: str, timeout: float, look: Callable[[], Progress] | None = None
+    ) -> tuple[Outcome, int]:
         """The outcome of the local client, and the connection that it used."""
         for connection in self.connections():
-            client = self.client(words, connection)
-            done = self.local.try_run(*client, input=begin.input.decode() + given, timeout=timeout)
+            client = self.client(connection)
+            done = self.local.watched_run(*client, input=begin.input + given, timeout=timeout, look=look)
             if done.code != SSH_FAILED or begin.after(done.stdout) is not None:
                 break
             if not self.tries_another(connection, done.stderr):
@@ -278,15 +317,14 @@ class SshMachine(GuardedMachine):
 
         Raises CommandStuck if something in a guest was killed and does not end.
         """
-        asking = Begin(self.token)
-        answer, _ = self._execute(asking, (*asking.argv, *END_COMMAND, begin.word), "", BEGIN_SECONDS)
+        asking = Begin(self.token, (*END_COMMAND, begin.word))
+        answer, _ = self._execute(asking, "", BEGIN_SECONDS)
         unkillable = asking.after(answer.stdout)
         if not answer.ok or unkillable is None:
             return False
         if unkillable and self.is_guest:
-            words = (
-                f"{argv[0]} did not end within {timeout:.0f} s, nor when it was killed, although the machine answers"
-            )
+            how = "did nothing for" if isinstance(timeout, Idle) else "did not end within"
+            words = f"{argv[0]} {how} {timeout:.0f} s, and does not end when it is killed, although the machine answers"
             self._stuck = CommandStuck(f"{self.path}: {words}", unkillable)
             raise self._stuck
         return True
@@ -325,16 +363,17 @@ class SshMachine(GuardedMachine):
                     raise
 
     def _push(self, source: Path, target: PurePosixPath, timeout: float, connection: int) -> None:
-        started, begin = time.monotonic(), Begin(self.token)
+        started = time.monotonic()
         argv = ("dd", f"of={target}", "bs=1M", "status=none")
-        client = self.local.start(*self.client((*begin.argv, *argv), connection))
+        begin = Begin(self.token, argv)
+        client = self.local.start(*self.client(connection))
         # Stopping the client at the time limit also ends a write to it that blocks.
         limit = threading.Timer(timeout, client.stop)
         limit.start()
         code, lost = 0, "it ended before it began"
         try:
             with source.open("rb") as file, contextlib.suppress(BrokenPipeError, ValueError):
-                client.stdin.write(begin.input)
+                client.stdin.write(to_bytes(begin.input))
                 client.stdin.flush()
                 begin.wait(client.stdout)  # a login that ended successfully may still have copied nothing
                 lost = ""

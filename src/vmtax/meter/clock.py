@@ -6,23 +6,22 @@ A tool calculates rates with the clock of its machine: if that is 3 % slow, they
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from vmtax.core.notices import recorded
+from vmtax.core.stopwatch import UPTIME_STEP
 from vmtax.machine import MachineLost, Reader
-from vmtax.machine.local import LocalMachine
 from vmtax.meter.base import At, Readings, Work
+from vmtax.meter.moment import LOOK, WORST, Moment, disagreement, elapsed, look, wall_clock_set
 
-COMMAND = ("cat", "/proc/uptime", "/proc/stat")  # a single command: each costs an emulated guest a tenth of a second
+# A shell that starts a single program besides `date`: each costs an emulated guest a tenth of a second. Constant text.
+COMMAND = ("sh", "-c", f"{LOOK}; exec cat /proc/uptime /proc/stat")
 TICKS_PER_SECOND = 100  # of /proc/stat
 # A row: seconds, over all CPUs of the machine, in which it wanted to run and its hypervisor ran something else.
 STEAL = "steal_seconds"
 SPENT = ("user", "nice", "kernel", "idle", "iowait", "hard_irq", "soft_irq", "steal")  # in the order of /proc/stat
-STEP_SECONDS = 0.01  # resolution of /proc/uptime
-WORST = 0.01  # share of the elapsed time from which a gap is reported
 # Allowance for a command's start: the way there and back, its libraries, its memory. With emulation this takes seconds,
 # but seldom that many.
 START_UP_SECONDS, EMULATED_START_UP_SECONDS = 5.0, 30.0
@@ -30,39 +29,26 @@ START_UP_SECONDS, EMULATED_START_UP_SECONDS = 5.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading of another machine's clock, in seconds."""
+    """One reading of a machine."""
 
-    counted: float  # by that machine, since its boot
-    asked: float  # by the monotonic clock of the machine that runs vmtax, before the request
-    answered: float  # and after the answer
+    at: Moment
     cpus: int = 0  # of that machine
     spent: Mapping[str, float] | None = None  # SPENT -> seconds over all CPUs; None: its kernel does not report it
 
-    @property
-    def middle(self) -> float:
-        return (self.asked + self.answered) / 2
-
-    @property
-    def error(self) -> float:
-        """The machine was read at most this many seconds before or after `middle`."""
-        return (self.answered - self.asked) / 2
-
 
 def read(machine: Reader) -> Reading | None:
-    """Read its clock now, with one command; None if it does not report it."""
-    asked = time.monotonic()
+    """Read its clocks now, with one command; None if it does not report them."""
     try:
-        outcome = machine.try_run(*COMMAND)
+        outcome, moment = look(machine, COMMAND)
     except MachineLost:
         return None  # whoever uses the machine next gets the error
-    answered = time.monotonic()
-    found = re.match(r"(\d+\.\d+) ", outcome.stdout, re.ASCII)
-    if not outcome.ok or found is None:
+    if not outcome.ok or moment is None:
         return None
-    ticks = re.search(r"^cpu  ((?:\d{1,18} ){7}\d{1,18})\b", outcome.stdout, re.ASCII | re.MULTILINE)
+    text = outcome.stdout
+    ticks = re.search(r"^cpu  ((?:\d{1,18} ){7}\d{1,18})\b", text, re.ASCII | re.MULTILINE)
     spent = [int(word) / TICKS_PER_SECOND for word in ticks[1].split()] if ticks else ()
-    cpus = len(re.findall(r"^cpu\d", outcome.stdout, re.ASCII | re.MULTILINE))
-    return Reading(float(found[1]), asked, answered, cpus, dict(zip(SPENT, spent, strict=True)) if spent else None)
+    cpus = len(re.findall(r"^cpu\d", text, re.ASCII | re.MULTILINE))
+    return Reading(moment, cpus, dict(zip(SPENT, spent, strict=True)) if spent else None)
 
 
 class Clock:
@@ -76,19 +62,22 @@ class Clock:
         self._last: dict[str, Reading | None] = {}  # by machine path
 
     def before(self, machine: Reader) -> None:
-        """Read nothing on this host, whose own clock is the reference."""
-        if not isinstance(machine, LocalMachine) and machine.path not in self._last:
+        if machine.path not in self._last:
             self._last[machine.path] = read(machine)
 
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+        """Void if the clocks disagree, or if the one that tools may take their times from was set."""
         if not all(work.ok for work in works):
-            return Readings()  # no figure depends on the clock
+            self._last.pop(machine.path)  # no figure depends on it; what happens meanwhile is not the next trial's
+            return Readings()
         doubts = [doubt for w in works for doubt in own_time(w)]
-        before = self._last.get(machine.path)
+        before = self._last[machine.path]
         after = self._last[machine.path] = read(machine) if before else None
         if before is None or after is None:
             return Readings(warnings=tuple(doubts))
-        return Readings(used(machine.path, before, after), (*gap(machine.path, before, after), *doubts))
+        places = machine.path, before.at, after.at
+        void = disagreement(*places) or wall_clock_set(*places)
+        return Readings(used(machine.path, before, after), tuple(doubts), void=void)
 
 
 def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
@@ -102,7 +91,7 @@ def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
         return {}
     spent = {name: max(0.0, after.spent[name] - before.spent[name]) for name in SPENT}
     steal = {STEAL: spent["steal"]}
-    seconds = after.counted - before.counted
+    seconds = elapsed(before.at, after.at)
     if "/" not in path or seconds <= 0:
         return steal  # the host has a ledger of its own
     busy = max(0.0, after.cpus * seconds - spent.pop("idle") - spent.pop("iowait"))
@@ -111,21 +100,8 @@ def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
     tasks = max(0.0, busy - spent["hard_irq"] - spent["soft_irq"] - spent["steal"])
     for name in ("user", "kernel"):
         spent[name] *= tasks / ticks if ticks else 1.0
-    sums = {"busy": busy, "seconds": seconds, "error": 2 * STEP_SECONDS * (after.cpus + len(SPENT))}
+    sums = {"busy": busy, "seconds": seconds, "error": 2 * UPTIME_STEP * (after.cpus + len(SPENT))}
     return {**steal, **spent, "remainder": busy - sum(spent.values()), **sums}
-
-
-def gap(path: str, before: Reading, after: Reading) -> tuple[str, ...]:
-    """A warning if the two clocks differ by more than 1 % beyond what the round trips of the readings explain."""
-    counted, here = after.counted - before.counted, after.middle - before.middle
-    tolerance = before.error + after.error + STEP_SECONDS
-    if abs(counted - here) <= tolerance + WORST * here:
-        return ()
-    if counted < here:
-        wrong = f"{100 * (here / counted - 1):.0f} % too high" if counted > 0 else "far too high"
-    else:
-        wrong = f"{100 * (1 - here / counted):.0f} % too low"
-    return (recorded("clock", f"{path} counted {counted:.1f} s where {here:.1f} s went by, so rates are {wrong}"),)
 
 
 def own_time(work: Work) -> tuple[str, ...]:
@@ -140,7 +116,7 @@ def own_time(work: Work) -> tuple[str, ...]:
     tool, own, seconds = work.tool, work.own_seconds, work.seconds
     if own is None:
         return ()
-    if own > seconds * (1 + WORST) + STEP_SECONDS:
+    if own > seconds * (1 + WORST) + UPTIME_STEP:
         return (
             recorded(
                 "clock",

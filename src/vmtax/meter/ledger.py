@@ -9,16 +9,18 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from vmtax.machine import MachineLost, Reader
 from vmtax.machine.processes import MARK
+from vmtax.meter import moment
 from vmtax.meter.base import At, Readings, Work
+from vmtax.meter.moment import LOOK, Moment
 from vmtax.meter.text import Files, parse_files
 
 # A shell that starts three greps, because a process costs an emulated host up to a tenth of a second. They read the
-# files of all processes; for QEMUs that we started, also those of their threads; and the clock right next to the
+# files of all processes; for QEMUs that we started, also those of their threads; and the clocks right next to the
 # counters of the CPUs. Constant text.
 PROGRAM = f"""\
 threads=
@@ -30,8 +32,8 @@ for file in $(grep -s -l -z -x -F "{MARK}=${MARK}" /proc/[0-9]*/environ); do
 done
 echo "reader $$"
 grep -s -a -H "" /proc/[0-9]*/stat /proc/[0-9]*/schedstat $threads
-date +"clock %s.%N"
-grep -s -a -H -E "^(cpu|some|full)" /proc/stat /proc/schedstat /proc/pressure/irq
+{LOOK}
+grep -s -a -H -E "^(cpu|btime|timestamp|some|full|[0-9])" /proc/uptime /proc/stat /proc/schedstat /proc/pressure/irq
 exit 0
 """
 COMMAND = ("sh", "-c", PROGRAM)
@@ -86,7 +88,7 @@ class Process:
 class Reading:
     """One reading of a machine; everything counted since its boot."""
 
-    seconds: float  # its clock
+    at: Moment  # its clocks
     is_irq_apart: bool  # IRQ_TIME_ACCOUNTING: the times of threads do not include interrupts
     cpus: int
     reader: int  # process id of the shell that read
@@ -98,7 +100,7 @@ class Reading:
 
 
 class Ledger:
-    """The host's entries in core-seconds; none for a machine without sh, grep or date."""
+    """The host's entries in core-seconds; none for a machine without sh or grep. Void if the clocks disagree."""
 
     name: ClassVar[str] = "ledger"
     at: ClassVar[At] = "hosts"
@@ -112,7 +114,11 @@ class Ledger:
 
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
         before, after = self._before[machine.path], _look(machine)
-        if before is None or after is None or after.seconds <= before.seconds:
+        if before is None or after is None:
+            return Readings()
+        if void := moment.disagreement(machine.path, before.at, after.at):
+            return Readings(void=void)
+        if moment.elapsed(before.at, after.at) <= 0:
             return Readings()
         rows = reckon(before, after)
         operations = [work.operations for work in works]
@@ -123,19 +129,21 @@ class Ledger:
 
 def _look(machine: Reader) -> Reading | None:
     try:
-        return parse(machine.try_run(*COMMAND).stdout)
+        outcome, at = moment.look(machine, COMMAND)
     except MachineLost:
         return None  # whoever uses the machine next gets the error
+    reading = parse(outcome.stdout)
+    return replace(reading, at=at) if reading and at else None
 
 
 def parse(text: str) -> Reading | None:
     """Parse PROGRAM's output; None if it is incomplete or was not understood."""
-    clock = re.search(r"^clock (\d{1,12}\.\d{1,9})$", text, re.MULTILINE | re.ASCII)
+    at = moment.parse(text)
     reader = re.search(r"^reader (\d{1,9})$", text, re.MULTILINE | re.ASCII)
     # user nice system idle iowait irq softirq steal
     stat = re.search(r"^/proc/stat:cpu +((?:\d{1,18} ){7}\d{1,18})\b", text, re.MULTILINE | re.ASCII)
     cpus = len(re.findall(r"^/proc/stat:cpu\d", text, re.MULTILINE | re.ASCII))
-    if not (clock and reader and stat and cpus):
+    if not (at and reader and stat and cpus):
         return None
     counted = [int(word) * TICK for word in stat[1].split()]
     # The seventh number is the time of the tasks that ran on the CPU, in nanoseconds.
@@ -150,7 +158,7 @@ def parse(text: str) -> Reading | None:
         else:
             threads[path[0]][path[1]] = Thread(one.name, one.user, one.system, one.guest, one.ran or 0.0)
     return Reading(
-        seconds=float(clock[1]),
+        at=at,
         is_irq_apart="\n/proc/pressure/irq:" in text,
         cpus=cpus,
         reader=int(reader[1]),
@@ -223,7 +231,7 @@ def reckon(before: Reading, after: Reading) -> dict[str, float]:
     Additionally `seconds` that elapsed, and `error`: how far off the entries can be in total. A remainder below zero
     means that more was counted than the CPUs were busy.
     """
-    wall = after.seconds - before.seconds
+    wall = max(0.0, moment.elapsed(before.at, after.at))
     busy = max(0.0, after.cpus * wall - (after.idle - before.idle))
     entries, error = _of_threads(before, after)
     loose = {name: max(0.0, after.loose[name] - before.loose[name]) for name in LOOSE}

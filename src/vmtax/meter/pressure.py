@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from vmtax.core.records import Disturbance
 from vmtax.machine import CommandFailed, Reader
+from vmtax.meter import moment
 from vmtax.meter.base import At, Readings, Work
+from vmtax.meter.moment import Moment
 
 TICKS_PER_SECOND = 100  # USER_HZ: the unit of /proc, independent of the kernel's own HZ; fixed on x86-64
 
@@ -29,7 +31,7 @@ COMMAND = (
 class Reading:
     """Counters of one machine at one moment, all since its boot."""
 
-    uptime_seconds: float  # the machine's own clock, to 0.01 s: independent of the way to the machine
+    at: Moment  # its clocks: independent of the way to the machine
     cpus: int  # online
     idle_seconds: float  # of all CPUs together; includes waiting for disks
     steal_seconds: float  # of all CPUs together: a task could run, and the hypervisor ran something else
@@ -55,7 +57,10 @@ class Pressure:
 
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
         before, after = self._before[machine.path], _if_known(machine)
-        return Readings(disturbance=between(before, after)) if before and after else Readings()
+        if before is None or after is None:
+            return Readings()
+        void = moment.disagreement(machine.path, before.at, after.at)
+        return Readings(disturbance=between(before, after), void=void)
 
 
 def _if_known(machine: Reader) -> Reading | None:
@@ -67,24 +72,24 @@ def _if_known(machine: Reader) -> Reading | None:
 
 def read(machine: Reader) -> Reading:
     """Read the counters now, with one command. Raises CommandFailed on a machine without /proc/stat."""
-    outcome = machine.try_run(*COMMAND)  # exits with 2 if a file is missing, such as PSI's
+    outcome, at = moment.look(machine, COMMAND)  # exits with 2 if a file is missing, such as PSI's
     reading = parse(outcome.stdout)
-    if reading is None:
+    if reading is None or at is None:
         raise CommandFailed(outcome, "vmtax needs /proc/stat and /proc/uptime there: is /proc mounted?")
-    return reading
+    return replace(reading, at=at)
 
 
 def parse(text: str) -> Reading | None:
     """Parse COMMAND's output; None if it lacks the CPU counters or the clock."""
-    uptime = re.search(r"^/proc/uptime:(\d+\.?\d*)", text, re.MULTILINE | re.ASCII)
-    total = re.search(r"^/proc/stat:cpu  ([\d ]+)$", text, re.MULTILINE | re.ASCII)
+    at = moment.parse(text)
+    total = re.search(r"^/proc/stat:cpu  (\d{1,18}(?: \d{1,18})*)$", text, re.MULTILINE | re.ASCII)
     cpus = len(re.findall(r"^/proc/stat:cpu\d", text, re.MULTILINE | re.ASCII))
     # user nice system idle iowait irq softirq steal guest guest_nice
     ticks = [float(number) for number in total[1].split()] if total else []
-    if uptime is None or cpus == 0 or len(ticks) < 8:
+    if at is None or cpus == 0 or len(ticks) < 8:
         return None
     return Reading(
-        uptime_seconds=float(uptime[1]),
+        at=at,
         cpus=cpus,
         idle_seconds=(ticks[3] + ticks[4]) / TICKS_PER_SECOND,
         steal_seconds=ticks[7] / TICKS_PER_SECOND,
@@ -98,7 +103,7 @@ def parse(text: str) -> Reading | None:
 
 def between(before: Reading, after: Reading) -> Disturbance:
     """Differences; never negative, although counters advance in ticks, and idle time not in step with the clock."""
-    wall = max(0.0, after.uptime_seconds - before.uptime_seconds)
+    wall = max(0.0, moment.elapsed(before.at, after.at))
     idle = after.idle_seconds - before.idle_seconds
     frequencies = [hz for hz in (before.frequency_hz, after.frequency_hz) if hz is not None]
     return Disturbance(
@@ -124,12 +129,12 @@ def _grown(before: float | None, after: float | None) -> float | None:
 
 
 def _pressure(text: str, resource: str) -> float | None:
-    found = re.search(rf"^/proc/pressure/{resource}:some .*\btotal=(\d+)", text, re.MULTILINE | re.ASCII)
+    found = re.search(rf"^/proc/pressure/{resource}:some .*\btotal=(\d{{1,18}})\b", text, re.MULTILINE | re.ASCII)
     return float(found[1]) / 1e6 if found else None  # the kernel counts microseconds
 
 
 def _frequency(text: str) -> float | None:
-    found = re.findall(r"^/proc/cpuinfo:cpu MHz\s*: (\d+\.?\d*)$", text, re.MULTILINE | re.ASCII)
+    found = re.findall(r"^/proc/cpuinfo:cpu MHz\s*: (\d{1,9}(?:\.\d{1,9})?)$", text, re.MULTILINE | re.ASCII)
     megahertz = [float(number) for number in found]
     return sum(megahertz) / len(megahertz) * 1e6 if megahertz else None
 

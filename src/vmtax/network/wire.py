@@ -16,7 +16,8 @@ WAIT_SECONDS = 40  # for a link to come up: a switch may spend thirty on learnin
 # Exits when the peer at this address answers; tries once a second. Constant text, run in the image.
 ANSWERS = (
     *("sh", "-c"),
-    'end=$(($(date +%s) + $2)); until busybox ping -c 1 -W 1 "$1"; do test $(date +%s) -lt $end || exit; done',
+    'up() { read -r seconds rest < /proc/uptime && echo "${seconds%.*}"; }; end=$(($(up) + $2)); '
+    'until busybox ping -c 1 -W 1 "$1"; do test "$(up)" -lt "$end" || exit; done',
 )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+
 from vmtax.design.disk import FILE_SYSTEMS, DiskSettings
-from vmtax.machine import Machine
-from vmtax.machine.packages import install, missing
-from vmtax.storage.backing import tools
+from vmtax.machine import Machine, tools
+from vmtax.machine.packages import install
+from vmtax.machine.tools import Found
+from vmtax.storage.backing import programs
 from vmtax.storage.ground import RAIDZ_DISKS, Target
 
-HAS_TOOL = ("sh", "-c", 'command -v "$1" > /dev/null', "sh")
 # Compiled in, or available as a module; checking loads nothing.
 HAS_FILE_SYSTEM = (
     *("sh", "-c", 'grep -qw "$1" /proc/filesystems || modprobe --dry-run --quiet "$1" 2> /dev/null', "sh"),
@@ -30,9 +33,9 @@ class Absent:
         named = len(self._target.devices)
         if volume.is_raidz and 0 < named < RAIDZ_DISKS:
             return f"disk.volume={volume} takes {RAIDZ_DISKS} devices, and {named} named with --disk-device"
-        for tool in tools([settings], cuts=False):
-            if not self._has(*HAS_TOOL, tool):
-                return missing(self._machine, tool)
+        for tool in programs([settings], cuts=False):
+            if wrong := tools.refusal(self._machine, tool, self._tools):
+                return wrong
         if volume.is_lvm and not self._has(*HAS_MAPPER):
             return f"disk.volume={volume} takes the kernel's device mapper, which is missing there"
         if volume.is_zfs and not self._has(*HAS_FILE_SYSTEM, "zfs"):
@@ -41,6 +44,10 @@ class Absent:
         if system in FILE_SYSTEMS and not self._has(*HAS_FILE_SYSTEM, system):
             return f"the kernel there knows no {system}"
         return None
+
+    @functools.cached_property
+    def _tools(self) -> Mapping[str, Found]:
+        return tools.read(self._machine, tools.of(tools.STORAGE))
 
     def _has(self, *argv: str) -> bool:
         if argv not in self._known:

@@ -8,15 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.core.machines import first_line
 from vmtax.core.units import format_room
 from vmtax.design import disk
 from vmtax.design.disk import DiskSettings, Volume, mount_options
 from vmtax.design.settings import BACKED
 from vmtax.hypervisor.qemu.img import create_image
-from vmtax.machine import Machine, Undoing
+from vmtax.machine import Machine, Undoing, tools
 from vmtax.machine.answer import number_of
-from vmtax.machine.packages import missing
 from vmtax.machine.rights import why_not
+from vmtax.machine.tools import Tool
 from vmtax.storage.empty import MIB
 from vmtax.storage.file import NoSuchPlace, StorageError, check_free
 from vmtax.storage.ground import RAIDZ_DISKS, Area, Ground, Target
@@ -154,7 +155,7 @@ class Provisioner:
         if system == "none":
             return Backing(PurePosixPath(device), settings, size, True, device)
         mount = self.ground.ours / f"mount-{name}"
-        self.machine.run(*MKFS[system], device, timeout=600)
+        self.machine.run(*MKFS[system], device)
         self.machine.run("mkdir", str(mount))
         self.machine.undo_later(*UNMOUNT, str(mount))
         self.machine.run("mount", "-t", system, *mount_options(settings), device, str(mount))
@@ -258,7 +259,6 @@ class Provisioner:
         """Make an image file as the settings say. Raises StorageError if there is no room for it."""
         self.machine.run(
             *create_image(settings, str(path), size, self.qemu_img),
-            timeout=60 + size / 4e6,
             remedy="name another place with --disk-dir or --disk-device, or a smaller workloads.disk.size in the plan",
         )
 
@@ -270,7 +270,7 @@ def refuse(machine: Machine, wanted: Sequence[DiskSettings], target: Target, siz
     `size`, `spare`: bytes of each disk, and of one more that exists at times
     """
     refuse_unused(machine.path, wanted, target)
-    needed = tools(wanted, cuts=bool(target.devices))
+    needed = programs(wanted, cuts=bool(target.devices))
     if (needed or _cut_plain(wanted)) and machine.run("id", "-u").strip() != "0":
         raise StorageError(
             f"{machine.path}: file systems, volumes and block devices take root there; without, "
@@ -280,9 +280,8 @@ def refuse(machine: Machine, wanted: Sequence[DiskSettings], target: Target, siz
         refused := why_not(machine, "mount", *(() if target.devices else ("loop",)))
     ):
         raise StorageError(f"{machine.path}: file systems, volumes and block devices: {refused}")
-    for tool in needed:
-        if not machine.succeeds("sh", "-c", 'command -v "$1"', "sh", tool):
-            raise StorageError(f"{machine.path}: {missing(machine, tool)}")
+    if why := tools.why_not(machine, needed):
+        raise StorageError(f"{machine.path}: {why}")
     volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
     if volumes["lvm"] and target.group is not None:
         asked: tuple[str, ...] = ("vgs", "--noheadings", "--units", "b", "--nosuffix", "-o", "vg_free", target.group)
@@ -296,7 +295,7 @@ def _check_room(machine: Machine, what: str, lists: str, asked: tuple[str, ...],
     """`asked`: a command that prints the free bytes of a volume group or pool, or fails if it does not exist."""
     answer = machine.try_run(*asked)
     if not answer.ok:
-        raise NoSuchPlace(f"{machine.path}: no {what}; {lists} that are there")
+        raise NoSuchPlace(f"{machine.path}: no {what} ({first_line(answer.stderr)}); {lists} that are there")
     free = number_of(machine, f"bytes free in {asked[-1]}", answer.stdout)
     if free < needed:
         raise StorageError(
@@ -351,16 +350,13 @@ def source_bytes(wanted: Sequence[DiskSettings], size: int) -> int:
     return size if any(each.format != "raw" for each in wanted) else 0
 
 
-def tools(wanted: Sequence[DiskSettings], *, cuts: bool) -> list[str]:
+def programs(wanted: Sequence[DiskSettings], *, cuts: bool) -> tuple[Tool, ...]:
     """Programs needed to make `wanted`; `cuts`: also to cut devices into partitions."""
     volumes = {settings.volume for settings in wanted}
-    needed = ["sfdisk"] if cuts else []
-    if volumes & set(KINDS["lvm"]):
-        needed += ["lvcreate"]
-    if volumes & {*KINDS["zfs"], *KINDS["raidz"]}:
-        needed += ["zpool", "zfs"]
-    systems = {settings.filesystem for settings in wanted}
-    return needed + [program[0] for system, program in MKFS.items() if system in systems]
+    names = ["lvcreate"] if volumes & set(KINDS["lvm"]) else []
+    names += ["zpool", "zfs"] if volumes & {*KINDS["zfs"], *KINDS["raidz"]} else []
+    names += [MKFS[system][0] for system in sorted({each.filesystem for each in wanted} & MKFS.keys())]
+    return (*(tools.of(tools.DEVICES) if cuts else ()), *tools.named(names))
 
 
 def refuse_unused(path: str, wanted: Sequence[DiskSettings], target: Target) -> None:

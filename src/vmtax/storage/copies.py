@@ -125,7 +125,7 @@ class Copies:
 def fetch(machine: Machine, local: LocalMachine, source: PurePosixPath, target: Path) -> None:
     """Copy a file or device of a machine to a new sparse file here. Raises MachineError."""
     if machine is local:
-        machine.run("cp", "--sparse=always", str(source), str(target), timeout=COPY_SECONDS)
+        machine.run("cp", "--sparse=always", str(source), str(target))
         return
     process = machine.start(*COMPRESSED, str(source))
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
@@ -12,13 +11,13 @@ from pathlib import PurePosixPath
 
 from vmtax.core.errors import BAD_INPUT, CannotDo
 from vmtax.core.records import Json
+from vmtax.core.stopwatch import Stopwatch
 from vmtax.core.units import format_room
 from vmtax.machine import CommandFailed, Machine, Reader
 from vmtax.machine.answer import number_of
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.workload.fio import INCOMPRESSIBLE
 
-SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a slow disk under emulation
 FULL_OR_FAILING = "see whether its disk is full or failing, or name another with --disk-dir"
 
 
@@ -101,20 +100,20 @@ def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, all
     """
     how = ("--rw=write", "--bs=1m", "--direct=1", *INCOMPRESSIBLE, "--end_fsync=1")
     argv = ("fio", "--name=fill", f"--filename={target}", f"--size={size}", "--ioengine=libaio", "--iodepth=4", *how)
-    started, clock = time.time(), time.monotonic()
-    output = _fio(machine, (*prefix, *argv, "--output-format=json"), 60 + size / SLOWEST_BYTES_PER_SECOND)
+    watch = Stopwatch()
+    output = _fio(machine, (*prefix, *argv, "--output-format=json"))
     written = _written(output)
     if written < size:
         raise StorageError(
             f"{machine.path}: only {written} of the {size} bytes of {target} were written before the measurement; "
             + FULL_OR_FAILING
         )
-    return FirstWrite(allocation, size, written, f"fio {' '.join(how)}", started, time.monotonic() - clock, when)
+    return FirstWrite(allocation, size, written, f"fio {' '.join(how)}", watch.started, watch.seconds, when)
 
 
-def _fio(machine: Machine, argv: Sequence[str], timeout: float) -> str:
+def _fio(machine: Machine, argv: Sequence[str]) -> str:
     """fio's standard output. Raises StorageError if the userland has no fio, CommandFailed if it fails."""
-    outcome = machine.try_run(*argv, timeout=timeout)
+    outcome = machine.try_run(*argv)
     if not outcome.ok and re.search(r"fio'?: No such file", outcome.stderr):
         raise StorageError(f"{machine.path}: the image has no fio, which fills disks and measures them: use another")
     if not outcome.ok:
@@ -130,12 +129,11 @@ def fill_image(
     """
     # -n keeps the image as it was made, with its preallocation; -S 0 also writes blocks of zeros.
     how = ("convert", "-n", "-S", "0", "-t", "writeback", "-f", "raw", "-O", "qcow2")
-    started, clock = time.time(), time.monotonic()
-    limit = 60 + size / SLOWEST_BYTES_PER_SECOND
-    machine.run(*qemu_img, *how, source, target, timeout=limit, remedy=FULL_OR_FAILING)
-    machine.run("sync", timeout=300)
-    seconds = time.monotonic() - clock
-    return FirstWrite(allocation, size, size, f"qemu-img {' '.join(how)}", started, seconds, "before the first round")
+    watch = Stopwatch()
+    machine.run(*qemu_img, *how, source, target, remedy=FULL_OR_FAILING)
+    machine.run("sync")
+    when, took = "before the first round", watch.seconds
+    return FirstWrite(allocation, size, size, f"qemu-img {' '.join(how)}", watch.started, took, when)
 
 
 def _written(output: str) -> int:

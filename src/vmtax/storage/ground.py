@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.core.machines import first_line
 from vmtax.core.records import Json
 from vmtax.core.units import format_room
-from vmtax.machine import Machine, MachineError
+from vmtax.machine import CommandFailed, Machine, MachineError
 from vmtax.machine.answer import number_of, rows_of
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.storage.empty import MIB, refuse_data
@@ -197,14 +198,12 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
     false.
     """
     rows = _lsblk(machine, device)
-    if not rows:
-        raise NoSuchPlace(f"{machine.path}: {device} is no block device; `lsblk` shows what there is")
     kind = str(rows[0].get("type"))
     if not kind.startswith(WHOLE):
         raise NoSuchPlace(f"{machine.path}: {device} is no whole device ({kind}) that takes partitions; name another")
     if rows[0].get("ro") in (True, "1"):
         raise StorageError(f"{machine.path}: {device} is read-only; name another, or see `blockdev --setrw` there")
-    busy = [str(row["name"]) for row in rows if any(point for point in row.get("mountpoints") or ())]
+    busy = [str(row["name"]) for row in rows if row.get("mountpoint")]
     if busy:
         raise StorageError(f"{machine.path}: {device} is in use: {', '.join(busy)} is mounted, or swap; name another")
     above = [row for row in rows[1:] if row.get("type") != "part"]
@@ -244,14 +243,18 @@ def _is_member(signature: str) -> bool:
 
 
 def _lsblk(machine: Machine, device: str) -> list[Json]:
-    """The device followed by everything that is built on it; [] if it is no block device."""
+    """The device followed by everything that is built on it. Raises NoSuchPlace if it is no block device."""
     # As a tree: in a list, a device may come after what is built on it.
-    listing = machine.try_run("lsblk", "--json", "--paths", "--output", "NAME,TYPE,RO,MOUNTPOINTS", device)
+    # MOUNTPOINTS, with all of them, is missing from lsblk before 2.37.
+    listing = machine.try_run("lsblk", "--json", "--paths", "--output", "NAME,TYPE,RO,MOUNTPOINT", device)
     if not listing.ok:
-        return []
+        if machine.succeeds("test", "-b", device):
+            raise CommandFailed(listing, f"what stands on {device} is not known")
+        words = first_line(listing.stderr)
+        raise NoSuchPlace(f"{machine.path}: {device} is no block device ({words}); `lsblk` shows what there is")
     what = f"what stands on {device}"
     rows = list(_with_children(rows_of(machine, what, listing.stdout, "blockdevices")))
-    if not all(isinstance(row.get("name"), str) and isinstance(row.get("type"), str) for row in rows):
+    if not rows or not all(isinstance(row.get("name"), str) and isinstance(row.get("type"), str) for row in rows):
         raise MachineError(f"{machine.path}: {what}: lsblk must give a name and a type for each of {len(rows)}")
     return rows
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vmtax.store.failure import StoreError
     from vmtax.store.listing import default_path
-    from vmtax.store.store import End, ExperimentSummary, Store
+    from vmtax.store.store import End, Store
+    from vmtax.store.summary import ExperimentSummary
 
 __all__ = ["End", "ExperimentSummary", "Store", "StoreError", "default_path"]
 

@@ -47,6 +47,10 @@ class NoSuchRun(StoreError):
     exit_code = BAD_INPUT
 
 
+class NoneFits(StoreError):
+    """There are runs, but none that a command can use."""
+
+
 class AlreadyStored(StoreError):
     """A run that is to be added is in the store already."""
 

@@ -35,7 +35,7 @@ def default_path() -> Path:
 
 def listed() -> list[Listed]:
     """All runs, newest first; empty if there is no store, or if it cannot be read. Does not create a store."""
-    cells = _rows("SELECT * FROM experiment ORDER BY created DESC, id DESC")
+    cells = _rows("SELECT * FROM experiment ORDER BY rowid DESC")
     return [_listed(row) for row in cells if all(isinstance(row[key], str) for key in ("id", "host", "state"))]
 
 

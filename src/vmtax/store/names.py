@@ -10,14 +10,16 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from vmtax.store import schema
-from vmtax.store.failure import NoSuchRun, StoreError
+from vmtax.store.failure import NoneFits, NoSuchRun, StoreError
 
 NEAR = 0.6  # difflib's ratio from which a similar name is suggested
 
 
 def newest_first() -> tuple[sa.ColumnElement[Any], ...]:
-    """The order of experiments."""
-    return schema.experiment.c.created.desc(), schema.experiment.c.id.desc()
+    """The order of experiments: by their arrival here, because clocks are set back, and those of other machines differ
+    from ours. SQLite numbers rows in this order.
+    """
+    return (sa.literal_column("experiment.rowid").desc(),)
 
 
 def ids(connection: Connection) -> list[str]:
@@ -34,23 +36,35 @@ def resolve(connection: Connection, wanted: str) -> str:
     """The id of the run that is meant. Raises StoreError if there is no run, and NoSuchRun if the name is ambiguous or
     unknown.
     """
+    found = candidates(connection, wanted)
+    return found[0] if wanted == "last" else the_only(wanted, found)
+
+
+def candidates(connection: Connection, wanted: str) -> list[str]:
+    """The ids of all runs that may be meant, newest first, and at least one. Raises as `resolve`, but may be
+    ambiguous.
+    """
     known = [(name(id), label) for id, label in _labelled(connection)]
     if not known:
-        raise StoreError("no runs yet: `vmtax run` makes one")
+        raise NoneFits("no runs yet: `vmtax run` makes one")
     if wanted == "last":
-        return known[0][0]
+        return [id for id, _ in known]
     if any(id == wanted for id, _ in known):
-        return wanted
+        return [wanted]
     if labelled := [id for id, label in known if label == wanted]:
-        if len(labelled) > 1:
-            raise NoSuchRun(f"{len(labelled)} runs have the label {wanted!r}: {_few(labelled)}: name one by its id")
-        return labelled[0]
-    found = [id for id, _ in known if id.startswith(wanted)]
+        return labelled
+    if found := [id for id, _ in known if id.startswith(wanted)]:
+        return found
+    raise unknown(wanted, [*(id for id, _ in known), *(label for _, label in known if label)])
+
+
+def the_only(wanted: str, found: Sequence[str]) -> str:
+    """The only one of the runs that a label or the beginning of an id means. Raises NoSuchRun if there are more."""
     if len(found) == 1:
         return found[0]
-    if found:
+    if any(id.startswith(wanted) for id in found):
         raise NoSuchRun(f"{wanted!r} is the beginning of several runs: {_few(found)}: name one")
-    raise unknown(wanted, [*(id for id, _ in known), *(label for _, label in known if label)])
+    raise NoSuchRun(f"{len(found)} runs have the label {wanted!r}: {_few(found)}: name one by its id")
 
 
 def unknown(wanted: str, known: Sequence[str]) -> StoreError:

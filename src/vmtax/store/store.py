@@ -11,9 +11,8 @@ import itertools
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -22,36 +21,16 @@ from sqlalchemy import Connection
 
 from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, names, rows, schema
+from vmtax.store.choice import Choice, Fits, choose, passed_over
 from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, AlreadyStored, DamagedRun, StoreError, explained
 from vmtax.store.files import RESULTS, RawFiles, create_private
 from vmtax.store.listing import default_path
 from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, state_of, this_process
+from vmtax.store.summary import ExperimentSummary
 
 End = Literal["complete", "interrupted", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentSummary:
-    """One line of `vmtax runs`."""
-
-    id: str  # id of the run; it is unique, and ids sort by time
-    name: str  # name of the plan; "" if the run is damaged
-    host: str  # the host, as given: "local" or "ssh://user@host"; "" if the run is damaged
-    created: float  # time of the start, in seconds since the epoch; 0 if the run is damaged
-    finished: float | None  # time of the end, in seconds since the epoch; None: not finished
-    state: State | Literal["damaged"]  # "interrupted" also if the process that ran it is gone
-    treatments: int  # number of treatments that are compared
-    rounds: int  # number of rounds in which every treatment has a trial; the last one of a running run may still be in
-    # progress
-    ok: int  # number of trials that succeeded
-    failed: int  # number of trials that failed or were refused
-    label: str = ""  # label that the user gave to the run; "": none
-    seconds: float | None = None  # duration, including set-up but not pauses; None: the run is in progress, or its
-    # duration is unknown
-    emulated: bool | None = None  # whether a guest, or a machine below one, was emulated; None: the run booted no guest
-    result: str = ""  # the headline of the results in a few words; "": there is none
 
 
 class Store:
@@ -224,7 +203,8 @@ class Store:
                 head = _head(row)
                 as_many_sides = head.options.get("interleave_with") == interleaved_with
                 alike = rows.emulated(connection, head.id) in (None, emulated)
-                if as_many_sides and alike and rows.work(head.plan) == rows.work(plan):
+                worked = rows.count_trials(connection, head.id, 0)[1] > 0
+                if worked and as_many_sides and alike and rows.work(head.plan) == rows.work(plan):
                     return head
         return None
 
@@ -232,6 +212,22 @@ class Store:
         """The id of the run given by its id, a unique beginning of it, a label or "last"; the run may be damaged."""
         with self._reading() as connection:
             return names.resolve(connection, wanted)
+
+    def choose(self, wanted: str, fits: Sequence[Fits], plan: str = "") -> Choice:
+        """The run that a user means by "last", an id, the beginning of one, or a label. An id means its run, whether it
+        fits or not; otherwise `fits` are conditions as of `choice.choose`. `plan`: "last" is one of this plan, if there
+        is one. Raises NoneFits, and as `resolve`.
+        """
+        with self._reading() as connection:
+            ids = names.candidates(connection, wanted)
+        meant = [entry for entry in self.experiments() if entry.id in ids]
+        if wanted == "last":
+            return choose([entry for entry in meant if entry.name == plan] or meant, fits)
+        fitting = [entry for entry in meant if fits[0](entry)]
+        if len(meant) > 1 and len(fitting) == 1:
+            return Choice(fitting[0], passed_over([entry for entry in meant if entry is not fitting[0]], fitting[0]))
+        id = names.the_only(wanted, ids)
+        return Choice(next(entry for entry in meant if entry.id == id))
 
     def load(self, wanted: str = "last", with_raw: bool = False) -> Experiment:
         """The experiment that `resolve` finds; `raw` of its trials is "" unless `with_raw`."""

@@ -28,7 +28,7 @@ class CarrierDisk:
         them.
         """
         if self.first_write is None:
-            carrier.run("mkfs.ext4", "-q", "-F", CARRIER_DEVICE, timeout=300)
+            carrier.run("mkfs.ext4", "-q", "-F", CARRIER_DEVICE)
         carrier.run("mount", "-t", "ext4", CARRIER_DEVICE, CARRIER_MOUNT)
         if self.first_write is not None:
             return
@@ -38,5 +38,5 @@ class CarrierDisk:
             disk = NESTED_DISK.format(number)
             carrier.run("fallocate", "-l", str(self.size), disk)
             first_write = fill(carrier, (), disk, self.size, allocation=allocation, when=when)
-        carrier.run("sync", timeout=300)
+        carrier.run("sync")
         self.first_write = first_write

@@ -32,12 +32,11 @@ CHECKED_ID = "checked"
 HOST_ID = "host{}"
 # A checker would take the device's earlier contents for data that was written. Constant text.
 ZEROS = ("blkdiscard", "--zeroout")
-ZERO_SECONDS = 600.0
+ZERO_SECONDS = 600.0  # /proc does not show how far the device is with it
 MOST_AT_ONCE = 8  # most guests that check at once
 HOST_MEMORY = 2**30  # bytes of memory of a guest that loads ZFS and checks XFS
 # All of the file system is written now, so that afterwards only the writers write.
 MAKE_FILE_SYSTEM = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0")
-MAKE_SECONDS = 300.0
 _numbers = itertools.count(1)
 
 
@@ -204,10 +203,10 @@ def _copies(session: Session, checking: Checking, disk: Backing, stack: contextl
 
 def lay_out(outer: Machine, device: str, mount: str, disk: str, size: int) -> None:
     """Make an ext4 on the disk of an outer VM, and on it the file that will be a nested guest's disk."""
-    outer.run(*MAKE_FILE_SYSTEM, device, timeout=MAKE_SECONDS)
+    outer.run(*MAKE_FILE_SYSTEM, device)
     outer.run("mount", "-t", "ext4", device, mount)
     outer.run("fallocate", "-l", str(size), disk)
-    outer.run("sync", timeout=MAKE_SECONDS)
+    outer.run("sync")
 
 
 def cut_of(checking: Checking, prepared: Prepared, device: str, ended: Guest, inside: str = "") -> Cut:

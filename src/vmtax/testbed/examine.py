@@ -12,9 +12,8 @@ from vmtax.hypervisor import Accelerator, Qemu, choose, probe_spec
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed, place
 from vmtax.lab.home import Lab
-from vmtax.machine import Machine, rights
+from vmtax.machine import Machine, rights, tools
 from vmtax.machine.guarded import GuardedMachine
-from vmtax.machine.packages import missing
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
@@ -211,8 +210,7 @@ def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
     for machine in (host, peer):
         if not is_root(machine):
             raise CannotMeasure(f"{machine.path}: a wire takes root there: its card goes to a namespace of the run's")
-        if not machine.succeeds("ip", "-V"):
-            raise CannotMeasure(f"{machine.path}: {missing(machine, 'ip')}")
+        _check_tools(machine, tools.CARDS)
         _refuse_namespaces(machine)
     refuse_cards(host, wire.card, peer, wire.peer_card)
     _check_host(peer)
@@ -229,8 +227,7 @@ def _check_network(host: Machine, plan: Plan) -> None:
     if not networked:
         return
     if is_root(host):
-        if not host.succeeds("ip", "-V"):
-            raise CannotMeasure(f"{host.path}: {missing(host, 'ip')}")
+        _check_tools(host, tools.NETWORK)
         _refuse_namespaces(host)
     elif (needy := next((one for one in networked if one.takes_bridge), None)) is not None:
         raise CannotMeasure(
@@ -353,8 +350,14 @@ def _check_host(host: Machine) -> None:
     system = host.run("uname", "-sm").split()
     if system != ["Linux", "x86_64"]:
         raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
+    _check_tools(host, tools.HOST)
     if refused := rights.why_not(host, "programs", command=enters(root=is_root(host))):
         raise CannotMeasure(f"{host.path}: {refused}")
+
+
+def _check_tools(machine: Machine, *uses: str) -> None:
+    if why := tools.why_not(machine, tools.of(*uses)):
+        raise CannotMeasure(f"{machine.path}: {why}")
 
 
 def _check_build(host: Machine, plan: Plan) -> None:
@@ -365,8 +368,10 @@ def _check_build(host: Machine, plan: Plan) -> None:
             f"{host.path}: a kernel build on the host takes root, to mount what it compiles; measure as root, or"
             " without the host: --layers vm"
         )
-    if "host" in plan.layers and (refused := rights.why_not(host, "mount", "loop")):
-        raise CannotMeasure(f"{host.path}: a kernel build on the host: {refused}; or without the host: --layers vm")
+    if "host" in plan.layers:
+        _check_tools(host, tools.BUILD)
+        if refused := rights.why_not(host, "mount", "loop"):
+            raise CannotMeasure(f"{host.path}: a kernel build on the host: {refused}; or without the host: --layers vm")
 
 
 def _check_real_time(host: Machine) -> None:

@@ -34,7 +34,6 @@ ZVOLS = "/dev/zvol/"
 COPIES_TRIED = 5
 COMPARISONS = 5  # attempts, because the host may write back its page cache meanwhile
 COPIES = 3  # of each rebuilt disk: as it was before, with what was flushed, and in one state
-SYNC_SECONDS = 300.0
 REST_SECONDS = 60.0  # longest wait for a moment in which no log grows, while no workload writes
 UNUSED = (
     "Durability: the lab logs all writes to its spare disks, and no disk of this run lies on one, so what its host does"
@@ -166,9 +165,9 @@ def keep(host: Machine, spares: Sequence[SpareLog], disk: Backing, copies: Seque
     The copy is only valid if nothing is written meanwhile: QEMU logs a write after carrying it out.
     """
     stack = stack_of(host, disk)
-    host.run("sync", timeout=SYNC_SECONDS)  # otherwise an earlier guest's data would be written back during the test
+    host.run("sync")  # otherwise an earlier guest's data would be written back during the test
     if disk.settings.volume.is_zfs:  # with sync=disabled, sync(1) does nothing on it
-        host.run("zpool", "sync", stack.pool, timeout=SYNC_SECONDS)
+        host.run("zpool", "sync", stack.pool)
     logs = [spare.log for spare in spares]
     for _ in range(COPIES_TRIED):
         at = at_rest(logs, REST_SECONDS)

@@ -20,6 +20,7 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event, Step
 from vmtax.core.machines import first_line
 from vmtax.core.records import Json, Treatment
+from vmtax.core.stopwatch import Stopwatch
 from vmtax.core.units import count_of, format_duration
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.local import LocalMachine
@@ -119,7 +120,7 @@ class Power:
                 )
             except OSError as error:
                 raise NotCut(f"{self.order.words}: {error.strerror}; no power was cut") from error
-        yield Cutting(self, local, process, output, time.monotonic())
+        yield Cutting(self, local, process, output, Stopwatch())
 
 
 @dataclass
@@ -130,7 +131,7 @@ class Cutting:
     local: LocalMachine
     process: subprocess.Popen[bytes]
     output: Path  # what the command prints
-    started: float  # monotonic clock
+    watch: Stopwatch  # since the start of the command
     ended: float | None = None  # when the command was seen to have ended
 
     @property
@@ -149,7 +150,7 @@ class Cutting:
     @property
     def is_over(self) -> bool:
         """Whether the host should be back by now."""
-        return time.monotonic() - self.started >= self.power.order.back_within
+        return self.watch.seconds >= self.power.order.back_within
 
     def wait(self, boot_id: str, path: PurePosixPath, emit: Callable[[Event], None]) -> SshMachine:
         """Wait for the host to be back with the file `path`, in a boot other than `boot_id`; no guard runs there.
@@ -158,7 +159,7 @@ class Cutting:
         """
         limit, what = self.power.order.back_within, f"waiting for {self.power.host}"
         while True:
-            waited = time.monotonic() - self.started
+            waited = self.watch.seconds
             share = min(1.0, waited / limit)
             emit(Step(what, f"{waited:.0f} s since the cut, {format_duration(limit)} at most", share))
             is_late = self.is_late
@@ -201,7 +202,7 @@ class Cutting:
                     " counts"
                 )
             return "it is up in the same boot as before"
-        if up > time.monotonic() - self.started + UPTIME_SLACK:
+        if up > self.watch.elapsed + UPTIME_SLACK:
             raise NotCut(
                 f"{self.power.host} is another machine since the cut, or was rebooted before it: it is up for"
                 f" {format_duration(up)}; nothing counts"

@@ -6,7 +6,7 @@ everything about its metrics: meaning, unit, label and phrase.
 
 from typing import Any
 
-from vmtax.workload.base import BadOutput, Command, Parameters, Workload
+from vmtax.workload.base import Command, Parameters, Workload
 from vmtax.workload.boot import Boot
 from vmtax.workload.build import Build
 from vmtax.workload.chess import Chess
@@ -18,6 +18,7 @@ from vmtax.workload.latency import Latency
 from vmtax.workload.memory import Memory
 from vmtax.workload.migration import Migration
 from vmtax.workload.net import Net
+from vmtax.workload.output import BadOutput
 from vmtax.workload.site import Link, Site
 from vmtax.workload.smb import Smb
 from vmtax.workload.tlb import Tlb

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -14,6 +15,15 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from vmtax.core.layers import LAYERS
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric, Trial
+from vmtax.workload.output import (
+    MOST,
+    MOST_OPERATIONS,
+    reading,
+    refuse_bad_latencies,
+    refuse_doubts,
+    refuse_falling,
+    within,
+)
 from vmtax.workload.site import Site
 
 LEAST_OF_RATE = 0.95  # required share of the requested rate; below it a machine is at its limit
@@ -44,6 +54,10 @@ class Measure:
     label: str  # name in tables
     phrase: str = ""  # what is lost or added, in a sentence; "": the metric's name is used
     may_be_zero: bool = False  # whether it counts losses: then 0 is a valid value, and there are no ratios to it
+    # A number that is smaller or larger is impossible; in the metric's unit. By default it is above 0, and at most what
+    # `output.MOST` has for the unit.
+    least: float = math.ulp(0.0)
+    most: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +74,6 @@ HOST_SIDE = "host_side_seconds"  # the part of it that serves a guest on KVM
 CPU_PER_OPERATION = "host_cpu_seconds"  # last part of the metric of CPU time per `Workload.operations`
 
 P = TypeVar("P", bound=Parameters)
-
-
-class BadOutput(Exception):
-    """The tool succeeded, but its output is not as expected, or fails a check of its correctness."""
 
 
 class Workload(ABC, Generic[P]):
@@ -121,6 +131,16 @@ class Workload(ABC, Generic[P]):
         return cls.measures.get(metric.name) or cls.measures.get(metric.measure) or Measure(words, words)
 
     @classmethod
+    def refuse_impossible(cls, measurements: Sequence[Measurement]) -> None:
+        """Raises BadOutput that names a figure which cannot be true."""
+        for one in measurements:
+            measure = cls.measure(one.metric)
+            least = 0.0 if measure.may_be_zero else measure.least
+            unit = "" if one.metric.unit == "1" else f" {one.metric.unit}"
+            within(one.metric.name, one.value, least, min(measure.most, MOST[one.metric.unit]), unit)
+        refuse_falling(measurements)
+
+    @classmethod
     def phrase(cls, metric: Metric) -> str:
         """What is lost or added, in a sentence: "memory bandwidth"."""
         return cls.measure(metric).phrase or metric.name
@@ -134,6 +154,11 @@ class Workload(ABC, Generic[P]):
     def bytes_of(cls, case: str) -> int | None:
         """The size of an operation of a case, if people give its rate in bytes; else None."""
         return None
+
+    @classmethod
+    def same_as(cls, metric: Metric) -> str:
+        """Name of the metric that is this one times a constant, and which people are shown; "" if there is none."""
+        return ""
 
     @classmethod
     def spoken(cls, metric: Metric) -> str:
@@ -221,9 +246,39 @@ class Command(Workload[P]):
         """
         return ()
 
-    @abstractmethod
+    # Patterns of lines in which the tool doubts its figures, or says that it did not do all of the work
+    doubts: ClassVar[Sequence[str]] = ()
+
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
-        """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
+        """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected, and nothing else.
+
+        An output that it accepts has figures within their ranges, and everything else that this class reads of it.
+        """
+        with reading(self.tool):
+            refuse_doubts(self.tool, self.doubts, output)
+            found = self.read(case, output)
+            self.refuse_impossible(found)
+            self._refuse_rest(case, output)
+        return found
+
+    def _refuse_rest(self, case: str, output: str) -> None:
+        own, operations, counted = (
+            self.own_seconds(case, output),
+            self.operations(case, output),
+            self.counted(case, output),
+        )
+        for seconds in (own or 0.0, *(astuple(counted) if counted else ())):
+            within("a time", seconds, 0.0, MOST["s"], " s")
+        if operations is not None:
+            within("the number of operations", operations, 0.0, MOST_OPERATIONS)
+        refuse_bad_latencies(self.latencies(case, output))
+        self.signature(case, output)
+
+    @abstractmethod
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
+        """Pure. What `parse` returns if it is possible. Raises BadOutput, or anything else if the output is no output
+        of the tool.
+        """
 
     def operations(self, case: str, output: str) -> float | None:
         """Pure. The number of operations, if the host's CPU time is reported per operation; otherwise None.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Command, Measure, Parameters
+from vmtax.workload.base import Command, Measure, Parameters
+from vmtax.workload.output import BadOutput, only
 from vmtax.workload.site import Site
 
 HASH_MIB = 16
@@ -41,6 +41,7 @@ class Chess(Command[ChessParameters]):
 
     name = "chess"
     describe = "CPU: stockfish bench, nodes per second on min(8, vCPUs) threads and on one"
+    doubts = (r"^info string (?:ERROR|WARNING)|^(?:ERROR|terminate called)",)
     tool = "stockfish bench"
     title = "CPU"
     packages = ("stockfish",)
@@ -94,7 +95,7 @@ class Chess(Command[ChessParameters]):
     def seconds(self, case: str) -> float:
         return 0.15 * 1.5 ** (self.depth - 8)
 
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         return (Measurement(METRICS[case], _figure("Nodes/second", output)),)
 
     def signature(self, case: str, output: str) -> str | None:
@@ -102,12 +103,12 @@ class Chess(Command[ChessParameters]):
         return f"{_figure('Nodes searched', output):.0f} nodes" if case == ALONE else None
 
     def own_seconds(self, case: str, output: str) -> float | None:
-        match = re.search(r"^Total time \(ms\) : (\d+)$", output, re.MULTILINE)
+        match = only(r"^Total time \(ms\) : (\d+)$", output)
         return int(match[1]) / 1000 if match else None
 
 
 def _figure(label: str, output: str) -> float:
-    match = re.search(rf"^{label}\s*: (\d+)$", output, re.MULTILINE)
+    match = only(rf"^{label}\s*: (\d{{1,18}})$", output)
     if match is None or int(match[1]) == 0:
         raise BadOutput(f"no line '{label} : NUMBER' in what stockfish printed")
     return float(match[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -13,7 +13,8 @@ from pydantic import Field
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Better, Measurement, Metric, Trial, Unit
 from vmtax.core.units import parse_bytes
-from vmtax.workload.base import CPU_PER_OPERATION, LEAST_OF_RATE, BadOutput, Command, Counted, Measure, Parameters
+from vmtax.workload.base import CPU_PER_OPERATION, LEAST_OF_RATE, Command, Counted, Measure, Parameters
+from vmtax.workload.output import BadOutput, json_at, number, within
 from vmtax.workload.site import Site
 
 
@@ -110,6 +111,8 @@ class WriteRates:
 
 FAST = WriteRates(50e6, 200e6, 3e9)  # a good NVMe disk
 USUAL = WriteRates(4e6, 100e6, 500e6)  # a SATA SSD
+MOST_CPU = 120.0  # percent of one thread; ticks are rounded in a short run
+TINY = 1e-6  # operations per second; no rate is smaller
 MINIMUM_TAIL = 10  # samples beyond a percentile; with fewer, it is not reported (METHOD.md)
 
 if TYPE_CHECKING:
@@ -191,6 +194,8 @@ class Disk(Command[DiskParameters]):
         **dict(_tails()),
     }
     parameters_type = DiskParameters
+    # Not how a file is laid out, nor that the two jobs of a fresh disk write the same blocks, one after the other
+    doubts = (r"^fio: (?!.*fallocate|multiple writers|file hash not empty)", r"^verify: ")
 
     @classmethod
     def phrase(cls, metric: Metric) -> str:
@@ -209,6 +214,12 @@ class Disk(Command[DiskParameters]):
     def bytes_of(cls, case: str) -> int | None:
         pattern = PATTERNS.get(case)
         return None if pattern is None or pattern.is_random or pattern.fsync else parse_bytes(pattern.block)
+
+    @classmethod
+    def same_as(cls, metric: Metric) -> str:
+        hidden, shown = ("iops", "bytes_per_second") if cls.bytes_of(metric.case) else ("bytes_per_second", "iops")
+        is_same = metric.measure == hidden and metric.case in PATTERNS
+        return f"{metric.name.removesuffix(hidden)}{shown}" if is_same else ""
 
     def cases(self) -> Sequence[str]:
         return self.parameters.patterns
@@ -287,51 +298,53 @@ class Disk(Command[DiskParameters]):
             return self.written_bytes(trial.case) if pattern is not None else 0.0
         return rates[0] * trial.wall_seconds  # its ramp and its start are included: no less than it wrote
 
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         side, sync = _job(case, output)
-        count = int(side["total_ios"])
-        if count <= 0:
+        count, rate = number(side, "total_ios"), number(side, "iops")
+        if not count:
             raise BadOutput(f"fio did no I/O for {case}")
-        if not side["iops"]:
-            raise BadOutput(f"fio finished {count} operations for {case}, but counted no time")
+        if not rate:
+            raise BadOutput(f"fio finished {count:.0f} operations for {case}, but counted no time")
         # With an fsync after each write, the application waits for both; fio counts them separately.
-        wait = sync["lat_ns"] if PATTERNS[case].fsync else None
+        wait = _times(sync) if PATTERNS[case].fsync else None
         asked = None if PATTERNS[case].fresh else self.parameters.rate
-        if asked is not None and side["iops"] < LEAST_OF_RATE * asked:
+        if asked is not None and rate < LEAST_OF_RATE * asked:
             raise BadOutput(
-                f"{case}: {side['iops']:.0f} operations in a second were reached of the {asked} that were asked for, so"
+                f"{case}: {rate:.0f} operations in a second were reached of the {asked} that were asked for, so"
                 " its latencies are those of full load; lower workloads.disk.rate"
             )
-        mean = side["lat_ns"]["mean"] + (wait["mean"] if wait else 0.0)
-        figures = {"iops": float(side["iops"]), "bytes_per_second": float(side["bw_bytes"])}
+        times = _times(side)
+        mean = number(times, "mean") + (number(wait, "mean") if wait else 0.0)
+        figures = {"iops": rate, "bytes_per_second": number(side, "bw_bytes")}
         figures["mean_seconds"] = mean * NANOSECOND
         # Percentiles of the two cannot be added, so those of the operation that waits for the disk are reported.
-        tail = wait or side["lat_ns"]
+        tail = wait or times
         for name, share, key in self._percentiles(case):
             if count >= MINIMUM_TAIL / (1 - share):
-                figures[name] = tail["percentile"][key] * NANOSECOND
+                figures[name] = number(tail, "percentile", key) * NANOSECOND
         if PATTERNS[case].fresh:
             again, _ = _job(case, output, 1)
-            figures |= {"rewrite_iops": float(again["iops"]), "of_rewrite": side["iops"] / again["iops"]}
+            second = number(again, "iops", least=TINY)
+            figures |= {"rewrite_iops": second, "of_rewrite": rate / second}
         by_name = {metric.measure: metric for metric in self._metrics(case)}
         return tuple(Measurement(by_name[name], value) for name, value in figures.items() if name in by_name)
 
     def operations(self, case: str, output: str) -> float | None:
         jobs = (0, 1) if PATTERNS[case].fresh else (0,)
-        return float(sum(_job(case, output, number)[0]["total_ios"] for number in jobs))
+        return math.fsum(number(_job(case, output, job)[0], "total_ios") for job in jobs)
 
     def own_seconds(self, case: str, output: str) -> float | None:
         if PATTERNS[case].fresh:
             return None  # two jobs with a pause between them
         side, _ = _job(case, output)
-        return float(side["runtime"]) / 1000 if "runtime" in side else None
+        return number(side, "runtime") / 1000 if "runtime" in side else None
 
     def counted(self, case: str, output: str) -> Counted | None:
         own, reports = self.own_seconds(case, output), _reports(case, output)
         last = reports[-1]["jobs"][0]
         if own is None or "ramp_time" not in last["job options"]:
             return None if own is None else Counted(own)
-        worked = float(last[PATTERNS[case].side]["runtime"]) / 1000
+        worked = number(last, PATTERNS[case].side, "runtime") / 1000
         lead = float(last["job options"]["ramp_time"])
         # The job's start is the end of the ramp
         rest = (reports[-1]["timestamp_ms"] - last["job_start"]) / 1000 - worked
@@ -341,10 +354,9 @@ class Disk(Command[DiskParameters]):
         if PATTERNS[case].fsync:
             return ()  # write and fsync are timed separately: their percentiles cannot be added
         side, _ = _job(case, output)
-        enough = 1 - MINIMUM_TAIL / int(side["total_ios"])
-        percentiles = sorted(
-            (float(share) / 100, ns * NANOSECOND) for share, ns in side["lat_ns"]["percentile"].items()
-        )
+        enough = 1 - MINIMUM_TAIL / number(side, "total_ios", least=1)
+        found = side["lat_ns"]["percentile"]
+        percentiles = sorted((float(share) / 100, number(found, share) * NANOSECOND) for share in found)
         # Rounded, because floating point may otherwise put 0.999 above a limit that is equal to it.
         rounded = ((round(share, 6), seconds) for share, seconds in percentiles)
         return tuple((share, seconds) for share, seconds in rounded if share <= round(enough, 6))
@@ -385,7 +397,7 @@ def _reports(case: str, output: str) -> list[dict[str, Any]]:
     """
     reports, start = [], output.index("{")
     while start >= 0:
-        report, end = json.JSONDecoder().raw_decode(output, start)
+        report, end = json_at(output, start)
         reports.append(report)
         start = output.find("{", end)
     last = reports[-1]["jobs"][0]
@@ -398,15 +410,24 @@ def _reports(case: str, output: str) -> list[dict[str, Any]]:
     return [*enough, reports[-1]]
 
 
-def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+def _job(case: str, output: str, which: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
     """The job's read, write or mixed figures, and its sync figures."""
     try:
-        job = _reports(case, output)[0]["jobs"][number]
+        job = _reports(case, output)[0]["jobs"][which]
         side, error = job[PATTERNS[case].side], job["error"]
         sync = job["sync"] if PATTERNS[case].fsync else {}  # unified reads and writes have none
-        _ = side["lat_ns"]["mean"], side["iops"], side["bw_bytes"], side["total_ios"]
     except (ValueError, LookupError, TypeError) as problem:
-        raise BadOutput(f"no JSON with jobs[{number}] in what fio printed") from problem
+        raise BadOutput(f"no JSON with jobs[{which}] in what fio printed") from problem
     if error:
         raise BadOutput(f"fio reports error {error} for {case}")
+    if "usr_cpu" in job and "sys_cpu" in job:  # percent of the one thread that fio works with
+        within("fio's usr_cpu + sys_cpu", number(job, "usr_cpu") + number(job, "sys_cpu"), 0, MOST_CPU, " %")
     return side, sync
+
+
+def _times(side: dict[str, Any]) -> dict[str, Any]:
+    """The latencies, in ns, whose mean lies between the smallest and the largest."""
+    times: dict[str, Any] = side["lat_ns"]
+    if "min" in times and "max" in times:
+        number(times, "mean", least=number(times, "min"), most=number(times, "max"))
+    return times

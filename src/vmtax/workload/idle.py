@@ -9,7 +9,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Command, Counted, Measure, Parameters
+from vmtax.workload.base import CPU_PER_OPERATION, Command, Counted, Measure, Parameters
+from vmtax.workload.output import BadOutput
 from vmtax.workload.site import Site
 
 SLEEP = 'cat /proc/uptime; sleep "$1"; cat /proc/uptime'  # constant text; the seconds are an argument
@@ -51,7 +52,7 @@ class Idle(Command[IdleParameters]):
     def seconds(self, case: str) -> float:
         return self.parameters.seconds
 
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         """Only checks that it slept: the host's meter measures."""
         slept = _slept(output)
         if slept is None or slept < self.parameters.seconds - STEP_SECONDS:

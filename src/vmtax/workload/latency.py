@@ -15,7 +15,8 @@ from pydantic import Field
 
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Command, Counted, Measure, Parameters
+from vmtax.workload.base import Command, Counted, Measure, Parameters
+from vmtax.workload.output import BadOutput, only
 from vmtax.workload.site import Site, link_of
 
 PORTS_APART = 1000  # from iperf3's port of a machine to sockperf's
@@ -93,6 +94,10 @@ class Latency(Command[LatencyParameters]):
             for name, share in PERCENTILES.items()
         },
     }
+    doubts = (
+        r"sockperf: (?:\S*WARNING|Warning:)",
+        r"# (?:duplicated|out-of-order) messages = +(?!0\b)",
+    )
     parameters_type = LatencyParameters
 
     @classmethod
@@ -133,7 +138,7 @@ class Latency(Command[LatencyParameters]):
     def seconds(self, case: str) -> float:
         return self.parameters.seconds + START_SECONDS
 
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         run = _Run.of(output)
         asked = self.parameters.seconds
         if abs(run.whole_seconds - asked) > MOST_WRONG * asked:
@@ -187,7 +192,7 @@ class _Run:
     @staticmethod
     def of(output: str) -> _Run:
         """Raises BadOutput, with sockperf's own complaint if it has one."""
-        found = [re.search(pattern, output, re.ASCII) for pattern in _LINES]
+        found = [only(pattern, output) for pattern in _LINES]
         match found:
             case [whole, valid, mean, dropped] if whole and valid and mean and dropped:
                 run = _Run(

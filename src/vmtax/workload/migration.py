@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from vmtax.core.records import Measurement, Metric, Moved
-from vmtax.workload.base import LEAST_OF_RATE, BadOutput, Measure, Parameters, Workload
+from vmtax.workload.base import LEAST_OF_RATE, Measure, Parameters, Workload
+from vmtax.workload.output import BadOutput, reading
 
 MINIMUM_TAIL = 10  # round trips beyond a percentile; with fewer, it is not reported (METHOD.md)
 GRACE_SECONDS = 1.0  # to wait for the last answers
@@ -237,7 +238,11 @@ class Migration(Workload[MigrationParameters]):
             )
 
     def measured(self, moved: Moved, output: str) -> tuple[Measurement, ...]:
-        """Pure. `output`: from WATCH. Raises BadOutput."""
+        """Pure. `output`: from WATCH. Raises BadOutput, and nothing else."""
+        with reading(self.tool):
+            return self._read(moved, output)
+
+    def _read(self, moved: Moved, output: str) -> tuple[Measurement, ...]:
         seen = Seen.of(output, moved.total_seconds)
         if seen.rate < LEAST_OF_RATE * self._rate:
             raise BadOutput(
@@ -252,7 +257,9 @@ class Migration(Workload[MigrationParameters]):
             "sent_bytes": moved.sent_bytes,
             **dict(seen.round_trips()),
         }
-        return tuple(Measurement(METRICS[name], value) for name, value in figures.items())
+        measurements = tuple(Measurement(METRICS[name], value) for name, value in figures.items())
+        self.refuse_impossible(measurements)
+        return measurements
 
 
 UNITS: dict[str, Literal["1", "B"]] = {"lost_packets": "1", "sent_bytes": "B"}

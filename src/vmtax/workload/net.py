@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, Literal
@@ -11,20 +10,15 @@ from pydantic import Field
 
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import (
-    CPU_PER_OPERATION,
-    HOST_SIDE,
-    LEAST_OF_RATE,
-    BadOutput,
-    Command,
-    Counted,
-    Measure,
-    Parameters,
-)
+from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE, LEAST_OF_RATE, Command, Counted, Measure, Parameters
+from vmtax.workload.output import BadOutput, json_of, number
 from vmtax.workload.site import Site, link_of
 
+TEST = ("start", "test_start")  # where iperf3's JSON has its parameters
+TINY = 1e-6  # seconds; no time of a figure is shorter
 PORT = 5201  # iperf3's own
 BLOCK_BITS = 8 * 128 * 2**10  # bits that iperf3 writes at once over TCP by default
+MOST_BUSY = 64.0  # CPUs; iperf3 has a thread for each of at most 16 connections
 UDP_BYTES = 1448  # of each datagram, on every layer; iperf3 would use 32 KiB on a loopback
 Case = Literal["tcp-in", "tcp-out", "udp-in", "udp-out"]
 INWARD = frozenset({"tcp-in", "udp-in"})
@@ -76,19 +70,28 @@ class Net(Command[NetParameters]):
             "loss",
             "share of datagrams lost",
             may_be_zero=True,
+            most=1.0,
         ),
         "jitter_seconds": Measure(
-            "how much the transit time varies from one datagram to the next (RFC 3550)", "jitter", "jitter"
+            "how much the transit time varies from one datagram to the next (RFC 3550)", "jitter", "jitter", least=0.0
         ),
-        "local_cpu": Measure("CPUs that iperf3 kept busy on the layer itself", "CPUs busy, own end"),
-        "peer_cpu": Measure("CPUs that iperf3 kept busy at the far end", "CPUs busy, far end"),
+        "local_cpu": Measure(
+            "CPUs that iperf3 kept busy on the layer itself", "CPUs busy, own end", least=0.0, most=MOST_BUSY
+        ),
+        "peer_cpu": Measure(
+            "CPUs that iperf3 kept busy at the far end", "CPUs busy, far end", least=0.0, most=MOST_BUSY
+        ),
         "local_seconds_per_byte": Measure(
-            "CPU time of iperf3 per byte, on the layer itself", "CPU per GB, own end", "CPU time of iperf3 per GB"
+            "CPU time of iperf3 per byte, on the layer itself",
+            "CPU per GB, own end",
+            "CPU time of iperf3 per GB",
+            least=0.0,
         ),
         "peer_seconds_per_byte": Measure(
             "CPU time of iperf3 per byte, at the far end",
             "CPU per GB, far end",
             "CPU time of iperf3 per GB at the far end",
+            least=0.0,
         ),
         HOST_SIDE: Measure(
             "CPU time per byte that the host spends on a guest on KVM outside of guest code: exits, QEMU, vhost and"
@@ -104,6 +107,7 @@ class Net(Command[NetParameters]):
     }
     parameters_type = NetParameters
     replaced = frozenset(ENDS)
+    doubts = (r"^iperf3: ", r"OUT OF ORDER")
     networked = True
 
     def why_not(self, vcpus: int) -> str | None:
@@ -178,20 +182,19 @@ class Net(Command[NetParameters]):
     def seconds(self, case: str) -> float:
         return self.parameters.seconds + 0.5
 
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
-        try:
-            report = _report(output)
-            if "error" in report:
-                raise BadOutput(f"iperf3: {report['error']}")
-            arrived = sent = float(_total(report)["bits_per_second"])
-            cpu = report["end"]["cpu_utilization_percent"]
-            ends = [cpu["host_total"] / 100, cpu["remote_total"] / 100]  # of the client and of the server
-            if bool(report["start"]["test_start"]["reverse"]) != (case in INWARD):
-                ends.reverse()  # the client was the peer
-            if _is_udp(case):
-                datagrams, sent = _datagrams(report), float(report["end"]["sum_sent"]["bits_per_second"])
-        except (ValueError, LookupError, TypeError, ZeroDivisionError) as problem:
-            raise BadOutput("no JSON with end.sum_received in what iperf3 printed") from problem
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
+        report = _report(output)
+        for word in ("error", "warning"):
+            if word in report:
+                raise BadOutput(f"iperf3: {report[word]}")
+        arrived = sent = _total(report)["bits_per_second"]
+        cpu = ("end", "cpu_utilization_percent")
+        # Of the client and of the server
+        ends = [number(report, *cpu, end) / 100 for end in ("host_total", "remote_total")]
+        if bool(number(report, *TEST, "reverse")) != (case in INWARD):
+            ends.reverse()  # the client was the peer
+        if _is_udp(case):
+            datagrams, sent = _datagrams(report), number(report, "end", "sum_sent", "bits_per_second")
         if arrived <= 0:
             raise BadOutput(f"iperf3 carried nothing for {case}")
         asked = self.parameters.rate
@@ -219,16 +222,15 @@ class Net(Command[NetParameters]):
     def operations(self, case: str, output: str) -> float | None:
         """Bytes of payload that arrived during the time that counts."""
         total = _total(_report(output))
-        return float(total["bits_per_second"]) / 8 * float(total["seconds"]) if "seconds" in total else None
+        return total["bits_per_second"] / 8 * total["seconds"] if "seconds" in total else None
 
     def own_seconds(self, case: str, output: str) -> float | None:
         """The receiver's time, from which `parse` calculates the rate; it may be a few ms longer than the sender's."""
-        seconds = _total(_report(output)).get("seconds")
-        return None if seconds is None else float(seconds)
+        return _total(_report(output)).get("seconds")
 
     def counted(self, case: str, output: str) -> Counted | None:
         own = self.own_seconds(case, output)
-        lead = _report(output)["start"]["test_start"].get("omit", 0)
+        lead = _lead(_report(output))
         return None if own is None else Counted(own, lead, 0 if _is_udp(case) else lead)
 
 
@@ -237,33 +239,46 @@ def _is_udp(case: str) -> bool:
 
 
 def _datagrams(report: dict[str, Any]) -> tuple[float, float]:
-    """(share that was lost, jitter in seconds). ZeroDivisionError if none was sent."""
-    end = report["end"]["sum"]
-    return end["lost_packets"] / end["packets"], end["jitter_ms"] / 1000
+    """(share that was lost, jitter in seconds)."""
+    end = ("end", "sum")
+    packets = number(report, *end, "packets", least=1)
+    lost = number(report, *end, "lost_packets", most=packets)
+    if "lost_percent" in report["end"]["sum"]:
+        number(report, *end, "lost_percent", most=100)
+    return lost / packets, number(report, *end, "jitter_ms") / 1000
 
 
 def _report(output: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(output[output.index("{") : output.rindex("}") + 1])
-    return found
+    return json_of(output)
 
 
-def _total(report: dict[str, Any]) -> dict[str, Any]:
+def _total(report: dict[str, Any]) -> dict[str, float]:
     """The receiver's totals. If there was a lead: for TCP, the client's totals without the lead and an equal time at
     the end, from its intervals of about one second; for UDP, everything after the lead, which is also what the loss
     refers to.
     """
-    start = report["start"]["test_start"]
-    lead = start.get("omit", 0)
-    if not lead or start["protocol"] == "UDP":
-        total: dict[str, Any] = report["end"]["sum_received"]
-        return total
-    last = start["duration"] - lead
+    lead = _lead(report)
+    if not lead or report["start"]["test_start"]["protocol"] == "UDP":
+        total = ("end", "sum_received")
+        rate = {"bits_per_second": number(report, *total, "bits_per_second")}
+        return {**rate, "seconds": number(report, *total, "seconds", least=TINY)} if _has_seconds(report) else rate
+    last = number(report, *TEST, "duration") - lead
     sums = [each["sum"] for each in report["intervals"] if not each["sum"]["omitted"]]
-    counted = [each for each in sums if each["end"] < last + 0.5]
+    counted = [each for each in sums if number(each, "end") < last + 0.5]
     if not counted:
-        raise BadOutput(f"iperf3 reported no interval within the {last} s that count")
-    seconds = math.fsum(each["seconds"] for each in counted)
-    return {"seconds": seconds, "bits_per_second": 8 * math.fsum(each["bytes"] for each in counted) / seconds}
+        raise BadOutput(f"iperf3 reported no interval within the {last:g} s that count")
+    seconds = math.fsum(number(each, "seconds", least=TINY) for each in counted)
+    bits = 8 * math.fsum(number(each, "bytes") for each in counted)
+    return {"seconds": seconds, "bits_per_second": bits / seconds}
+
+
+def _lead(report: dict[str, Any]) -> float:
+    """Seconds before those that count."""
+    return number(report, *TEST, "omit") if "omit" in report["start"]["test_start"] else 0.0
+
+
+def _has_seconds(report: dict[str, Any]) -> bool:
+    return "seconds" in report["end"]["sum_received"]
 
 
 def _of_host(case: str) -> tuple[Metric, ...]:

@@ -13,7 +13,8 @@ from vmtax.core.machines import Machine
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Measurement, Metric
 from vmtax.core.units import parse_bytes
-from vmtax.workload.base import BadOutput, Command, Measure, Parameters
+from vmtax.workload.base import Command, Measure, Parameters
+from vmtax.workload.output import BadOutput, only
 from vmtax.workload.site import Site, link_of
 
 PORTS_APART = 2000  # added to iperf3's port of a machine, for smbd's
@@ -98,6 +99,7 @@ class Smb(Command[SmbParameters]):
     name = "smb"
     describe = "SMB: a file copied from and to an smbd at the peer and compared; bytes per second (cifs, dd)"
     tool = "dd"
+    doubts = (r"^dd: |warning: partial read",)
     title = "SMB"
     packages = ("samba",)
     headline = "smb.in.bytes_per_second"
@@ -140,7 +142,7 @@ class Smb(Command[SmbParameters]):
     def seconds(self, case: str) -> float:
         return 1 + 3 * self._bytes / SLOW
 
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         seconds = self.own_seconds(case, output)
         digests = [re.search(rf"^{word} ([0-9a-f]{{64}})\b", output, re.ASCII | re.M) for word in ("wanted", "copied")]
         match digests:
@@ -154,7 +156,7 @@ class Smb(Command[SmbParameters]):
         """Unknown: before and after the copy, the file is made, read again and compared."""
 
     def own_seconds(self, case: str, output: str) -> float | None:
-        copied = re.search(rf"^{self._bytes} bytes .* copied, (\d{{1,9}}(?:\.\d+)?) s", output, re.ASCII | re.M)
+        copied = only(rf"^{self._bytes} bytes .* copied, (\d{{1,9}}(?:\.\d+)?) s", output)
         return float(copied[1]) if copied else None
 
     @property

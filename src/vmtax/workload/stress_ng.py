@@ -9,11 +9,22 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Command, Parameters
+from vmtax.workload.base import Command, Parameters
+from vmtax.workload.output import BadOutput, only
 from vmtax.workload.site import Site
 
 PACKAGE = "stress-ng"
 NANOSECOND = 1e-9
+# Not its notes on what may improve results: those are about the machine.
+DOUBTS = (
+    r"stress-ng: (?:fail|error): ",
+    r"(?:skipped|failed|metrics untrustworthy): +(?!0\s*$)",
+    r"finished prematurely|unsuccessful run completed",
+    r"metrics-check: (?!all stressor metrics validated)",
+    r"metrics? (?:may|maybe|might) |data (?:may|might) be|bogo.?ops counter",
+    r"\b(?:killed|terminated) (?:by|on|with)\b|\bOOM\b|out of memory",
+    r"stress-ng: warn: .*\b(?:clock|timer|time) .*(?:back|skew|unstable|drift|overflow)",
+)
 
 P = TypeVar("P", bound=Parameters)
 
@@ -39,8 +50,6 @@ class Stressor:
             value = instances * self.scale * sum(figure(self.name, label, output) for label in self.labels)
         else:
             value = operations_per_second(self.name, output)
-        if value <= 0:
-            raise BadOutput(f"stress-ng reports {value} for {self.metric.name}")
         return value
 
 
@@ -50,6 +59,7 @@ class Stressing(Command[P]):
     tool = "stress-ng"
     packages = (PACKAGE,)
     repeats_at_once = True
+    doubts = DOUBTS
     stressors: ClassVar[Mapping[str, Stressor]]  # case -> its stressor
 
     @abstractmethod
@@ -66,7 +76,7 @@ class Stressing(Command[P]):
         stressor = self.stressors[case]
         return command(stressor.name, site.vcpus if stressor.on_all else 1, self.seconds(case), *stressor.options)
 
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         stressor = self.stressors[case]
         return (Measurement(stressor.metric, stressor.value(output)),)
 
@@ -90,7 +100,7 @@ def command(stressor: str, instances: int, seconds: float, *more: str) -> tuple[
 
 def passed(stressor: str, output: str) -> int:
     """The number of instances that ran. Raises BadOutput if one failed."""
-    match = re.search(rf"passed: (\d+): {stressor} ", output)
+    match = only(rf"passed: (\d{{1,9}}): {stressor} ", output)
     if match is None or not re.search(r"failed: 0$", output, re.MULTILINE):
         raise BadOutput(f"stress-ng does not say 'passed: N: {stressor}' and 'failed: 0'")
     return int(match[1])
@@ -98,9 +108,11 @@ def passed(stressor: str, output: str) -> int:
 
 def figure(stressor: str, label: str, output: str) -> float:
     """A figure of the stressor's own, the harmonic mean over its instances."""
-    match = re.search(rf"{stressor} +([0-9.]+) {re.escape(label)} \(harmonic mean", output)
+    match = only(rf"{stressor} +([-+.\w]+) {re.escape(label)} \(harmonic mean of (?P<all>\d{{1,9}}) inst", output)
     if match is not None:
-        return float(match[1])
+        if int(match["all"]) != (ran := passed(stressor, output)):
+            raise BadOutput(f"stress-ng's {label} is of {match['all']} instances of {stressor}, but {ran} ran")
+        return _figure(match[1], label)
     if short := re.search(rf"{stressor}: (run duration too short\b.*)", output):
         raise BadOutput(f"stress-ng's {stressor}: {short[1]}; raise the workload's seconds in the plan")
     raise BadOutput(f"stress-ng prints no '{label}' for {stressor}")
@@ -108,19 +120,25 @@ def figure(stressor: str, label: str, output: str) -> float:
 
 def operations(stressor: str, output: str) -> int | None:
     """The column "bogo ops", of all instances together; None if it is not there."""
-    match = re.search(rf"metrc: \[\d+\] {stressor} +(\d+) +[0-9.]+ ", output)
+    match = only(rf"metrc: \[\d+\] {stressor} +(\d+) +[0-9.]+ ", output)
     return int(match[1]) if match else None
 
 
 def operations_per_second(stressor: str, output: str) -> float:
     """The column "bogo ops/s (real time)", of all instances together."""
-    match = re.search(rf"metrc: \[\d+\] {stressor} +\d+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +([0-9.]+)", output)
+    match = only(rf"metrc: \[\d+\] {stressor} +\d+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +([-+.\w]+)", output)
     if match is None:
         raise BadOutput(f"stress-ng prints no line of metrics for {stressor}")
-    return float(match[1])
+    return _figure(match[1], "bogo ops/s")
 
 
 def own_seconds(stressor: str, output: str) -> float | None:
     """The column "real time (secs)"; None if it is not there."""
-    match = re.search(rf"metrc: \[\d+\] {stressor} +\d+ +([0-9.]+) ", output)
-    return float(match[1]) if match else None
+    match = only(rf"metrc: \[\d+\] {stressor} +\d+ +([-+.\w]+) ", output)
+    return _figure(match[1], "real time") if match else None
+
+
+def _figure(text: str, label: str) -> float:
+    if not re.fullmatch(r"\d{1,18}(\.\d{1,18})?", text, re.ASCII):
+        raise BadOutput(f"stress-ng's {label} is {text[:80]}, which is no number")
+    return float(text)

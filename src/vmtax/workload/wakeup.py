@@ -14,7 +14,8 @@ from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload import stress_ng
-from vmtax.workload.base import BadOutput, Command, Measure, Parameters
+from vmtax.workload.base import Command, Measure, Parameters
+from vmtax.workload.output import BadOutput, only, within
 from vmtax.workload.site import Site
 
 STRESSOR = "cyclic"
@@ -49,6 +50,7 @@ class Wakeup(Command[WakeupParameters]):
     title = "Wake-up"
     packages = (stress_ng.PACKAGE,)
     repeats_at_once = True
+    doubts = stress_ng.DOUBTS
     headline = METRICS["p50"].name
     measures: ClassVar = {
         MEAN.name: Measure(
@@ -83,9 +85,12 @@ class Wakeup(Command[WakeupParameters]):
     def seconds(self, case: str) -> float:
         return self.parameters.seconds
 
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         stress_ng.passed(STRESSOR, output)
-        mean = re.search(r"cyclic: +mean: ([0-9.]+) ns", output)
+        mean = only(r"cyclic: +mean: ([0-9.]+) ns", output)
+        bounds = re.search(r"cyclic: +min: (\d{1,15}) ns, max: (\d{1,15}) ns", output)
+        if mean is not None and bounds is not None:
+            within("cyclic's mean", float(mean[1]), float(bounds[1]), float(bounds[2]), " ns")
         if mean is None or float(mean[1]) <= 0:
             raise BadOutput("stress-ng prints no 'mean: N ns' for cyclic, which takes the right to SCHED_FIFO")
         reached = dict(self.latencies(case, output))
@@ -119,7 +124,7 @@ def _share(percent: str) -> float:
 
 
 def _samples(output: str) -> float:
-    match = re.search(r"cyclic: sched SCHED_FIFO: \d+ ns delay, (\d{1,15}) samples", output)
+    match = only(r"cyclic: sched SCHED_FIFO: \d+ ns delay, (\d{1,15}) samples", output)
     if match is None or int(match[1]) == 0:
         raise BadOutput("stress-ng prints no 'N samples' for cyclic under SCHED_FIFO")
     return float(match[1])

@@ -64,6 +64,11 @@ def bytes_of(metric: Metric) -> int | None:
     return _kind(metric).bytes_of(metric.case) if metric.measure == "iops" else None
 
 
+def same_as(metric: Metric) -> str:
+    """Name of the metric that is this one times a constant, and which people are shown; "" if there is none."""
+    return _kind(metric).same_as(metric)
+
+
 def may_be_zero(metric: Metric) -> bool:
     """Whether 0 is a valid value, as for a loss."""
     return _kind(metric).measure(metric).may_be_zero

@@ -102,11 +102,11 @@ class Qemu:
         Raises QemuError if it does not have that model.
         """
         start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
-        asked = machine.try_run(*start, *asking(model, accelerator), input=QUIT, timeout=60)
+        asked = machine.try_run(*start, *asking(model, accelerator), input=QUIT)
         if asked.ok:
             return None
         if UNKNOWN in asked.stderr:
-            there = machine.try_run(*start, "-cpu", "help", timeout=60).stdout
+            there = machine.try_run(*start, "-cpu", "help").stdout
             raise QemuError(
                 f"{machine.path}: cpu.model: QEMU {self.version} {nearest_models(model, self.command[0], there)}"
             )
@@ -119,7 +119,7 @@ class Qemu:
     def why_no_hpet(self, machine: Machine, accelerator: str) -> str | None:
         """Why it cannot provide an HPET to a guest there; None if it can."""
         start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
-        asked = machine.try_run(*start, *asking("qemu64", accelerator, "q35,hpet=on"), input=QUIT, timeout=60)
+        asked = machine.try_run(*start, *asking("qemu64", accelerator, "q35,hpet=on"), input=QUIT)
         return None if asked.ok else f"QEMU {self.version} refuses it: {first_line(asked.stderr)}"
 
     def boot(
@@ -181,7 +181,7 @@ class Qemu:
 
 def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, rights: str) -> Qemu:
     """`rights`: output of RIGHTS on that machine."""
-    outcome = machine.try_run(*program, "--version", timeout=20)
+    outcome = machine.try_run(*program, "--version")
     name = program[-1]
     if not outcome.ok:
         cure = "name a QEMU program that is there"
@@ -199,7 +199,7 @@ def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, right
     if _numbers(match[1]) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
         raise QemuError(f"{machine.path}: {name} is {line}; {wanted} or newer is needed: name another with --qemu")
-    has_sandbox = "Seccomp:" in rights and machine.try_run(*program, *sandbox(), "--version", timeout=20).ok
+    has_sandbox = "Seccomp:" in rights and machine.try_run(*program, *sandbox(), "--version").ok
     user, doubt = _user(rights)
     if not has_sandbox:
         doubt = f"QEMU filters no system calls, because it or the kernel was built without seccomp. {doubt}".strip()

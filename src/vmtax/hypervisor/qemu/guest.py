@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from vmtax.core.machines import first_line
 from vmtax.core.notices import recorded
 from vmtax.core.records import Moved
+from vmtax.core.stopwatch import Stopwatch
 from vmtax.design.migration import Mode
 from vmtax.hypervisor.base import GuestSpec, Thread
 from vmtax.hypervisor.console import FLOODED, Console
@@ -222,7 +223,7 @@ class QemuGuest:
 
         Power-off by QMP, then kill, are the last resorts; a warning reports them.
         """
-        started = time.monotonic()
+        watch = Stopwatch()
         with contextlib.suppress(MachineError):
             self.machine.try_run("/usr/lib/vmtax/poweroff", timeout=SHUTDOWN_SECONDS)
         try:
@@ -236,4 +237,8 @@ class QemuGuest:
                 self.qmp.execute("quit")
                 self.process.wait(5.0)
             return None
-        return time.monotonic() - started
+        took = watch.seconds
+        if watch.void:
+            self.warnings.append(recorded("shutdown", watch.void))
+            return None
+        return took

@@ -29,7 +29,7 @@ from vmtax.report.document import (
 from vmtax.report.wording.cost import special_cost
 from vmtax.report.wording.disk_preparation import disk_preparation
 from vmtax.workload.words import case as case_of
-from vmtax.workload.words import label
+from vmtax.workload.words import label, same_as
 
 MOST_SETTINGS = 8  # of each case, if there is little room
 
@@ -54,7 +54,7 @@ def _blocks(workload: Workload, shown: View) -> Iterator[Block]:
         yield from _sides(workload, shown)
     if not workload.told_between:
         yield Heading(workload.title, Detail.FILE)
-        yield _layers(workload)
+        yield _layers(workload, shown)
         if workload.name == "disk" and (note := disk_preparation(shown.analysis.experiment)):
             yield Paragraph(note, "note")
     if any(case.settings for case in workload.cases):
@@ -75,7 +75,9 @@ def lost(shown: View) -> Section | None:
 
 def _lost_rows(shown: View, pairs: Sequence[tuple[str, str]]) -> Iterator[Row]:
     for workload in shown.workloads:
-        for line in (line for case in workload.cases for line in case.rows if line.metric.better == "higher"):
+        for case, line in ((one, line) for one in workload.cases for line in one.rows):
+            if line.metric.better != "higher" or _is_said_twice(line, case, shown):
+                continue
             effects = dict(zip(workload.contrasts, line.effects, strict=True))
             if any(effects.values()):
                 what = " ".join(filter(None, (workload.title, case_of(line.metric), label(line.metric))))
@@ -88,7 +90,13 @@ def _lost(effect: Effect | None) -> Cell:
     return value_cell(format_overhead(effect.fraction), emulated=effect.emulated)
 
 
-def _layers(workload: Workload) -> Table:
+def _is_said_twice(line: Line, case: Case, shown: View) -> bool:
+    """Whether another row of the case is this one times a constant, and the plan is not about this one."""
+    named = {row.metric.name for row in case.rows}
+    return same_as(line.metric) in named and line.metric.name not in shown.analysis.criteria.primary
+
+
+def _layers(workload: Workload, shown: View) -> Table:
     contrasts = workload.contrasts
     columns = (
         Column("metric"),
@@ -105,7 +113,8 @@ def _layers(workload: Workload) -> Table:
             name = name_cell(label(line.metric), special_cost(line.metric), title=line.metric.name)
             cells = (*map(number_cell, line.medians), *map(effect_cell, line.effects), value_cell(_rounds(line)))
             own = not workload.where or bool(workload.between)
-            rows.append(Row((name, *cells), id=line.metric.name if own else ""))
+            detail = Detail.PAGE if _is_said_twice(line, case, shown) else Detail.BRIEF
+            rows.append(Row((name, *cells), detail, id=line.metric.name if own else ""))
     return Table(workload.title, columns, tuple(rows))
 
 

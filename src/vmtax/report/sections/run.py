@@ -29,7 +29,7 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.report.sections.summary import banner
-from vmtax.report.wording.facts import fact_in_words, flat_facts
+from vmtax.report.wording.facts import fact_in_words, fact_label, fact_value, flat_facts
 
 FACTS = {  # shown side by side for each machine -> name for people; the page and the JSON have all facts
     "cpu_model": "CPU",
@@ -97,7 +97,8 @@ def _side_by_side(known: Mapping[str, Mapping[str, str]]) -> Table:
 
 
 def _all_facts(path: str, facts: Mapping[str, str]) -> Folded:
-    rows = tuple(Row((name_cell(name), value_cell(text))) for name, text in facts.items())
+    labelled = ((fact_label(name), fact_value(name, text), name) for name, text in facts.items())
+    rows = tuple(Row((name_cell(label, title=name), value_cell(text))) for label, text, name in labelled)
     table = Table(f"Facts of {path}", (Column("fact"), Column("value", words=True)), rows, "facts")
     return Folded(path, (table,), Detail.PAGE)
 

@@ -112,6 +112,6 @@ def drop_caches(on: Provisioned, running: RunningTreatment) -> None:
     """
     machines: list[Machine] = [guest.machine for guest in reversed(running.guests)]
     for machine in (*machines, on.host):
-        machine.run("sync", timeout=300)
+        machine.run("sync")
         if machine is not on.host or not on.why_warm:
             machine.run("tee", "/proc/sys/vm/drop_caches", input="3")
