@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
+SITE := build/site-tools
 STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 # Modules are compiled when they are first imported: most never are.
@@ -16,7 +17,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 # Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
-.PHONY: help setup setup-test run test unit check lint bench lock reference picture proofs prove prove-tests prove-machines \
+.PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
 	prove-first-time prove-live prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
 	torture prove-deb deb clean
 
@@ -62,7 +63,7 @@ lint: $(DEV_STAMP) ## format, lint, strict types
 bench: setup-test ## print the figures that are watched: start-up, show, report, guest boot, what meters cost
 	@$(BIN)/python tools/bench.py
 
-lock: ## write requirements-run.lock and requirements-dev.lock anew: the newest Python packages that pyproject.toml allows
+lock: ## write requirements-*.lock anew: the newest Python packages that pyproject.toml allows
 	@./tools/lock
 
 reference: $(DEV_STAMP) ## write docs/reference and the man page anew from the code
@@ -70,6 +71,17 @@ reference: $(DEV_STAMP) ## write docs/reference and the man page anew from the c
 
 picture: $(DEV_STAMP) ## draw README's picture anew
 	@$(BIN)/python -m tools.picture
+
+# In an environment of its own, which nothing else needs.
+$(SITE)/.installed: requirements-site.lock
+	@./tools/python -m venv $(SITE)
+	@echo "installing mkdocs-material into $(SITE), 150 MB"
+	@$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --requirement $<
+	@touch $@
+
+site: $(SITE)/.installed ## build the documentation as a site in build/site; its links are checked
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict
+	@echo "built: build/site/index.html; with its search: python3 -m http.server -d build/site"
 
 # Proofs take long, so each is a target of its own. `covers` names what it is about: a proof is stale when that changed
 # after it last passed, which tests/proofs.tsv records. A change to a machine, a disk or the guard is not finished before.

@@ -195,7 +195,7 @@ def mixes_page() -> str:
         " mean of its ratios to the host, or to the first configuration if no host was measured; a latency's ratio is"
         " inverted."
         " The weights are judgements: a report says how often the winner stays when they move."
-        " [Rank storage](../how-to/rank-storage.md) has the rest.\n",
+        " [Choose a disk](../how-to/choose-a-disk.md#by-which-figure-they-are-ranked) has the rest.\n",
     ]
     for name, profile in PROFILES.items():
         rows = [(f"`{weight.metric}`", f"{weight.weight:g}", weight.reason) for weight in profile.weights]

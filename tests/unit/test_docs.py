@@ -14,10 +14,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tools import picture, reference
+from tools import picture, reference, site_hooks
 from vmtax.cli import app
+from vmtax.cli.asked import PlanChanges
 from vmtax.cli.help import EXAMPLES, GROUPS, ORDER, examples
-from vmtax.plan.schema import parse
+from vmtax.cli.running import overridden
+from vmtax.plan.schema import load, parse
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -43,6 +45,14 @@ def test_an_invented_run_says_so_in_its_first_line_and_its_host_is_called_exampl
         text = textwrap.dedent(found[4])
         for run in RUN_LIKE.finditer(text):
             assert text.startswith(INVENTED) and run[1] in (None, "example"), f"{page.name}: {text[:200]}"
+
+
+@pytest.mark.parametrize(
+    ("page", "golden"), [("choose-a-disk.md", "show-advice.txt"), ("network.md", "show-card-advice.txt")]
+)
+def test_an_example_of_a_recommendation_is_what_the_program_prints(page: str, golden: str) -> None:
+    printed = (ROOT / "tests/golden" / golden).read_text().rpartition("What each")[0]
+    assert "Apply it" in printed and f"\n\n{printed}```\n" in (ROOT / "docs/how-to" / page).read_text()
 
 
 def prose(text: str) -> str:
@@ -137,6 +147,17 @@ def test_plans_are_legal(page: str, text: str) -> None:
     assert parse(text).treatments()[0]
 
 
+QUESTIONS = ROOT / "docs/how-to/which-plan-answers-my-question.md"
+
+
+@pytest.mark.parametrize("line", re.findall(r"`(vmtax run[^`…]*)`", QUESTIONS.read_text()))
+def test_the_plan_that_answers_a_question_exists_and_can_be_varied_so(line: str) -> None:
+    (words,) = invocations(line)
+    given = parsed(words).params
+    changes = PlanChanges(layers=given["layers"], vary=given["vary"])
+    assert overridden(load(given["plan"] or "quick"), changes).treatments()[0]
+
+
 def test_there_is_something_to_check() -> None:
     assert len(commands()) > 20 and len(plans()) > 2
     assert {"README.md", "CONTRIBUTING.md", "docs/tutorial.md", "docs/reference/plan.md"} <= {*NAMES}
@@ -193,6 +214,33 @@ def test_every_page_is_reached_from_the_index() -> None:
         seen.add(page)
         todo += [page.parent / link.partition("#")[0] for link in links(page) if ":" not in link]
     assert set((ROOT / "docs").rglob("*.md")) <= seen
+
+
+def test_the_site_has_every_page_once() -> None:
+    listed = re.findall(r"([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("one\n- a\n- b\n  more", "one\n\n- a\n- b\n  more"),
+        ("one:\n1. a\n2. b", "one:\n\n1. a\n2. b"),
+        ("| a |\n|---|\n| b |", "| a |\n|---|\n| b |"),
+        ("```\nx\n- y\n```\n| a |", "```\nx\n- y\n```\n\n| a |"),
+        ("one\n```sh\nx\n```", "one\n\n```sh\nx\n```"),
+        ("- a\n  b\n- c", "- a\n  b\n- c"),
+        ("", ""),
+    ],
+)
+def test_lists_tables_and_blocks_are_found_on_the_site(written: str, read: str) -> None:
+    assert site_hooks.spaced(written) == read
+    assert site_hooks.spaced(read) == read
+
+
+def test_links_of_the_site_stay_in_it() -> None:
+    text = "[a](../../Makefile) [b](../x.md#y) ![c](../../c.svg) [d](z.md)"
+    assert site_hooks.within(text, 1) == "a [b](../x.md#y) ![c](../../c.svg) [d](z.md)"
 
 
 def test_the_picture_is_what_show_prints() -> None:

@@ -225,7 +225,7 @@ def test_every_path_of_one_card_is_documented() -> None:
 
 
 def test_the_docs_have_every_need_in_the_words_of_the_program() -> None:
-    page = (reference.DIRECTORY.parent / "how-to" / "what-a-network-costs.md").read_text()
+    page = (reference.DIRECTORY.parent / "how-to" / "network.md").read_text()
     assert all(f"| `{name}` | {words.split(',')[0]}" in page for name, words in CARD_FEATURES.items())
     assert SMALL == 0.5, "the words say half"
 

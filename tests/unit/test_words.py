@@ -33,9 +33,9 @@ BANNED = {
 READERS = {r"treatments?": "configuration"}
 # Who says it in a sense of its own.
 EXCEPTIONS = {
-    "docs/explanation/decisions.md": {"treatments?"},  # names of the code are explained there
-    "docs/explanation/security.md": {"host/vm"},  # a path
-    "docs/explanation/method.md": {"host/vm"},
+    "docs/development/decisions.md": {"treatments?"},  # names of the code are explained there
+    "docs/development/security.md": {"host/vm"},  # a path
+    "docs/development/method.md": {"host/vm"},
 }
 
 

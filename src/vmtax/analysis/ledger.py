@@ -19,7 +19,7 @@ NO_ENTRIES = (*SUMS, SAMPLES, "steal_seconds")  # rows that are no entries
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """What the CPUs of one machine were used for in the trials of one case; all figures are means of these trials.
-    docs/explanation/ledger.md explains the entries.
+    docs/development/ledger.md explains the entries.
     """
 
     treatment: Treatment

@@ -1,7 +1,7 @@
 """Who used a host's CPU between two readings: one entry for each kind of thread; they add up to the busy time.
 
 Thread times come from schedstat (nanoseconds), those of ended processes from their parent's time of children, and
-interrupts from /proc/stat. The entries, their sources and errors: docs/explanation/ledger.md.
+interrupts from /proc/stat. The entries, their sources and errors: docs/development/ledger.md.
 """
 
 from __future__ import annotations

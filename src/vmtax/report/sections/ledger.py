@@ -26,7 +26,7 @@ READING = (
 SAMPLED = "On KVM, samples split the time of a guest's vCPUs into guest code, kernel and QEMU."
 BY_TICKS = (
     "On KVM, the kernel's ticks split the time of a guest's vCPUs into guest code, kernel and QEMU, and wrongly if the"
-    " guest works in step with them: docs/explanation/ledger.md says what is better."
+    " guest works in step with them: docs/development/ledger.md says what is better."
 )
 PARTLY = f"{SAMPLED} In some trials the kernel's ticks did, which are less exact: {{}}."
 MOST_NAMED = 4
