@@ -13,7 +13,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.at_once import AtOnce, Each, against_host, at_once, fairness, last_ready, scaling
 from vmtax.core.records import Boot, Disturbance, Measurement, Metric, Treatment, Trial
 from vmtax.design.topology import Worked, overlap
-from vmtax.experiment.trial import _with_cpu
+from vmtax.experiment.trial import _apart, _with_cpu
 from vmtax.workload import BadOutput
 from vmtax.workload.base import Counted
 from vmtax.workload.idle import IdleParameters, IdleWorkload
@@ -78,6 +78,10 @@ def test_only_what_counts_must_overlap() -> None:
     assert overlap([Worked.of(early), Worked.of(late)]) == 1, "both leads cover 0.9 s"
     much_later = replace(late, wall_seconds=17.5)
     assert overlap([Worked.of(early), Worked.of(much_later)]) == pytest.approx(0.9)
+    assert _apart([early, replace(late, wall_seconds=16.95)]) == ()
+    (told,) = _apart([early, replace(late, wall_seconds=17.1)])
+    assert told == "apart: 2 machines worked at the same time for 94 % of the time"
+    assert _apart([early, replace(much_later, status="failed")]) == (), "it does not count anyway"
 
 
 def test_four_guests_beside_one_of_their_kind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -374,3 +375,24 @@ def test_an_answer_of_no_is_no_error(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert ended.value.code == 0
     said = capsys.readouterr()
     assert said.out == "" and said.err.endswith("not begun; nothing was changed\n")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "begins"),
+    [
+        ("Begin? [Y/n]", "\n", True),
+        ("Begin? [Y/n]", " yes\n", True),
+        ("Begin? [Y/n]", "perhaps\n", False),
+        ("Begin? [Y/n]", "", False),  # the end of the input
+        ("Begin although other VMs run here? [y/N]", "\n", False),
+        ("Begin although other VMs run here? [y/N]", "Y\n", True),
+        ("Begin although other VMs run here? [y/N]", "", False),
+    ],
+)
+def test_an_empty_answer_means_the_choice_in_capitals(
+    question: str, answer: str, begins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    with contextlib.nullcontext() if begins else pytest.raises(SystemExit):
+        agree(False, question)

@@ -15,7 +15,7 @@ from vmtax.machine import MachineLost
 from vmtax.meter import MeteredCommand, Readings, clock
 from vmtax.meter.clock import Clock, own_time
 from vmtax.meter.ledger import HostLedger
-from vmtax.meter.moment import TICK_RATES
+from vmtax.meter.moment import TICK_RATES, Moment, wall_clock_set
 from vmtax.meter.pressure import Pressure
 
 WORK = MeteredCommand("fio", ok=True, seconds=10.0)
@@ -153,6 +153,14 @@ def test_without_ticks_or_digits_of_the_wall_clock_the_rest_is_still_compared(wo
     assert "set ahead by 30.00 s" in measured(world, stepped(30.0)).void
     assert "set back by 2.00 s" in measured(world, stepped(-2.0)).void
     assert "4 % too high" in measured(world, going(speed=0.96)).void
+
+
+@pytest.mark.parametrize(
+    ("later", "told"), [(0, ""), (1, ""), (-1, ""), (2, "ahead by 2.00 s"), (-2, "back by 2.00 s")]
+)
+def test_whole_seconds_may_have_been_rounded_either_way(later: int, told: str) -> None:
+    said = wall_clock_set("host/vm", Moment(10.0, booted=1_000), Moment(20.0, booted=1_000 + later))
+    assert told in said and bool(said) == bool(told)
 
 
 def test_a_slow_way_and_a_busy_machine_widen_what_counts_as_agreement(world: World) -> None:

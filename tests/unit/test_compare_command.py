@@ -74,6 +74,22 @@ def test_the_exit_code_shows_the_result_of_the_limit(
     assert done.exit_code == code and done.stdout, done.exception
 
 
+@pytest.mark.parametrize(
+    ("options", "same"),
+    [
+        ((), 0.03),
+        (("--fail-if-worse", "10%"), 0.1),
+        (("--fail-if-worse", "10%", "--same-within", "1%"), 0.01),
+        (("--fail-if-worse", "10%", "--same-within", "0%"), 0.0),
+    ],
+)
+def test_what_the_gate_allows_counts_as_the_same_if_nothing_else_is_said(
+    options: tuple[str, ...], same: float, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = compare(home, monkeypatch, ids(0x10, 1), ids(0x20, 1), "--json", *options)
+    assert json.loads(done.stdout)["data"]["same_within"] == same
+
+
 def test_calibrations_in_the_store_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store(tmp_path / "vmtax/vmtax.sqlite") as store:
         for experiment in (*calibrations(5), session(0x10), session(0x11, -0.3)):

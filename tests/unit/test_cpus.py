@@ -82,6 +82,7 @@ OWN_SIXTEEN = "0,2,4,6,8,10,12,14,1,3"
         (SPEED_SELECT, {}, 2, "0,1", 12, ""),
         (SPEED_SELECT, {}, 8, "4,5,6,7,8,9,10,11", 4, ""),
         (TURBO_MAX, {}, 2, "0,1", 0, ""),
+        ((Cores(2, top=3.9), Cores(2, base=2.1, top=3.9)), {}, 2, "0,1", 0, ""),  # one base frequency tells nothing
         ((Cores(4),), {}, 2, "0,1", 0, ""),
         ((Cores(8, 2),), {"online": "0,2,4,6"}, 4, "0,2,4,6", 0, ""),
         ((Cores(8),), {"online": "0-1,4-7"}, 3, "0,1,4", 0, ""),

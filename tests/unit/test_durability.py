@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,23 @@ def test_damage_is_a_loss_and_named() -> None:
     shown = one(trial(QCOW2.name, 1, lost=3, damaged=2, image=1))
     assert shown.state == "no"
     assert "2 file systems and 1 image damaged" in shown.reason
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"damaged": 1},
+        {"image": 1},
+        {"lost": 1},
+        {"losses": {"sqlite-wal": (1, 0)}},
+        {"losses": {"sqlite-wal": (0, 1)}},  # torn
+    ],
+)
+def test_each_kind_of_loss_is_one_by_itself(changes: dict[str, Any]) -> None:
+    shown = one(trial(NONE.name, 1, **changes))
+    assert shown.state == "no" and shown.ends[0].count.lost == 1
+    named = "of sqlite-wal" in shown.reason
+    assert named == ("losses" in changes), "a writer that tore data is named like one that lost some"
 
 
 @pytest.mark.parametrize("control", [0, None])

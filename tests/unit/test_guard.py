@@ -328,6 +328,23 @@ def test_what_dead_guards_left_keeps_a_start_for_two_minutes_at_most(
     assert len(list(lists.iterdir())) == 50, "what is not reached stays listed"
 
 
+def test_what_hangs_leaves_time_for_what_was_set_up_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, limits = Clock(), list[float]()
+
+    def command(argv: list[str], seconds: float) -> str:
+        limits.append(seconds)
+        clock.now += seconds if argv == ["hangs"] else 0.0
+        return "no end" if argv == ["hangs"] else ""
+
+    monkeypatch.setattr(guard_module, "time", clock)
+    monkeypatch.setattr(guard_module, "command", command)
+    entries: dict[int, dict[str, object]] = {1: {"argv": ["works"]}} | {n: {"argv": ["hangs"]} for n in (2, 3, 4)}
+    descriptor = os.open(tmp_path / "list", os.O_RDWR | os.O_CREAT)
+    left = guard_module.undo_all("0123", entries, descriptor, clock.monotonic() + 120)
+    os.close(descriptor)
+    assert left == ['["hangs"]: no end'] * 3 and limits == [60, 30, 15, 7.5]
+
+
 def test_a_removal_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(path: str) -> None:
         while True:

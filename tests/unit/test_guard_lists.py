@@ -135,6 +135,9 @@ def test_a_directory_of_lists_that_others_can_write_is_refused(lists: Path) -> N
     lists.chmod(0o777)
     with pytest.raises(MachineError, match=r"undo: others can write there: look at what is in it, then chmod go-w"):
         LocalMachine().run("true")
+    lists.chmod(0o770)
+    with pytest.raises(MachineError, match="others can write there"):
+        LocalMachine().run("true")
     lists.rmdir()
     (lists.parent / "else").mkdir()
     lists.symlink_to(lists.parent / "else")

@@ -26,6 +26,7 @@ from vmtax.experiment.real_cut import PowerWasCut
 from vmtax.experiment.reboots import RebootNeeded
 from vmtax.experiment.runner import Options
 from vmtax.hypervisor import Accelerator
+from vmtax.meter.neighbours import Neighbours
 from vmtax.plan.schema import load
 from vmtax.store import Store
 from vmtax.testbed.power import PowerCut
@@ -91,6 +92,13 @@ def test_a_host_without_kvm_is_refused_before_an_image_is_built_and_before_the_q
     with pytest.raises(BadInput, match="--emulate runs it all the same"):
         measuring.measure(store, work(), yes=True)
     assert store.experiments() == []
+
+
+def test_where_other_vms_run_on_any_host_no_is_the_answer_to_the_question() -> None:
+    alone, beside = place(), dataclasses.replace(place(), neighbours=Neighbours(("kvm (pid 9)",)))
+    assert measuring._question([alone, alone]) == "Begin? [Y/n]"
+    for places in ([beside], [alone, beside], [beside, alone]):
+        assert "other VMs" in measuring._question(places) and measuring._question(places).endswith("[y/N]")
 
 
 def test_too_little_room_is_refused(tmp_path: Path) -> None:

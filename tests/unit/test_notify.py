@@ -46,6 +46,19 @@ def test_the_command_is_told_how_the_run_ended_also_after_ctrl_c(store: Store, t
     assert file.read_text().splitlines() == [f"{RUN.id} complete", "20261121-0413-quick-0009 interrupted"]
 
 
+def test_a_run_that_went_on_is_told_of_and_no_earlier_one(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "told"
+    words = words_of(f"sh -c 'echo $VMTAX_RUN $VMTAX_STATE >> {file}'")
+    store.put(replace(RUN, state="interrupted"))
+    with notified(store, words):
+        pass
+    assert not file.exists(), "it was stopped before"
+    with notified(store, words):
+        store.resume(RUN.id)
+        store.finish(RUN.id, "complete", RUN.created + 60.0, seconds=60.0)
+    assert file.read_text() == f"{RUN.id} complete\n"
+
+
 def test_nothing_is_told_where_nothing_began_and_a_failing_command_is_a_warning(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -121,6 +121,21 @@ def test_moments_are_different_in_order_and_half_of_them_whole(tmp_path: Path) -
     assert len(many) < 1000, "a short log has fewer different states"
 
 
+@pytest.mark.parametrize("writes", [140, 320])
+def test_half_of_the_states_lack_writes_however_many_there_are_to_choose_from(tmp_path: Path, writes: int) -> None:
+    """300 states that all had every write would show nothing, and say that a disk is durable."""
+    (tmp_path / "log").write_bytes(log_of([(WRITE, 8 * (n % 8), block("a")) for n in range(writes)]))
+    with opened(tmp_path / "log") as history:
+        drawn = history.moments(0, 300, seed=1)
+        missing = [len(history.missing(moment)) for moment in drawn]
+        unflushed = [len(history.unflushed(moment.place)) for moment in drawn]
+    assert len(drawn) == 300 and sum(count == 0 for count in missing) in (writes, 150)
+    pairs = list(zip(missing, unflushed, strict=True))
+    assert sum(count == 1 < of for count, of in pairs) >= 25, "one of several"
+    assert sum(1 < count < of for count, of in pairs) >= 25, "several, but not all"
+    assert sum(1 < count == of for count, of in pairs) >= 25, "all of several"
+
+
 def test_of_the_writes_after_a_flush_one_is_missing_or_some_or_all(tmp_path: Path) -> None:
     """About a third of the states each: one, any number, all."""
     (tmp_path / "log").write_bytes(log_of([(FLUSH, 0, b""), *((WRITE, 8 * n, block("a")) for n in range(5))]))

@@ -90,6 +90,16 @@ def test_states_are_of_instants_alone_half_of_them_without_a_disk_and_half_whole
         assert all(state.moments[number].seed is None for state in some for number in state.gone)
 
 
+def test_one_of_several_disks_lacks_writes_or_some_or_all_of_them(tmp_path: Path) -> None:
+    """What depends on two disks at once is shown only by a state in which both lack something."""
+    with histories(tmp_path) as of:
+        written = tuple(each.entries[-1].end for each in of)
+        drawn = States(of, [(written, {})], nothing).draw(40, seed=1)
+    lacking = [sum(moment.seed is not None for moment in state.moments) for state in drawn]
+    for gone, numbers in ((False, {0, 1, 2, 3}), (True, {0, 1, 2})):
+        assert {n for n, state in zip(lacking, drawn, strict=True) if bool(state.gone) == gone} == numbers
+
+
 def test_what_was_acknowledged_is_of_the_instant_and_of_all_disks(tmp_path: Path) -> None:
     """What was heard at an instant with the same length of one log, but more in another, came later."""
 

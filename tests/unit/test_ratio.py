@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmtax import stats
+from vmtax.stats.ratio import CarryOver, Stalls
 
 BEFORE = np.exp(np.random.default_rng(1).normal(0, 0.02, 40))
 NOISE = np.exp(np.random.default_rng(2).normal(0, 0.02, 40))
@@ -60,6 +61,11 @@ def test_carry_over_is_reported_where_it_is_and_only_there() -> None:
     without = stats.paired_ratio(BEFORE, BEFORE * NOISE, baseline_first=first.tolist())
     assert without.carry_over is not None and not without.carry_over.matters
     assert stats.paired_ratio(BEFORE, after, baseline_first=[True] * 40).carry_over is None
+
+
+@pytest.mark.parametrize(("p", "stalls", "order"), [(0.009, True, True), (0.01, True, False), (0.05, False, False)])
+def test_chance_explains_one_order_in_a_hundred_and_one_stall_in_twenty(p: float, stalls: bool, order: bool) -> None:
+    assert (Stalls(0.0, 0.2, p).differ, CarryOver(0.1, p).matters) == (stalls, order)
 
 
 def test_few_rounds_and_values_without_scatter_have_no_interval() -> None:

@@ -257,6 +257,17 @@ def test_an_estimate_is_no_tie(rounds: int, noise: float, why: str) -> None:
     assert "the fastest is not distinguishable from" in text and "ties" not in text and "tied" not in text
 
 
+@pytest.mark.parametrize(("rate", "chosen"), [(9_870, SLOW), (9_850, FAST), (9_830, FAST)])
+def test_what_is_shown_to_be_worse_and_may_be_so_by_more_than_the_same_is_not_as_good(rate: int, chosen: str) -> None:
+    """All are estimated at less than 2 % below the fastest, and have more features; the first interval is within."""
+    raw, qcow2 = f"{FAST} {IDE}", f"{SLOW} {IDE}"
+    found = advise(run({raw: 10_000, qcow2: rate}, features={raw: RAW, qcow2: QCOW2}, noise=0.008))
+    slower = found.options[1].best
+    assert slower.slower is not None and slower.slower < 0.02 and slower.slower_low and slower.slower_low > 0
+    assert found.choice and found.choice.treatment == f"{chosen} {IDE}"
+    assert found.options[1].tie == (chosen == SLOW)
+
+
 def test_a_tie_that_costs_more_host_cpu_and_offers_nothing_for_it_is_not_chosen() -> None:
     plain, odd = "disk.cache=none disk.bus=virtio", "disk.cache=none disk.bus=nvme"
     found = advise(run({odd: 10_000, plain: 9_950}, cpu={odd: 1e-5, plain: 2e-5}))

@@ -84,6 +84,12 @@ def test_a_cost_has_a_word_of_its_size(ratio: float, word: str) -> None:
     assert word_of(contrast(ratio, same=True)) == ("the same" if ratio < math.inf else word)
 
 
+def test_a_cost_that_is_not_shown_has_no_word_of_its_size_and_is_not_the_same_either() -> None:
+    unclear = dataclasses.replace(contrast(1.3), verdict="no difference shown")
+    assert word_of(unclear) == "no difference is shown"
+    assert word_of(dataclasses.replace(unclear, same=True)) == "the same"
+
+
 def test_doubts_about_at_most_half_of_the_costs_are_numbered() -> None:
     """Of four costs: what all have, three, two or one of them; what has too few rounds is said elsewhere."""
     few: tuple[Code, ...] = ("few-rounds",)

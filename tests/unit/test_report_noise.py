@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,10 +12,11 @@ from tests.answers import experiment_data
 from tests.sample import sample_experiment, with_repeat
 from tests.unit.test_report import printed
 from vmtax.analysis import comparisons as compare
+from vmtax.analysis import summary
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.by_workload import view
-from vmtax.analysis.noise import noise_floor
-from vmtax.core.records import Experiment
+from vmtax.analysis.noise import floor_of, noise_floor
+from vmtax.core.records import Experiment, Metric, Treatment
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
@@ -47,6 +50,47 @@ def test_the_floor_is_reported_for_every_primary_metric() -> None:
         (name, "vm again") for name in REPEATED.plan["primary"]
     ]
     assert noise_floor(Analysis(PLAIN)) == ()
+
+
+@pytest.mark.parametrize(
+    ("ends", "floor"),
+    [
+        (((0.99, 1.05),), 1.05),
+        (((0.8, 1.01),), 1.25),  # as far below as 1.25 is above
+        (((0.5, 0.8),), 2.0),
+        (((0.99, 1.01), (0.97, 1.02)), 1 / 0.97),  # of several guests the farthest
+        (((None, None),), None),
+        ((), None),
+    ],
+)
+def test_the_floor_is_the_farthest_end_in_either_direction(
+    ends: tuple[tuple[float | None, float | None], ...], floor: float | None
+) -> None:
+    metric = Metric("a.time", "s", "lower")
+    again = [Treatment(f"vm{n} again", "vm", {}, repeats=f"vm{n}") for n in range(len(ends))]
+    pairs = zip(again, ends, strict=True)
+    contrasts = {(metric, t.repeats, t.name): SimpleNamespace(low=low, high=high) for t, (low, high) in pairs}
+    analysis: Any = SimpleNamespace(experiment=SimpleNamespace(treatments=again), contrasts=contrasts)
+    assert floor_of(metric, analysis) == (None if floor is None else pytest.approx(floor))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "floor", "same"),
+    [
+        (1.03, 0.99, 1.08, 1.05, True),
+        (0.96, 0.92, 1.0, 1.05, True),
+        (1.06, 1.0, 1.09, 1.05, False),  # beyond the floor
+        (0.94, 0.92, 0.99, 1.05, False),
+        (1.03, 0.99, 1.11, 1.05, False),  # perhaps beyond twice of it
+        (0.97, 0.90, 1.04, 1.05, False),
+        (1.03, 0.99, 1.08, None, False),
+        (1.03, None, None, 1.05, False),
+    ],
+)
+def test_the_same_is_a_cost_within_the_floor_whose_interval_is_within_twice_of_it(
+    ratio: float, low: float | None, high: float | None, floor: float | None, same: bool
+) -> None:
+    assert summary._is_same(ratio, low, high, floor) is same
 
 
 def test_the_repeat_is_no_treatment_of_its_own_elsewhere() -> None:

@@ -100,6 +100,12 @@ def test_what_could_not_be_tried_is_neither_granted_nor_refused() -> None:
     assert not found.may("kvm") and found.refused("kvm") is None and found.around.user is None
 
 
+@pytest.mark.parametrize("said", ['{"ok": 1}', '{"ok": null}', "{}", '{"ok": "yes"}', '{"ok": false}'])
+def test_only_what_says_that_it_succeeded_is_granted(said: str) -> None:
+    found = parse(f'{{"tries": {{"kvm": {said}, "tun": {{"ok": true}}}}}}')
+    assert found.may("tun") and not found.may("kvm") and found.refused("kvm") is not None
+
+
 @given(
     st.text() | st.recursive(st.none() | st.integers() | st.text(), lambda e: st.dictionaries(st.text(), e)).map(str)
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from tests.fake_machine import Reply
 from tests.fake_testbed import PLAN, SEVEN, Lab, bench
 from vmtax.core.events import Event, RoundFinished, RunFinished, TrialFinished
 from vmtax.core.records import Trial
+from vmtax.experiment.loop import Loop
 from vmtax.experiment.resume import CannotResume, worked_seconds
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineLost
@@ -287,6 +290,19 @@ def test_a_lost_host_ends_the_run_and_a_lost_guest_does_not(lab: Callable[..., L
     with pytest.raises(MachineLost):
         made.run()
     assert made.experiment.state == "failed" and max(trial.round for trial in made.experiment.trials) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "why"),
+    [
+        (500.0, "after 7 rounds, which the budget of 10 m 00 s allowed"),
+        (660.0, "after 7 rounds, which the budget of 10 m 00 s allowed"),  # a round is not cut off
+        (661.0, "after 7 rounds, the fewest, which took more than the budget of 10 m 00 s"),
+    ],
+)
+def test_a_run_says_whether_it_kept_to_its_budget(seconds: float, why: str) -> None:
+    loop: Any = SimpleNamespace(plan=SimpleNamespace(budget=600.0))
+    assert Loop._budget_over(loop, 7, seconds) == why
 
 
 def test_a_clock_that_is_set_back_costs_nothing(lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch) -> None:

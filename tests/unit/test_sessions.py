@@ -149,6 +149,11 @@ def test_calibrations_of_another_machine_or_work_do_not_count(change: Changes) -
     assert line(compared([session(1)], [session(2, -0.2)], others)).method == "none"
 
 
+@pytest.mark.parametrize(("rounds", "counts"), [(1, False), (2, True), (7, True)])
+def test_a_calibration_has_two_rounds_or_more(rounds: int, counts: bool) -> None:
+    assert fits(calibrations(1, rounds=rounds)[0], session(1)) is counts
+
+
 def test_fewer_than_three_calibrations_do_not_count_and_neither_do_the_compared_ones() -> None:
     few = calibrations(2)
     assert line(compared([session(1)], [session(2)], few)).method == "none"

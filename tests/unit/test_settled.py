@@ -35,4 +35,8 @@ def test_a_guest_too_small_for_a_kernel_build_is_refused_with_the_arithmetic() -
         with pytest.raises(BadInput) as caught:
             refuse_small(parse(text.format(vcpus, target)))
         assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
-    assert memory_bytes(parse(text.format(2, "objects").replace("vm", "host")), "host") == 608 * 2**20
+    objects = text.format(2, "objects")
+    assert memory_bytes(parse(objects.replace("vm", "host")), "host") == 608 * 2**20
+    refuse_small(parse(objects.replace("1GiB", "608MiB")))
+    with pytest.raises(BadInput):
+        refuse_small(parse(objects.replace("1GiB", "607MiB")))

@@ -13,7 +13,7 @@ from vmtax.machine import CommandFailed, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.processes import marked
 from vmtax.machine.remote_command import USUAL_PATH
-from vmtax.machine.ssh import SshMachine, connect_host, ssh_route
+from vmtax.machine.ssh import NO_SESSION, REFUSED, SshMachine, connect_host, ssh_route
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,27 @@ def test_a_refused_session_is_tried_on_new_connections_however_late_the_client_s
         far.push(Path(__file__), PurePosixPath(tmp_path / "pushed"))
     (tmp_path / "bin/ssh").write_text(CLIENT)
     far.close()
+
+
+@pytest.mark.parametrize(
+    ("connection", "words", "alive", "another"),
+    [
+        (0, REFUSED, True, True),  # it has no session left
+        (1, REFUSED, False, True),
+        (1, NO_SESSION, False, True),  # an additional one that is gone
+        (1, NO_SESSION, True, False),  # it works: the command may have begun
+        (0, NO_SESSION, False, False),  # without the first, all is lost
+        (0, "", False, False),
+        (1, "sh: 1: nothing: not found", False, False),  # the command's own words
+    ],
+)
+def test_a_command_is_tried_on_another_connection_only_where_it_has_not_begun(
+    machine: SshMachine, monkeypatch: pytest.MonkeyPatch, connection: int, words: str, alive: bool, another: bool
+) -> None:
+    monkeypatch.setattr(machine, "_connections", [0, 1])
+    monkeypatch.setattr(machine, "_alive", lambda number: alive)
+    assert machine.tries_another(connection, f"ssh: {words}\n" if words else "") is another
+    assert machine._connections == ([0] if another and words == NO_SESSION else [0, 1])
 
 
 def test_a_search_path_with_relative_parts_is_not_used_there(far: SshMachine, monkeypatch: pytest.MonkeyPatch) -> None:

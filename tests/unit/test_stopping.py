@@ -113,6 +113,29 @@ def test_a_plan_stops_when_its_question_is_answered_for_every_primary_contrast()
     assert both.why_over(12, [contrast(0.965, 0.975)]) == "after 12 rounds, every primary interval is within ±2 %"
 
 
+def test_no_result_ends_a_run_before_the_fewest_rounds_of_its_plan() -> None:
+    narrow, slower = contrast(0.49, 0.50), contrast(0.90, 0.96)
+    assert stopping(rounds_min=14).why_over(12, [narrow]) is None
+    assert stopping(rounds_min=14).why_over(14, [narrow]) is not None
+    question = stopping(rounds_min=14, precision=None, worse_than=0.03)
+    assert question.why_over(12, [slower]) is None and question.looks == (18, 27, 40, 60)
+
+
+@pytest.mark.parametrize(
+    ("metric", "low", "high", "answer"),
+    [
+        (RATE, 0.4, 0.499, "yes"),  # half of a rate is 50 % less
+        (RATE, 0.501, 0.66, "no"),
+        (RATE, 0.49, 0.51, "undecided"),
+        (TIME, 1.501, 1.6, "yes"),
+        (TIME, 1.0, 1.499, "no"),
+        (TIME, 1.49, 1.51, "undecided"),
+    ],
+)
+def test_a_margin_is_a_share_of_the_metric_s_own_unit(metric: Metric, low: float, high: float, answer: str) -> None:
+    assert stopping(worse_than=0.5).answer(contrast(low, high, metric)) == answer
+
+
 def test_a_fixed_number_of_rounds_is_not_looked_at() -> None:
     rule = stopping(rounds_min=20, rounds_max=20)
     assert rule.alpha == 0.05

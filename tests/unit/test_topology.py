@@ -244,6 +244,15 @@ def test_where_one_of_four_is_lost_all_are_booted_again_once(run: Callable[..., 
     assert [note for note in found.notes if "round 2: a guest was lost" in note]
 
 
+def test_the_only_guest_of_a_treatment_costs_its_round_when_it_is_lost(run: Callable[..., Experiment]) -> None:
+    """A workload that ends a guest would end the next one too."""
+    found = run(ONE_GUEST, {}, lost={(2, "host/vm")})
+    assert [trial.status for trial in lost_in(found, 2)] == ["failed"]
+    assert not [trial for trial in found.trials if (trial.treatment, trial.round, trial.status) == ("vm", 2, "ok")]
+    assert not [note for note in found.notes if "booted once more" in note]
+    assert {trial.status for trial in lost_in(found, 3)} == {"ok"}
+
+
 def test_where_one_is_lost_twice_its_round_is_void(run: Callable[..., Experiment]) -> None:
     found = run(FOUR_GUESTS, {}, lost={(2, "host/vm-3"), (3, "host/vm-2")})
     assert {trial.status for trial in lost_in(found, 2)} == {"failed"} and len(lost_in(found, 2)) == 8

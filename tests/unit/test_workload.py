@@ -1,5 +1,6 @@
 """The parsers, on captured output of the real tools, and on garbage."""
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -233,6 +234,10 @@ def test_a_rate_below_full_load_is_asked_for_and_must_be_reached() -> None:
     }
     with pytest.raises(BadOutput, match=r"were reached of the \d+ that were asked for.*lower workloads.disk.rate"):
         hard.parse(case, output)
+    limit = reached / 0.95
+    assert Disk(DiskParameters(patterns=patterns, rate=math.floor(limit))).parse(case, output)
+    with pytest.raises(BadOutput, match="were reached of the"):
+        Disk(DiskParameters(patterns=patterns, rate=math.ceil(limit))).parse(case, output)
     site = Site(FakeMachine("host", {}), "vm", 1, (), disk="/dev/vdb")
     mixed = Disk(DiskParameters(patterns=patterns, rate=1000))
     assert "--rate_iops=1000" in mixed.command(site, case) and "--rate_iops=700,300" in mixed.command(

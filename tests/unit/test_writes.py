@@ -8,8 +8,9 @@ import pytest
 
 from tests.changed import scaled
 from tests.sample import sample_experiment
+from vmtax.core.errors import BadInput
 from vmtax.core.records import Trial
-from vmtax.experiment.writes import foresee_writes, why_over, written_by_round
+from vmtax.experiment.writes import foresee_writes, refuse_too_much, why_over, written_by_round
 from vmtax.plan.schema import Plan, parse
 from vmtax.workload.fio import PATTERNS, Disk
 
@@ -48,6 +49,17 @@ def test_a_run_ends_before_a_round_that_may_write_more_than_its_plan_allows() ->
     ended = why_over(plan, GIB, {1: 30 * GIB, 2: 35 * GIB})
     assert ended == "after 2 rounds, which wrote 66.0 GiB: one more may exceed max_writes, 100.0 GiB"
     assert why_over(plan.model_copy(update={"max_writes": None}), GIB, {1: 10**15}) is None
+
+
+def test_a_run_whose_first_round_may_exceed_the_limit_is_not_begun() -> None:
+    """As much as may be written is allowed; a byte less is not."""
+    plan = limited("500GiB")
+    machines = plan.treatments()[0]
+    first = round(GIB + foresee_writes(plan, machines, 1, 1, None).most)
+    refuse_too_much(plan.model_copy(update={"max_writes": first}), GIB, machines)
+    refuse_too_much(plan.model_copy(update={"max_writes": None}), GIB, machines)
+    with pytest.raises(BadInput, match=r"^max_writes is .* and one round may write"):
+        refuse_too_much(plan.model_copy(update={"max_writes": first - 1}), GIB, machines)
 
 
 def test_rounds_are_summed_over_all_machines() -> None:

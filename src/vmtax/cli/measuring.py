@@ -265,14 +265,19 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             elif order := work.options.testbed.power_cut:
                 agree_to_cut(yes, work.plan.host, order.words)
             else:
-                crowded = any(place.neighbours.vms for place in looking)
-                agree(yes, "Begin although other VMs run here? [y/N]" if crowded else "Begin? [Y/n]")
+                agree(yes, _question(looking))
         with progress.open_screen(said) as journal.screen:
             journal.emit(ExpectedTime(*foreseen.seconds))
             make = functools.partial(set_up, [side.of_plan(work.plan) for side in sides], journal.emit)
             if work.resumed:
                 return runner.resume(work.resumed.id, store, journal.emit, make)
             return runner.run(store, work.options, journal.emit, make)
+
+
+def _question(places: Sequence[Place]) -> str:
+    """Where other VMs run, on any host, an empty answer means no."""
+    is_crowded = any(place.neighbours.vms for place in places)
+    return "Begin although other VMs run here? [y/N]" if is_crowded else "Begin? [Y/n]"
 
 
 def _examined(work: RunWork, hosts: Hosts, journal: Journal, *, yes: bool) -> list[Examined]:
