@@ -13,7 +13,7 @@ import pytest
 from tests import rights
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.hypervisor import Qemu
-from vmtax.hypervisor.base import BootFailed, GuestSpec, Patience
+from vmtax.hypervisor.base import BootFailed, BootPatience, GuestSpec
 from vmtax.hypervisor.qemu import accelerator
 from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, known, probe_spec
 from vmtax.image.place import Placed
@@ -31,10 +31,10 @@ class Probes:
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)
-        self.tried: list[Patience] = []
+        self.tried: list[BootPatience] = []
 
     @contextlib.contextmanager
-    def boot(self, parent: object, spec: GuestSpec, *access: object, patience: Patience) -> Iterator[None]:
+    def boot(self, parent: object, spec: GuestSpec, *access: object, patience: BootPatience) -> Iterator[None]:
         assert spec.accelerator == "kvm"
         self.tried.append(patience)
         if self.failures:
