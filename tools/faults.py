@@ -587,7 +587,7 @@ FAULTS = (
     ),
     Fault(
         "workload/fio.py",
-        "return self.written_bytes(trial.case) if pattern is not None else 0.0",
+        "return self.written_bytes(trial.case) * min(1.0, trial.wall_seconds / self.parameters.seconds)",
         "return 0.0",
         "a failed trial wrote nothing, so that a run writes more than its limit",
     ),
@@ -677,8 +677,8 @@ FAULTS = (
     ),
     Fault(
         "cli/notify.py",
-        "changed = [run for run in store.experiments() if (run.id, run.state, run.ok, run.failed) not in before]",
-        "changed = [run for run in store.experiments() if run.id not in {id for id, *_ in before}]",
+        "changed = [run for run in now if (run.id, run.state, run.ok, run.failed) not in before]",
+        "changed = [run for run in now if run.id not in {id for id, *_ in before}]",
         "nobody is told that a run which was resumed has ended",
     ),
     Fault(

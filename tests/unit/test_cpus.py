@@ -136,12 +136,12 @@ def asked(machine: FakeMachine, vcpus: int = 2) -> Request:
 
 
 def test_the_choice_is_said_before_a_run_and_beside_its_result() -> None:
-    said = "CPUs 0,2 (cpu_core, up to 5.0 GHz) for every layer; guests keep off the 4 CPUs unlike them"
+    said = "CPUs 0,2 (cpu_core, up to 5.0 GHz) for every layer; guests keep off 4 other CPUs"
     assert EqualCpus().announced(asked(host(*ALDER))) == [said]
     assert EqualCpus().notes(asked(host(*ALDER))) == [f"{said}."]
     assert EqualCpus().announced(asked(host(Cores(4)))) == []
     (line,) = EqualCpus().announced(asked(host(*XEON)))
-    assert line == "CPUs 0,2 (node 0) for every layer; guests keep off the 32 CPUs unlike them"
+    assert line == "CPUs 0,2 (node 0) for every layer; guests keep off 32 other CPUs"
 
 
 def test_memory_is_bound_to_the_node_of_the_cpus_where_it_has_room() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sample import sample_experiment
 from vmtax.cli.app import BadUse
-from vmtax.cli.notify import notified, words_of
+from vmtax.cli.notify import notify, seen, words_of
 from vmtax.store import Store
 
 RUN = sample_experiment(rounds=1)
@@ -35,37 +35,31 @@ def test_what_cannot_be_run_is_refused_beforehand(command: str, why: str) -> Non
         words_of(command)
 
 
-def test_the_command_is_told_how_the_run_ended_also_after_ctrl_c(store: Store, tmp_path: Path) -> None:
+def test_the_command_is_told_how_the_run_ended_and_nothing_about_other_hosts(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "told"
     words = words_of(f"sh -c 'echo $VMTAX_RUN $VMTAX_STATE >> {file}; exit 3'")
-    with notified(store, words):
-        store.put(RUN)
-    with pytest.raises(KeyboardInterrupt), notified(store, words):
-        store.put(replace(RUN, id="20261121-0413-quick-0009", state="interrupted"))
-        raise KeyboardInterrupt
+    before = seen(store, "local")
+    store.put(RUN)
+    notify(words, store, "local", before)
+    before = seen(store, "local")
+    store.put(replace(RUN, id="20261121-0413-quick-0009", state="interrupted"))
+    store.put(replace(RUN, id="20261121-0414-quick-000a", host="ssh://b"))
+    notify(words, store, "local", before)
     assert file.read_text().splitlines() == [f"{RUN.id} complete", "20261121-0413-quick-0009 interrupted"]
 
 
-def test_a_run_that_went_on_is_told_of_and_no_earlier_one(store: Store, tmp_path: Path) -> None:
+def test_nothing_is_told_where_nothing_began(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "told"
-    words = words_of(f"sh -c 'echo $VMTAX_RUN $VMTAX_STATE >> {file}'")
-    store.put(replace(RUN, state="interrupted"))
-    with notified(store, words):
-        pass
-    assert not file.exists(), "it was stopped before"
-    with notified(store, words):
-        store.resume(RUN.id)
-        store.finish(RUN.id, "complete", RUN.created + 60.0, seconds=60.0)
-    assert file.read_text() == f"{RUN.id} complete\n"
-
-
-def test_nothing_is_told_where_nothing_began_and_a_failing_command_is_a_warning(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "told"
-    with notified(store, words_of(f"touch {file}")):
-        pass
+    store.put(RUN)
+    notify(words_of(f"touch {file}"), store, "local", seen(store, "local"))
     assert not file.exists()
-    with notified(store, words_of("false")):
-        store.put(RUN)
-    assert capsys.readouterr().err == "vmtax: --notify: false ended with 1\n"
+
+
+def test_what_the_command_prints_is_not_in_the_answer_and_its_failure_is_a_warning(
+    store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = seen(store, "local")
+    store.put(RUN)
+    notify(words_of("sh -c 'echo mailed; exit 1'"), store, "local", before)
+    out, err = capfd.readouterr()
+    assert out == "" and err.splitlines() == ["mailed", "vmtax: --notify: sh ended with 1"]

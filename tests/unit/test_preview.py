@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from vmtax.machine.packages import READ as OS_RELEASE
 from vmtax.meter import below
 from vmtax.meter.disk import LSBLK
 from vmtax.meter.mounts import READ
-from vmtax.meter.neighbours import LOAD, PROCESSES
+from vmtax.meter.neighbours import LOAD, PROCESSES, VMMS
 from vmtax.meter.text import GREP
 from vmtax.plan.estimate import GUESS, Emulation, foresee, seconds_per_round
 from vmtax.plan.schema import Plan, load, parse
@@ -131,6 +132,20 @@ def test_what_was_written_before_is_expected_again_and_a_limit_is_announced_or_r
     assert "; the run ends before a round that may exceed 40.0 GiB in all" in said(limited, host())["writes"]
     with pytest.raises(BadInput, match=r"^max_writes is 1.0 GiB, and one round may write 18.2 GiB if the disk is fast"):
         said(plan.model_copy(update={"max_writes": GIB}), host())
+
+
+def test_helpers_of_qemu_are_no_vms() -> None:
+    names = {
+        "qemu-system-x86",
+        "qemu-kvm",
+        "kvm",
+        "qemu-ga",
+        "qemu-img",
+        "qemu-nbd",
+        "qemu-storage-da",
+        "kvm-nx-lpage-re",
+    }
+    assert {name for name in names if re.fullmatch(VMMS, name)} == {"qemu-system-x86", "qemu-kvm", "kvm"}
 
 
 def test_other_vms_and_the_load_are_named_before_the_question() -> None:

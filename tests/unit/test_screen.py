@@ -299,3 +299,19 @@ def test_names_from_outside_are_not_obeyed() -> None:
 )
 def test_the_mean_of_a_disk_at_a_rate_has_the_name_of_its_operations(name: str, label: str) -> None:
     assert line_of(Metric(name, "s", "lower")) == label and len(label) <= LONGEST_LABEL
+
+
+def test_the_vm_s_settings_are_those_that_it_had() -> None:
+    run = quick(emulated=False)
+    levels = {"cpu.model": "host", "disk.volume": "plain", "disk.filesystem": "as-is", "disk.format": "raw"}
+    levels |= {"disk.cache": "none", "disk.aio": "native", "disk.bus": "virtio", "net.path": "tap"}
+    run = dataclasses.replace(
+        run, treatments=tuple(dataclasses.replace(one, levels={**one.levels, **levels}) for one in run.treatments)
+    )
+    line = "VM: CPU model host, raw file, cache=none, aio=native, virtio-blk, virtio card on a tap, QEMU 10.0.3."
+    assert line in " ".join(shown(run).split())
+    host = {**run.facts["host"], "measured_as_root": False}
+    as_user = dataclasses.replace(run, facts={**run.facts, "host": host})
+    assert "QEMU's user-mode network, QEMU 10.0.3." in " ".join(shown(as_user).split()), (
+        "whatever the plan's level says"
+    )

@@ -37,7 +37,9 @@ def test_a_trial_wrote_its_rate_for_as_long_as_it_took(case: str) -> None:
 def test_reads_write_nothing_and_a_failed_trial_counts_with_what_it_could_have_written() -> None:
     disk = limited("500GiB").build_workloads()[0]
     assert disk.written_by(trial("randread-4k-qd1")) == disk.written_by(trial("read-1m")) == 0
-    failed = replace(trial("write-1m"), status="failed", error="lost", measurements=())
+    failed = replace(trial("write-1m"), status="failed", error="lost", measurements=(), wall_seconds=60.0)
+    early = replace(failed, wall_seconds=disk.parameters.seconds / 4)
+    assert disk.written_by(early) == disk.written_by(failed) / 4, "no longer than it took"
     assert disk.written_by(failed) == disk.written_bytes("write-1m") > disk.written_bytes("write-1m", usual=True) > 0
     assert disk.written_by(replace(failed, case="of another version")) == 0
 
@@ -47,7 +49,7 @@ def test_a_run_ends_before_a_round_that_may_write_more_than_its_plan_allows() ->
     assert why_over(plan, GIB, {}) is None, "nothing is known before the first round"
     assert why_over(plan, GIB, {1: 30 * GIB, 2: 34 * GIB}) is None, "1 + 64 + 34 is below 100"
     ended = why_over(plan, GIB, {1: 30 * GIB, 2: 35 * GIB})
-    assert ended == "after 2 rounds, which wrote 66.0 GiB: one more may exceed max_writes, 100.0 GiB"
+    assert ended == "after 2 rounds, which wrote up to 66.0 GiB: one more may exceed max_writes, 100.0 GiB"
     assert why_over(plan.model_copy(update={"max_writes": None}), GIB, {1: 10**15}) is None
 
 

@@ -337,7 +337,8 @@ def _written_per_round(store: Store, work: RunWork, places: Sequence[Place], why
     earlier = store.same_work(plan.model_dump(mode="json"), plan.host, other, emulated=emulated)
     if earlier is None:
         return None
-    rounds = written_by_round(earlier.trials, plan.build_workloads())
+    worked = [trial for trial in earlier.trials if trial.status == "ok"]  # what others wrote is a guess
+    rounds = written_by_round(worked, plan.build_workloads())
     return sum(rounds.values()) / max(1, len(rounds))
 
 

@@ -7,10 +7,13 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence, Set
 
 from vmtax.cli.app import BadUse, warn
-from vmtax.store import ExperimentSummary, Store
+from vmtax.store import ExperimentSummary, Store, StoreError
+
+STDERR = 2
+MOST_SECONDS = 60
 
 
 def words_of(command: str | None) -> list[str]:
@@ -26,26 +29,34 @@ def words_of(command: str | None) -> list[str]:
     return words
 
 
-@contextlib.contextmanager
-def notified(store: Store, words: Sequence[str]) -> Iterator[None]:
-    """Run the command at the end, however that comes, if a run was begun or went on in between."""
-    before = {(run.id, run.state, run.ok, run.failed) for run in store.experiments()} if words else set()
-    try:
-        yield
-    finally:
-        if words:
-            changed = [run for run in store.experiments() if (run.id, run.state, run.ok, run.failed) not in before]
-            if changed:
-                _notify(words, changed[0])
+def seen(store: Store, host: str) -> set[tuple[object, ...]]:
+    """The runs of a host and their states, to find out later which one went on: a host has one run at a time."""
+    return {(run.id, run.state, run.ok, run.failed) for run in store.experiments() if run.host == host}
 
 
-def _notify(words: Sequence[str], run: ExperimentSummary) -> None:
-    """What goes wrong with the command is a warning."""
+def notify(words: Sequence[str], store: Store, host: str, before: Set[tuple[object, ...]]) -> None:
+    """Run the command if a run of that host was begun, or went on, since `before`. What goes wrong is a warning."""
+    if not words:
+        return
+    with contextlib.suppress(StoreError):  # which must not hide how the run ended
+        now = [run for run in store.experiments() if run.host == host]
+        changed = [run for run in now if (run.id, run.state, run.ok, run.failed) not in before]
+        if changed:
+            _run(words, changed[0])
+
+
+def _run(words: Sequence[str], run: ExperimentSummary) -> None:
+    """Its output goes to stderr: stdout is the answer's."""
     about = {"VMTAX_RUN": run.id, "VMTAX_STATE": run.state, "VMTAX_RESULT": run.result or ""}
+    environment = {**os.environ, **about}
     try:
-        code = subprocess.run(words, env={**os.environ, **about}, stdin=subprocess.DEVNULL, check=False).returncode
+        done = subprocess.run(
+            words, env=environment, stdin=subprocess.DEVNULL, stdout=STDERR, timeout=MOST_SECONDS, check=False
+        )
     except OSError as error:
         warn(f"--notify: {words[0]}: {error.strerror}")
-        return
-    if code:
-        warn(f"--notify: {words[0]} ended with {code}")
+    except subprocess.TimeoutExpired:
+        warn(f"--notify: {words[0]} had not ended after {MOST_SECONDS} s, and was ended")
+    else:
+        if done.returncode:
+            warn(f"--notify: {words[0]} ended with {done.returncode}")

@@ -16,7 +16,7 @@ from vmtax.cli.asked import Consent, Continued, PlanChanges, RunOptions
 from vmtax.cli.cards import with_cards
 from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import RunWork, disk_target, going_on, measure, options_of, program
-from vmtax.cli.notify import notified, words_of
+from vmtax.cli.notify import notify, seen, words_of
 from vmtax.cli.option_groups import given
 from vmtax.cli.power import power_order, with_cuts, with_cuts_again
 from vmtax.cli.results import shown, written
@@ -46,7 +46,7 @@ def carry_out(plan: str, asked: RunOptions) -> None:
     _check_report(results.output or Path("vmtax-RUN.html"))
     continues = _continues(asked)
     order, command = power_order(asked.power), words_of(results.notify)
-    with Store() as store, notified(store, command):
+    with Store() as store:
         if continues:
             work = _resumed(store, plan, asked.disks.erase or (), rebooted=asked.continued.after_reboot)
             work = with_cuts_again(work, order, yes=yes)
@@ -56,9 +56,15 @@ def carry_out(plan: str, asked: RunOptions) -> None:
             work = replace(work, options=options, or_demo=asked.consent.or_demo)
         if asked.consent.emulate:
             work = work.emulating()
-        id = measure(store, work, yes=yes)
+        before = seen(store, work.plan.host)
+        try:
+            id = measure(store, work, yes=yes)
+        except BaseException:
+            notify(command, store, work.plan.host, before)
+            raise
         worked = any(trial.status == "ok" for trial in store.load(id).trials)
-    report = written(id, results.output)  # first, because the reader of stdout may be gone
+        report = written(id, results.output)  # first, because the reader of stdout may be gone
+        notify(command, store, work.plan.host, before)
     shown(id, "json" if results.json else "")
     say(f"report: {report}", file=sys.stderr)
     if not worked:
@@ -143,7 +149,7 @@ def overridden(plan: Plan, changes: PlanChanges) -> Plan:
         data["max_writes"] = changes.max_writes
     if changes.rounds is not None:  # exactly, whatever the plan's own budget
         data |= {"rounds": {"min": changes.rounds, "max": changes.rounds}, "budget": None}
-    options = {option.removeprefix("--"): option for option in given(changes)}
+    options = {option.removeprefix("--").replace("-", "_"): option for option in given(changes)}
     return varied(from_data(data, source="command line", options=options), changes.vary or ())
 
 

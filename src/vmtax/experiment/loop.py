@@ -43,6 +43,7 @@ from vmtax.store import Store
 from vmtax.testbed import needs
 from vmtax.testbed.base import Cut, RunningTreatment, Testbed
 from vmtax.workload import Command
+from vmtax.workload.boot import BootTime
 
 # If this many treatments of a layer fail to boot in a row, the layer is given up. If only half of 24
 # treatments cannot boot, chance puts that many of them first in one of 1,500 runs.
@@ -245,12 +246,13 @@ class Loop:
         watch = Stopwatch()
         try:
             with self.testbed.opened(treatment) as running:
+                boot_void = watch.void
                 self.up.add(treatment.name)
                 self._record_boots(key, treatment, running)
                 self._keep_first_writes(treatment)
                 left = self._workloads(key, running, todo)
                 if running.guests and not left:
-                    self._activities(key, running, todo, watch)
+                    self._activities(key, running, todo, boot_void)
                 return left if len(running.subjects) > 1 else {}
         except (BootFailed, MachineError) as failure:
             self._check_host(treatment, failure)
@@ -376,19 +378,23 @@ class Loop:
                 raise
             return False
 
-    def _activities(self, key: TrialKey, running: RunningTreatment, todo: Todo, watch: Stopwatch) -> None:
+    def _activities(self, key: TrialKey, running: RunningTreatment, todo: Todo, boot_void: str) -> None:
         """Carry out the activities; the last one ends the guests, and then those that carry them.
 
-        `watch`: runs since before the boot, which is one of the times that they report
+        boot_void: why the boot's time does not count; "" if it does. What is no time, as which states survived, counts
+        always.
         """
         wanted = {workload.name: workload for workload in self.workloads if (workload.name, "") in todo}
         for activity in ACTIVITIES:
             workload = wanted.get(activity.workload)
             if workload is not None and workload.cases():
                 self.emit(WorkloadStarted(key.treatment, workload.name, "", 1, 1))
+            watch = Stopwatch()
             trials = activity.perform(key, running, workload, self.emit)
             if workload is not None:
-                self.add(*(voided(trial, watch.void) for trial in trials))
+                earlier = boot_void if workload.name == BootTime.name else ""
+                void = watch.void or earlier if workload.compared else ""
+                self.add(*(voided(trial, void) for trial in trials))
         if all(subject.offer(Cut) is None for subject in running.subjects):
             for carrier in reversed(running.outer):
                 carrier.shut_down()

@@ -45,7 +45,7 @@ def foresee_writes(
 
 
 def written_by_round(trials: Sequence[Trial], workloads: Sequence[Workload[Any]]) -> dict[int, float]:
-    """The bytes that the trials of each round wrote; of one that failed, what it could have written at most."""
+    """The bytes that the trials of each round wrote; of one that failed, what it may have written at most."""
     by_name: Mapping[str, Workload[Any]] = {workload.name: workload for workload in workloads}
     rounds: dict[int, float] = defaultdict(float)
     for trial in trials:
@@ -66,7 +66,8 @@ def why_over(plan: Plan, prepared: float, by_round: Mapping[int, float]) -> str 
     if written + largest <= plan.max_writes:
         return None
     limit = format_room(plan.max_writes)
-    return f"after {count(len(by_round))}, which wrote {format_room(written)}: one more may exceed max_writes, {limit}"
+    rounds = f"after {count(len(by_round))}, which wrote up to {format_room(written)}"
+    return f"{rounds}: one more may exceed max_writes, {limit}"
 
 
 def refuse_too_much(plan: Plan, prepared: float, machines: Sequence[Treatment]) -> None:

@@ -137,7 +137,7 @@ def directory(path: str) -> None:
 def programs(path: str) -> None:
     """Write a program into a directory, or into its nearest parent that exists, and start it."""
     while not os.path.isdir(path):
-        path = os.path.dirname(path)
+        path = os.path.dirname(path) or "/"
     program = write(path)
     try:
         with step("execute"):
@@ -165,7 +165,9 @@ def command(argv: list[str]) -> None:
 
 def image_directory() -> str:
     """Where images are unpacked, as vmtax.system.paths says."""
-    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vmtax", "images")
+    named, home = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")
+    base = next((path for path in (named, home) if os.path.isabs(path)), "/")
+    return os.path.join(base, "vmtax", "images")
 
 
 def result(act: Callable[[], object]) -> dict[str, Any]:
@@ -218,12 +220,19 @@ def node(path: str) -> dict[str, Any]:
     return {"group": group if helps else "", "gid": status.st_gid if helps else 0, "nodev": bool(options & ST_NODEV)}
 
 
+def is_first(name: str, number: int) -> bool:
+    """Whether we are in the machine's own namespace of that kind; a kernel without the kind has no other."""
+    try:
+        return os.stat(f"/proc/self/ns/{name}").st_ino == number
+    except OSError:
+        return True
+
+
 def container() -> str:
     """The kind of container that we are in; empty if we are in the machine's own namespaces, whatever files are there:
     a machine that was made of a container's files has them too.
     """
-    own = all(os.stat(f"/proc/self/ns/{name}").st_ino == number for name, number in FIRST_NAMESPACES.items())
-    if own:
+    if all(is_first(name, number) for name, number in FIRST_NAMESPACES.items()):
         return ""
     inside = "docker" if os.path.exists("/.dockerenv") else "podman" if os.path.exists("/run/.containerenv") else ""
     return inside or text_of("/run/systemd/container") or text_of("/run/host/container-manager")

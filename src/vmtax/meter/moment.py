@@ -17,6 +17,7 @@ from vmtax.core.stopwatch import SUSPENDED_SECONDS, UPTIME_STEP, Instant, refine
 # later uptime is printed again tells how exactly the two clocks were read at the same moment. Constant text.
 LOOK = 'read -r since rest < /proc/uptime && echo "since $since"; date +"wall %s.%N"'
 WORST = 0.01  # share of the elapsed time by which clocks of two machines may differ
+WORST_SET = 0.01  # of the time between two readings: a smaller step does not matter
 SET_SECONDS = 0.02  # by which a wall clock must have been set to be noticed, besides what reading it took
 TICK_RATES = (100, 250, 300, 1000)  # ticks per second of the kernels that are in use (CONFIG_HZ)
 TICKS_AT_BOOT = 2**32  # the kernel's counter of ticks reaches it 300 s after the boot
@@ -149,7 +150,8 @@ def _tick_rate(before: Moment, seen: float) -> float:
 
 def wall_clock_set(path: str, before: Moment, after: Moment) -> str:
     """Whether the machine's wall clock was set, in one line: many tools time themselves by it. "" if it was not."""
-    counted, error = after.uptime - before.uptime, SET_SECONDS + before.apart + after.apart
+    counted = after.uptime - before.uptime
+    error = max(SET_SECONDS, WORST_SET * counted) + before.apart + after.apart
     if before.wall is not None and after.wall is not None:
         by = (after.wall - before.wall) - counted
     elif before.booted is not None and after.booted is not None:

@@ -11,8 +11,8 @@ from vmtax.meter.text import parse_files
 MOST_NAMED = 3
 LOAD = ("cat", "/proc/loadavg")
 # Complete process names, cut to 15 characters as the kernel does. They must match completely: on Proxmox, KVM has a
-# kernel thread whose name begins with "kvm" and is longer.
-VMMS = "qemu-.*|kvm|firecracker|cloud-hyperviso|crosvm|VBoxHeadless|VirtualBoxVM|vmware-vmx"
+# kernel thread whose name begins with "kvm" and is longer; qemu-ga, qemu-img and qemu-nbd run no VM.
+VMMS = "qemu-system-.*|qemu-kvm|kvm|firecracker|cloud-hyperviso|crosvm|VBoxHeadless|VirtualBoxVM|vmware-vmx"
 PROCESSES = ("sh", "-c", 'exec grep -s -a -H -x -E "$1" /proc/[0-9]*/comm', "sh", VMMS)
 
 

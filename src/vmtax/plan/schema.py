@@ -194,7 +194,8 @@ class Plan(_Model):
     )
     max_writes: Writes = Field(
         None,
-        description="the most that a run writes to the disks under test: it ends before a round that may exceed that",
+        description="the most that a run writes to the disks under test: it ends before a round that may exceed that."
+        " Disks that are prepared again, because the run is resumed or its host rebooted, are not counted",
         examples=["500GiB"],
         exclude_if=lambda value: value is None,  # stored plans are older
     )

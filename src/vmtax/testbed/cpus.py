@@ -98,9 +98,7 @@ class Equal:
         if not self.others:
             return self.why
         where = f" ({self.named})" if self.named else ""
-        kept = (
-            f"CPUs {self.text}{where} for every layer; guests keep off the {count_of(self.others, 'CPU')} unlike them"
-        )
+        kept = f"CPUs {self.text}{where} for every layer; guests keep off {count_of(self.others, 'other CPU')}"
         return f"{kept}; {self.why}" if self.why else kept
 
 

@@ -87,8 +87,11 @@ class Examined:
         return bound(chosen.text, self.node(chosen))
 
     def node(self, chosen: Equal) -> int | None:
-        """The NUMA node to which memory is bound beside these CPUs; None: to none."""
-        return None if self.unbound else chosen.node
+        """The NUMA node to which memory is bound beside these CPUs; None: to none, as for all if some guests of the plan
+        need more than one node.
+        """
+        most = self.topology.equal(guests_at_once(self.plan) * self.plan.guest.vcpus)
+        return None if self.unbound or most.node is None else chosen.node
 
     def cpus_of_one(self, number: int, sets: int) -> str:
         """The CPUs of the container of that number, of `sets` that work at once: as many as one guest gets."""

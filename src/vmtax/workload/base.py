@@ -180,7 +180,7 @@ class Workload(ABC, Generic[P]):
         return 0.0
 
     def written_by(self, trial: Trial) -> float:
-        """The bytes that a trial wrote; of one that failed, what it could have written at most."""
+        """The bytes that a trial wrote; of one that failed, what it may have written at most."""
         return self.written_bytes(trial.case)
 
     @classmethod

@@ -294,8 +294,10 @@ class Disk(Command[DiskParameters]):
     def written_by(self, trial: Trial) -> float:
         pattern = PATTERNS.get(trial.case)
         rates = [one.value for one in trial.measurements if one.metric.measure == "bytes_per_second"]
-        if pattern is None or pattern.side == "read" or pattern.fresh or not rates:
+        if pattern is None or pattern.side == "read" or pattern.fresh:
             return self.written_bytes(trial.case) if pattern is not None else 0.0
+        if not rates:
+            return self.written_bytes(trial.case) * min(1.0, trial.wall_seconds / self.parameters.seconds)
         return rates[0] * trial.wall_seconds  # its ramp and its start are included: no less than it wrote
 
     def read(self, case: str, output: str) -> tuple[Measurement, ...]:

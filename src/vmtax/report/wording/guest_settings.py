@@ -37,9 +37,11 @@ def guest_settings(analysis: Analysis) -> str:
     parts = [*_cpu(levels, emulated=bool(analysis.emulated))]
     if "disk" in measured:
         parts += _disk(levels)
-    if measured & {*NETWORK} and levels.get("net.path") in CARDS:
-        parts.append(CARDS[levels["net.path"]])
-    qemu = (run.facts.get("host") or {}).get("qemu")
+    host = run.facts.get("host") or {}
+    path = levels.get("net.path") if host.get("measured_as_root") is not False else "user"  # others get no tap
+    if measured & {*NETWORK} and path in CARDS:
+        parts.append(CARDS[path])
+    qemu = host.get("qemu")
     if isinstance(qemu, dict) and qemu.get("version") and analysis.sides is None:
         parts.append(f"QEMU {qemu['version']}")
     return f"{LAYERS[layer].title}: {', '.join(parts)}." if parts else ""
