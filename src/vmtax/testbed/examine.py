@@ -87,8 +87,8 @@ class Examined:
         return bound(chosen.text, self.node(chosen))
 
     def node(self, chosen: Equal) -> int | None:
-        """The NUMA node to which memory is bound beside these CPUs; None: to none, as for all if some guests of the plan
-        need more than one node.
+        """The NUMA node to which memory is bound beside these CPUs; None: to none, as for all guests of the plan if some
+        need more than one.
         """
         most = self.topology.equal(guests_at_once(self.plan) * self.plan.guest.vcpus)
         return None if self.unbound or most.node is None else chosen.node
