@@ -87,7 +87,7 @@ class Examined:
         return bound(chosen.text, self.node(chosen))
 
     def node(self, chosen: Equal) -> int | None:
-        """The NUMA node to which memory is bound beside these CPUs; None: to none, as for all guests of the plan if some
+        """The NUMA node to which memory is bound beside these CPUs; None: to none, as for all guests of a plan if some
         need more than one.
         """
         most = self.topology.equal(guests_at_once(self.plan) * self.plan.guest.vcpus)
