@@ -177,12 +177,8 @@ def test_work_that_takes_much_longer_than_its_limit_is_done(local: LocalMachine,
 
 
 def test_a_group_and_its_descendants_are_seen_and_nobody_else() -> None:
-    child = subprocess.Popen(
-        ("sh", "-c", "setsid sleep 600 & echo $!; exec cat"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        process_group=0,
-    )
+    words = ("sh", "-c", "setsid sleep 600 & echo $!; exec cat")
+    child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
     try:
         assert child.stdin and child.stdout
         other = int(child.stdout.readline())
