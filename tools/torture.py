@@ -278,7 +278,7 @@ def _guards_of(parent: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = path.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == parent and b"VMTAX_RUN" in (path.parent / "cmdline").read_bytes():
+            if int(fields[1]) == parent and b"vmtax-guard" in (path.parent / "cmdline").read_bytes():
                 found.append(int(path.parent.name))
     return found
 

@@ -83,7 +83,7 @@ class Shell(Command[Parameters]):
     def seconds(self, case: str) -> float:
         return 1.0
 
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+    def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         try:
             return (Measurement(self.metrics()[0], float(output)),)
         except ValueError as error:
@@ -362,7 +362,7 @@ def guards(parent: int) -> Iterator[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             ours = int(stat.read_text().rpartition(")")[2].split()[1]) == parent
-            if ours and "VMTAX_RUN" in command_line(stat.parent.name):
+            if ours and "vmtax-guard" in command_line(stat.parent.name):
                 yield int(stat.parent.name)
 
 

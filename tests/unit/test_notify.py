@@ -37,7 +37,7 @@ def test_what_cannot_be_run_is_refused_beforehand(command: str, why: str) -> Non
 
 def test_the_command_is_told_how_the_run_ended_and_nothing_about_other_hosts(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "told"
-    words = words_of(f"sh -c 'echo $VMTAX_RUN $VMTAX_STATE >> {file}; exit 3'")
+    words = words_of(f"sh -c 'echo $VMTAX_RUN_ID $VMTAX_RUN_STATE >> {file}; exit 3'")
     before = seen(store, "local")
     store.put(RUN)
     notify(words, store, "local", before)

@@ -47,7 +47,7 @@ def notify(words: Sequence[str], store: Store, host: str, before: Set[tuple[obje
 
 def _run(words: Sequence[str], run: ExperimentSummary) -> None:
     """Its output goes to stderr: stdout is the answer's."""
-    about = {"VMTAX_RUN": run.id, "VMTAX_STATE": run.state, "VMTAX_RESULT": run.result or ""}
+    about = {"VMTAX_RUN_ID": run.id, "VMTAX_RUN_STATE": run.state, "VMTAX_RUN_RESULT": run.result or ""}
     environment = {**os.environ, **about}
     try:
         done = subprocess.run(

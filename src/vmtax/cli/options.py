@@ -82,9 +82,7 @@ MaxWrites = Annotated[
 ]
 Notify = Annotated[
     str | None,
-    _option(
-        "COMMAND", "Run this command here when the run has ended; VMTAX_RUN, VMTAX_STATE and VMTAX_RESULT say how."
-    ),
+    _option("COMMAND", "Run this command here when the run has ended; VMTAX_RUN_ID, _STATE and _RESULT say how."),
 ]
 Qemu = Annotated[str | None, _option("PROGRAM", "QEMU to use in place of the host's own.")]
 DiskDir = Annotated[
