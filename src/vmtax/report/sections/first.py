@@ -14,7 +14,7 @@ from vmtax.analysis.summary import Contrast, KeyFigure, ShownConfiguration, Summ
 from vmtax.core.layers import LAYERS
 from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
-from vmtax.core.units import Cost, format_cost, format_duration, format_row, format_value
+from vmtax.core.units import Cost, format_cost, format_duration, format_value
 from vmtax.design.stopping import count
 from vmtax.design.topology import groups, varying
 from vmtax.report.document import (
@@ -39,6 +39,7 @@ from vmtax.report.figures.tiles import bars
 from vmtax.report.sections import durability
 from vmtax.report.sections.summary import findings, headline, nothing_compared
 from vmtax.report.wording.durability import in_few_words
+from vmtax.report.wording.figures import amounts
 from vmtax.report.wording.layers import contrast_name, cost_name
 from vmtax.report.wording.treatment_labels import factor_words
 from vmtax.workload.boot import READY
@@ -293,7 +294,7 @@ def rare(figures: Sequence[KeyFigure], count: int) -> frozenset[Code]:
 
 def _row(figure: KeyFigure, count: int, floors: bool, numbered: frozenset[Code], notes: dict[Code, int]) -> Row:
     """`notes`: the number of each doubt, assigned on first use."""
-    unit, medians = format_row(figure.medians, figure.metric.unit)
+    unit, medians = amounts(figure.metric, figure.medians)
     every = dict.fromkeys(code for one in figure.contrasts[:count] if one for code in one.notes if code in numbered)
     marks = "".join(f"[{notes.setdefault(code, len(notes) + 1)}]" for code in every)
     name = (Span(spoken(figure.metric), "link", figure.metric.name), Span(f"{unit} {marks}".strip(), "muted"))

@@ -160,8 +160,9 @@ def _briefly(advised: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]
 
 def _in_full(advised: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
     choice = advised.advice.choice
+    said = advised.advice.why  # above
     for label, texts in (
-        ("Because", advised.advice.reasons),
+        ("Because", tuple(reason for reason in advised.advice.reasons if reason not in said)),
         ("Second", (advised.second,)),
         ("Left out", advised.refused if choice is not None else ()),
     ):
