@@ -31,7 +31,7 @@ def run() -> Experiment:
     """The run that is drawn, as on the machine that measured it."""
     with tempfile.TemporaryDirectory() as name, Store(Path(name) / "store") as store:
         found = store.load(archive.import_(store, RUN).id)
-    return replace(found, host="local", label="")
+    return replace(found, host="local", label="", options={**found.options, "imported": False})
 
 
 def picture() -> str:

@@ -315,3 +315,16 @@ def test_the_vm_s_settings_are_those_that_it_had() -> None:
     assert "QEMU's user-mode network, QEMU 10.0.3." in " ".join(shown(as_user).split()), (
         "whatever the plan's level says"
     )
+
+
+def test_costs_are_larger_than_chance_only_where_each_is_shown_to_be(stored: list[Experiment]) -> None:
+    """A cost without an interval, or within the noise of a guest against itself, may be chance."""
+    claimed = 0
+    for run in [*stored, quick(), quick(emulated=False)]:
+        analysis = Analysis(run)
+        found = summary(analysis)
+        costs = [one for figure in found.figures for one in figure.contrasts if one is not None]
+        if "each is larger than chance" in " ".join(shown(run).split()):
+            claimed += 1
+            assert all(one.low is not None and one.verdict in ("worse", "better") and not one.same for one in costs)
+    assert claimed, "of some runs it is true"

@@ -24,7 +24,7 @@ def doctor(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --try: begin without asking, as in a script.")] = False,
     json: AsJson = False,
 ) -> None:
-    """List what can be measured, what is missing, and what would disturb it. Only reads, unless --try is given."""
+    """List what can be measured, what is missing, and what would disturb it. Nothing is made that stays."""
     from vmtax.doctor import diagnose, examine
     from vmtax.plan import rules
     from vmtax.report.document import Detail

@@ -89,10 +89,14 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool) -> Iterator[Tex
 
 
 def _clear(found: Summary, analysis: Analysis) -> str:
-    """That no interval of these figures includes 0, including those of other configurations, where that is so."""
+    """That every cost of these figures, including those of other configurations, is shown to be one, where that is so:
+    it has an interval without 0, and is not that of a guest against itself.
+    """
     metrics = {figure.metric for figure in found.figures}
     every = [one for one in analysis.comparisons if one.metric in metrics and one.treatment not in analysis.repeats]
-    return "" if any(one.verdict == "no difference shown" for one in every) else "; each is larger than chance"
+    same = any(one.same for figure in found.figures for one in figure.contrasts if one is not None)
+    clear = not same and all(one.verdict in ("worse", "better") for one in every)
+    return "; each is larger than chance" if clear else ""
 
 
 def _used(found: Summary, analysis: Analysis) -> str | None:
