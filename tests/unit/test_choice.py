@@ -6,6 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -209,3 +210,19 @@ def test_going_on_takes_the_newest_that_was_stopped_here() -> None:
             assert store.choose(wanted, (was_stopped,)).run.id == stopped.id
         assert store.choose("last", (was_stopped,), "another plan").run.id == stopped.id
     assert f"{stopped.id} asks for no reboot of the host" in vmtax("run", "--after-reboot").stderr
+
+
+def test_the_newest_of_many_runs_is_found_without_reading_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    summary = Store._summary
+
+    def counted(self: Store, connection: Any, row: Any) -> ExperimentSummary:
+        read.append(row.id)
+        return summary(self, connection, row)
+
+    with Store() as store:
+        for number in range(20):
+            store.put(run(f"{number:04}-good-aaaa"))
+        monkeypatch.setattr(Store, "_summary", counted)
+        assert store.choose("last", RESULTS).run.id == "20261126-0019-good-aaaa"
+    assert read == ["20261126-0019-good-aaaa"]

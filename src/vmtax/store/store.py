@@ -28,7 +28,7 @@ from vmtax.store.files import RESULTS, RawFiles, create_private
 from vmtax.store.listing import default_path
 from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, state_of, this_process
-from vmtax.store.summary import ExperimentSummary
+from vmtax.store.summary import ExperimentSummary, Summaries
 
 End = Literal["complete", "interrupted", "failed"]
 
@@ -218,11 +218,15 @@ class Store:
         fits or not; otherwise `fits` are conditions as of `choice.choose`. `plan`: "last" is one of this plan, if there
         is one. Raises NoneFits, and as `resolve`.
         """
+        newest = sa.select(schema.experiment).order_by(*names.newest_first())
         with self._reading() as connection:
             ids = names.candidates(connection, wanted)
-        meant = [entry for entry in self.experiments() if entry.id in ids]
-        if wanted == "last":
-            return choose([entry for entry in meant if entry.name == plan] or meant, fits)
+            named = frozenset(ids)
+            found = [row for row in connection.execute(newest) if names.name(row.id) in named]
+            if wanted == "last":
+                of_plan = [row for row in found if row.name == plan]
+                return choose(Summaries(of_plan or found, lambda row: self._summary(connection, row)), fits)
+            meant = [self._summary(connection, row) for row in found]
         fitting = [entry for entry in meant if fits[0](entry)]
         if len(meant) > 1 and len(fitting) == 1:
             return RunChoice(fitting[0], passed_over([entry for entry in meant if entry is not fitting[0]], fitting[0]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, overload
 
 from vmtax.core.records import State
 
@@ -28,3 +29,24 @@ class ExperimentSummary:
     # duration is unknown
     emulated: bool | None = None  # whether a guest, or a machine below one, was emulated; None: the run booted no guest
     result: str = ""  # the headline of the results in a few words; "": there is none
+
+
+class Summaries(Sequence[ExperimentSummary]):
+    """Summaries that are read when they are asked for: most questions are about the newest run, of many."""
+
+    def __init__(self, rows: Sequence[Any], read: Callable[[Any], ExperimentSummary]) -> None:
+        self._rows, self._read, self._known = rows, read, dict[int, ExperimentSummary]()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> ExperimentSummary: ...
+    @overload
+    def __getitem__(self, place: slice) -> Summaries: ...
+    def __getitem__(self, place: int | slice) -> ExperimentSummary | Summaries:
+        if isinstance(place, slice):
+            return Summaries(self._rows[place], self._read)
+        if place not in self._known:
+            self._known[place] = self._read(self._rows[place])
+        return self._known[place]
