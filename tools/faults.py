@@ -676,6 +676,42 @@ FAULTS = (
         "an empty answer means yes where the question's choice is no",
     ),
     Fault(
+        "plan/estimate.py",
+        "return plan.name in builtin_plans() and load(plan.name).budget == plan.budget",
+        "return plan.name in builtin_plans()",
+        "a budget that the user gave is exceeded in silence",
+    ),
+    Fault(
+        "experiment/loop.py",
+        'return own or (of_boot if workload.name == BootTime.name else "")',
+        "return own or of_boot",
+        "a suspend during a boot voids a migration after it",
+    ),
+    Fault(
+        "testbed/examine.py",
+        "return None if self.unbound or most.node is None else chosen.node",
+        "return None if self.unbound else chosen.node",
+        "some guests of a run are bound to a node and others are not",
+    ),
+    Fault(
+        "cli/measuring.py",
+        'worked = [trial for trial in earlier.trials if trial.status == "ok"]  # what others wrote is a guess',
+        "worked = list(earlier.trials)",
+        "what failed trials may have written is shown as what was written before",
+    ),
+    Fault(
+        "report/render/screen_notes.py",
+        'clear = not same and all(one.verdict in ("worse", "better") for one in every)',
+        'clear = all(one.verdict != "no difference shown" for one in every)',
+        "costs without an interval are said to be larger than chance",
+    ),
+    Fault(
+        "report/wording/guest_settings.py",
+        'path = levels.get("net.path") if host.get("measured_as_root") is not False else "user"  # others get no tap',
+        'path = levels.get("net.path")',
+        "a guest on user-mode networking is said to have a tap",
+    ),
+    Fault(
         "cli/notify.py",
         "changed = [run for run in now if (run.id, run.state, run.ok, run.failed) not in before]",
         "changed = [run for run in now if run.id not in {id for id, *_ in before}]",

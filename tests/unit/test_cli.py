@@ -22,6 +22,7 @@ from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase
 from vmtax.cli.asked import PlanChanges
 from vmtax.cli.measuring import program
 from vmtax.cli.running import _resumed, overridden
+from vmtax.core.errors import BadInput
 from vmtax.experiment.resume import CannotResume
 from vmtax.plan.schema import load
 from vmtax.report.answers.schema import json_schema
@@ -267,6 +268,12 @@ def test_version_and_help(tmp_path: Path) -> None:
 def test_rounds_are_exactly_that_number_whatever_the_budget_of_the_plan() -> None:
     plan = overridden(load("quick"), PlanChanges(rounds=40))
     assert (plan.rounds.min, plan.rounds.max, plan.budget) == (40, 40, None)
+
+
+def test_a_wrong_value_is_said_to_be_that_of_its_option() -> None:
+    for changes, option in ((PlanChanges(max_writes="abc"), "--max-writes"), (PlanChanges(budget="abc"), "--budget")):
+        with pytest.raises(BadInput, match=rf"^{option}: 'abc' is no"):
+            overridden(load("quick"), changes)
 
 
 def test_fewer_layers_drop_what_those_layers_do_not_have() -> None:

@@ -197,3 +197,15 @@ def test_each_session_cuts_the_power_by_the_command_that_was_agreed_to(
     monkeypatch.setattr(measuring, "_carry_out", carry_out)
     measuring._carry_out_in_boots(store, begun.on(dataclasses.replace(begun.options.testbed, power_cut=new)), yes=True)
     assert used == [new, new, new]
+
+
+def test_what_is_expected_to_be_written_is_what_earlier_trials_wrote_and_no_guess(store: Store) -> None:
+    disk = next(each for each in load("quick").build_workloads() if each.name == "disk")
+    wrote = [trial for trial in SAMPLE.trials if trial.workload == "disk"]
+    last = next(trial for trial in wrote if trial.case == "write-1m")
+    failed = [dataclasses.replace(last, status="failed", measurements=())]
+    earlier = dataclasses.replace(SAMPLE, trials=(*SAMPLE.trials, *failed), plan=load("quick").model_dump(mode="json"))
+    store.put(earlier)
+    expected = measuring._written_per_round(store, work(), [place()], "emulated, as it was")
+    assert expected is not None
+    assert expected == pytest.approx(sum(map(disk.written_by, wrote)) / len({trial.round for trial in wrote}))

@@ -363,3 +363,11 @@ def test_a_replaced_field_is_validated(spin: None) -> None:
     assert from_data(stored | {"layers": ["vm"]}).layers == ("vm",)
     with pytest.raises(PlanError, match=r"plan: layers\[0\]: unknown layer 'v'"):
         from_data(stored | {"layers": ["v"]})
+
+
+def test_a_built_in_plan_does_not_complain_about_its_own_budget() -> None:
+    own = load("quick")
+    rounds, lines = fit_rounds(own, 600.0)
+    assert rounds == 7 and lines == [], "seven are needed, whatever they take"
+    for other in (own.model_copy(update={"budget": 600.0}), own.model_copy(update={"name": "mine"})):
+        assert any("budget of" in line and "too small" in line for line in fit_rounds(other, 600.0)[1])

@@ -134,3 +134,19 @@ def test_a_treatment_of_the_host_is_never_shown_as_booting(name: str) -> None:
     assert state.doing == {name: "settling"}
     state.take(events.TreatmentStarted(1, 2, Treatment("vm", "vm")))
     assert state.doing == {"vm": "booting"}
+
+
+def test_progress_says_how_long_it_has_run_and_how_long_it_may_from_the_first_round_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("vmtax.experiment.progress.time.monotonic", lambda: now)
+    state = screen.State()
+    state.take(events.ExpectedTime(1200.0, 2400.0))
+    state.take(events.RunStarted("x", (), 3, 7))
+    now += 125.0
+    assert state.progress() == "round 1 of at most 7, 2 m 05 s so far, about 18 to 40 minutes left"
+    state.take(events.RoundFinished(1, 7, (600.0, 600.0), ()))
+    now += 60.0
+    assert state.progress() == "1 of 7 rounds done, 3 m 05 s so far, about 9 m 00 s left"
+    assert state.progress(left=False) == "1 of 7 rounds done"

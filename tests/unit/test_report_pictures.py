@@ -21,7 +21,7 @@ from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Experiment, Measurement
 from vmtax.report.figures import forests, latency_pictures, rank_pictures
 from vmtax.report.figures.base import times_dearer
-from vmtax.report.figures.dots import tick
+from vmtax.report.figures.dots import Dot, cost_axis
 from vmtax.report.figures.rankings import SMALL_CHARACTERS
 from vmtax.report.sections.factor_effects import level_name, sentence, share_text
 from vmtax.report.wording.rankings import ranked
@@ -116,11 +116,13 @@ def test_a_telephone_gets_labels_that_fit_above_the_dots() -> None:
         assert max(map(len, lines)) <= SMALL_CHARACTERS
 
 
-def test_ticks_tell_costs() -> None:
-    assert [tick(factor) for factor in (0.5, 0.9, 1, 1.05, 1.5, 2, 20)] == [
-        *("\N{MINUS SIGN}50 %", "\N{MINUS SIGN}10 %", "0 %", "+5 %", "+50 %"),
-        *("2\N{MULTIPLICATION SIGN}", "20\N{MULTIPLICATION SIGN}"),
-    ]
+def test_an_axis_has_percentages_or_factors_and_never_both() -> None:
+    def names(*ratios: float) -> list[str]:
+        return [name for _, name in cost_axis([Dot(ratio, None, None, "circle", "vm", "") for ratio in ratios]).ticks]
+
+    assert all(name.endswith("%") for name in names(0.9, 1.3)) and "+20 %" in names(0.9, 1.3)
+    assert names(1.05, 2.5) == ["1\N{MULTIPLICATION SIGN}", *names(1.05, 2.5)[1:]]
+    assert all(name.endswith("\N{MULTIPLICATION SIGN}") for name in names(0.5, 40))
 
 
 # --- what decides

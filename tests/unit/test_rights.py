@@ -10,6 +10,7 @@ from tests import rights
 from tests.fake_machine import FakeMachine, Reply
 from tests.userland import asks_tools, programs
 from vmtax.core.records import Json
+from vmtax.machine import tries
 from vmtax.machine.remedies import ENOUGH, Around, Failure, remedy
 from vmtax.machine.rights import Rights, ask, parse
 from vmtax.plan.schema import load
@@ -158,3 +159,20 @@ def test_caches_stay_warm_where_root_may_not_drop_them() -> None:
 
 def test_without_the_network_no_tap_is_asked_for() -> None:
     examine._check_network(FakeMachine(), parse_plan("name: x\nlayers: [host, vm]\nworkloads: [chess]\n"))
+
+
+@pytest.mark.parametrize(
+    ("cache", "home", "directory"),
+    [
+        ("/c", "/h", "/c/vmtax/images"),
+        ("", "/h", "/h/.cache/vmtax/images"),
+        ("relative", "/h", "/h/.cache/vmtax/images"),
+        ("relative", "also", "/vmtax/images"),
+    ],
+)
+def test_programs_are_tried_where_images_are_unpacked(
+    monkeypatch: pytest.MonkeyPatch, cache: str, home: str, directory: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    monkeypatch.setenv("HOME", home)
+    assert tries.image_directory() == directory, "a relative path is none"

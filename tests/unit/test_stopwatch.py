@@ -16,7 +16,9 @@ from tests.fake_machine import FakeMachine, Reply
 from tests.sample import sample_experiment
 from vmtax.core.stopwatch import Instant, Stopwatch, refined, suspended
 from vmtax.experiment.at_once import Job, run_at_once
+from vmtax.experiment.loop import why_void
 from vmtax.experiment.trial import voided
+from vmtax.workload import WORKLOADS
 
 ROOT = Path(vmtax.__file__).parent
 # Files that need to know when something is, was or is to be: for people, for another machine, or across boots.
@@ -110,3 +112,19 @@ def test_reading_both_clocks_is_no_suspend_even_if_it_is_interrupted(monkeypatch
     monkeypatch.setattr(time, "monotonic", lambda: monotonic() + late[0])
     before = Instant.now()
     assert suspended(before, Instant.now()) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "of_boot", "own", "void"),
+    [
+        ("boot", "asleep", "", "asleep"),
+        ("boot", "", "late", "late"),
+        ("migration", "asleep", "", ""),
+        ("migration", "", "late", "late"),
+        ("durability", "asleep", "late", ""),
+        ("boot", "", "", ""),
+    ],
+)
+def test_a_suspend_voids_the_times_that_it_is_in_and_no_others(name: str, of_boot: str, own: str, void: str) -> None:
+    kind = WORKLOADS[name]
+    assert why_void(kind(kind.parameters_type()), of_boot, own) == void

@@ -42,7 +42,7 @@ from vmtax.plan.estimate import fit_rounds
 from vmtax.store import Store
 from vmtax.testbed import needs
 from vmtax.testbed.base import Cut, RunningTreatment, Testbed
-from vmtax.workload import Command
+from vmtax.workload import Command, Workload
 from vmtax.workload.boot import BootTime
 
 # If this many treatments of a layer fail to boot in a row, the layer is given up. If only half of 24
@@ -381,8 +381,7 @@ class Loop:
     def _activities(self, key: TrialKey, running: RunningTreatment, todo: Todo, boot_void: str) -> None:
         """Carry out the activities; the last one ends the guests, and then those that carry them.
 
-        boot_void: why the boot's time does not count; "" if it does. What is no time, as which states survived, counts
-        always.
+        boot_void: why the boot's time does not count; "" if it does
         """
         wanted = {workload.name: workload for workload in self.workloads if (workload.name, "") in todo}
         for activity in ACTIVITIES:
@@ -392,9 +391,19 @@ class Loop:
             watch = Stopwatch()
             trials = activity.perform(key, running, workload, self.emit)
             if workload is not None:
-                earlier = boot_void if workload.name == BootTime.name else ""
-                void = watch.void or earlier if workload.compared else ""
+                void = why_void(workload, boot_void, watch.void)
                 self.add(*(voided(trial, void) for trial in trials))
         if all(subject.offer(Cut) is None for subject in running.subjects):
             for carrier in reversed(running.outer):
                 carrier.shut_down()
+
+
+def why_void(workload: Workload[Any], of_boot: str, own: str) -> str:
+    """Why the results of an activity do not count; "" if they do, as those that have no times, such as which states
+    survived, always do.
+
+    of_boot, own: why the times of the boot, and of the activity itself, do not
+    """
+    if not workload.compared:
+        return ""
+    return own or (of_boot if workload.name == BootTime.name else "")

@@ -144,7 +144,12 @@ class _Stage:
         wasteful = {option.treatment for option in alike if second and self.is_wasteful(option, alike, second)}
         worth = [option for option in alike if option.treatment not in wasteful]
         kept = [option for option in worth if option.in_pareto_set] or worth or alike
-        choice = self.default_unless_beaten(options, scales) or _chosen(kept)
+        default = self.default_unless_beaten(options, scales)
+        choice = default or _chosen(kept)
+        why = tuple(self.deciding(choice, alike, worth, options, is_default=default is not None))
+        best = options[0].treatment
+        unclear = [o for o in options if o not in (*alike, choice) and (best, o.treatment) not in first.beaten]
+        doubt = f"{len(unclear)} of the others {'is' if len(unclear) == 1 else 'are'} not shown to be"
         rest = [option for option in options if option is not choice]
         other = next((option for option in rest if option.in_pareto_set), rest[0] if rest else None)
         return Advice(
@@ -156,8 +161,8 @@ class _Stage:
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=choice,
-            why=" ".join(self.deciding(choice, alike, worth, options)),
-            reasons=tuple(self.reasons(choice, alike, worth, options, first)),
+            why=" ".join((*why, *([f"{doubt} {self.figures.worse}."] if unclear else []))),
+            reasons=tuple(self.reasons(choice, why, unclear)),
             runner_up=other,
             runner_up_words=self.runner_up(other, choice, first, second) if other else "",
             options=options,
@@ -207,25 +212,14 @@ class _Stage:
             for other in alike
         )
 
-    def reasons(
-        self,
-        choice: Option,
-        alike: Sequence[Option],
-        worth: Sequence[Option],
-        options: Sequence[Option],
-        first: Scale,
-    ) -> Iterator[str]:
-        """`alike`: the best and the choices that tie with it or are not distinguishable from it; `worth`: those of them
-        that no other one beats by the second scale; `options`: all choices, the best first.
-        """
+    def reasons(self, choice: Option, why: Sequence[str], unclear: Sequence[Option]) -> Iterator[str]:
+        """`why`: what decided; `unclear`: choices that only estimates put behind the best."""
         levels = list(self.own_levels(choice.treatment))
         if any(level not in choice.treatment.split(" ") for level in levels):
             yield f"It is {', '.join(levels)}."
         if self.needs:
             yield f"It meets what is needed: {', '.join(self.needs)}."
-        yield from self.deciding(choice, alike, worth, options)
-        best = options[0]
-        unclear = [o for o in options if o not in alike and (best.treatment, o.treatment) not in first.beaten]
+        yield from why
         if unclear:
             worse = f"Not shown to be {self.figures.worse}, for so few rounds"
             yield f"{worse}: {named([o.treatment for o in unclear])}."
@@ -239,15 +233,28 @@ class _Stage:
                 yield f"{words}: {', '.join(names)}."
 
     def deciding(
-        self, choice: Option, alike: Sequence[Option], worth: Sequence[Option], options: Sequence[Option]
+        self,
+        choice: Option,
+        alike: Sequence[Option],
+        worth: Sequence[Option],
+        options: Sequence[Option],
+        *,
+        is_default: bool,
     ) -> Iterator[str]:
-        """Why it comes before the others that meet the needs."""
+        """Why it comes before the others that meet the needs.
+
+        alike: the best and the choices that tie with it or are not distinguishable from it
+        worth: those of them that no other one beats by the second scale
+        options: all choices, the best first
+        is_default: it is the choice with default settings, and no other one beats it
+        """
         others = [option for option in alike if option is not choice]
         best = options[0]
         if len(options) == 1:
             yield "It is the only choice that is left."
-        elif not choice.unusual and choice is not best:
-            yield f"It is the default, and none of {len(options)} choices is shown to be better, by {self.figures.by}."
+        elif is_default and choice is not best:
+            more = f"more than {format_percent(self.within)} better"
+            yield f"It is the default: by {self.figures.by}, none of {len(options)} choices is shown to be {more}."
         elif not others:
             yield f"It is the {self.figures.best} of {len(options)} choices, by {self.figures.by}."
         else:

@@ -15,6 +15,7 @@ LINE, MARK, ROOM = 15, 11, 13  # pixels: height of a label's line, distance of a
 BASELINE = 11.5  # of a line, below its top edge
 PIXELS, MONOSPACE_PIXELS = 6.8, 7.3  # approximate width of a character
 TICKS = 6
+TWICE = 2.0  # a ratio; an axis that reaches it has factors, and none has both notations
 TALL = 8  # with this many rows or more, the scale is also drawn at the top
 FACTORS = (  # ratios of times that are readable ticks; the most familiar first
     *(1, 2, 10, 100, 1000, 5, 1.5, 1.2, 1.1, 20, 50, 200, 500, 0.5, 0.1, 0.01, 0.8, 0.9),
@@ -65,13 +66,17 @@ def cost_axis(dots: Iterable[Dot], *, also: Sequence[float] = ()) -> Axis:
         ends += [math.log10(end) for end in (dot.ratio, dot.low, dot.high) if end]
     room = 0.05 * (max(ends) - min(ends)) or 0.01
     low, high = min(ends) - room, max(ends) + room
-    return Axis(low, high, spaced(((math.log10(f), tick(f)) for f in FACTORS), low, high, TICKS))
+    name = as_factor if 10**high >= TWICE else as_percentage
+    return Axis(low, high, spaced(((math.log10(f), name(f)) for f in FACTORS), low, high, TICKS))
 
 
-def tick(factor: float) -> str:
-    """A ratio of times as a cost: "+5 %", "−10 %", from twice the time on "2×"."""
-    if factor >= 2:
-        return f"{factor:g}{TIMES}"
+def as_factor(factor: float) -> str:
+    """The name of a tick of an axis that reaches twice the time: "1.2×"."""
+    return f"{factor:g}{TIMES}"
+
+
+def as_percentage(factor: float) -> str:
+    """The name of a tick of any other axis: "+5 %", "−10 %"."""
     return f"{100 * (factor - 1):+.3g} %".replace("-", MINUS).replace("+0 %", "0 %")
 
 
