@@ -20,6 +20,7 @@ from vmtax.store import ExperimentSummary, Store
 from vmtax.store.choice import IMPORTED, RESULTS, choose, has_result, was_stopped
 from vmtax.store.failure import NoneFits
 from vmtax.store.listing import listed
+from vmtax.store.owner import RunLocks
 
 DONE = sample_experiment(rounds=2)
 
@@ -124,7 +125,9 @@ def test_a_run_in_progress_is_no_result_yet(monkeypatch: pytest.MonkeyPatch) -> 
     keep(GOOD)
     with Store() as store:
         store.put(now := run("1000-now-bbbb"))
-        monkeypatch.setattr("vmtax.store.store._state", lambda row: "running" if row.id == now.id else row.state)
+        monkeypatch.setattr(
+            RunLocks, "state", lambda locks, run, recorded, owner: "running" if run == now.id else recorded
+        )
         done = vmtax("show", "--json")
         assert json.loads(done.stdout)["data"]["id"] == GOOD.id
         assert f"run {now.id} is still measured; this is {GOOD.id}" in done.stderr

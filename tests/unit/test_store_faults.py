@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import signal
@@ -141,11 +142,11 @@ def test_first_openings_at_the_same_moment(path: Path) -> None:
 def test_threads_share_a_store(store: Store) -> None:
     store.begin(unstarted(SAMPLE))
 
-    def write() -> None:
-        for _ in range(10):
-            store.add_trials(SAMPLE.id, TRIAL)
+    def write(first: int) -> None:
+        for number in range(first, first + 10):
+            store.add_trials(SAMPLE.id, dataclasses.replace(TRIAL, iteration=number))
 
-    threads = [threading.Thread(target=write) for _ in range(3)]
+    threads = [threading.Thread(target=write, args=(first,)) for first in (1, 11, 21)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -156,6 +157,7 @@ def test_threads_share_a_store(store: Store) -> None:
 def test_running_interrupted_and_finished(store: Store, path: Path) -> None:
     store.begin(unstarted(SAMPLE))
     assert store.load().state == "running"
+    store._locks.release_all()  # as in an earlier version, which had none
     for column, value in (("owner_pid", 2**22 + 1), ("owner_start", "1"), ("owner_boot", "another boot")):
         [(before,)] = execute(path, f"SELECT {column} FROM experiment")
         execute(path, f"UPDATE experiment SET {column} = ?", value)

@@ -40,7 +40,7 @@ def test_newer_schema_is_refused(path: Path) -> None:
     with Store(path):
         pass
     execute(path, "UPDATE meta SET value = '99'")
-    with pytest.raises(StoreError, match="schema 99, this vmtax knows 7 only"), Store(path):
+    with pytest.raises(StoreError, match="schema 99, this vmtax knows 8 only"), Store(path):
         pass
 
 
@@ -48,6 +48,7 @@ def test_older_schema_is_brought_up_to_date(path: Path) -> None:
     with Store(path) as store:
         store.put(SAMPLE)
     for statement in (
+        "DROP INDEX trial_result",
         *(f"ALTER TABLE experiment DROP COLUMN {name}" for name in ("label", "seconds", "result")),
         "ALTER TABLE experiment DROP COLUMN ended",
         "ALTER TABLE treatment DROP COLUMN repeats",
@@ -150,7 +151,8 @@ with Store(where / "vmtax.sqlite") as store:
     done = 0
     try:
         while True:
-            store.add_trials(new.id, dataclasses.replace(sample.trials[0], raw=os.urandom(1000).hex()))
+            trial = dataclasses.replace(sample.trials[0], iteration=done + 2, raw=os.urandom(1000).hex())
+            store.add_trials(new.id, trial)
             done += 1
     except StoreError as error:
         print(error)
@@ -184,12 +186,12 @@ from tests.sample import sample_experiment, unstarted
 from vmtax.store import Store, StoreError
 sample = sample_experiment(rounds=1)
 new = unstarted(sample)
-resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 with Store(Path(sys.argv[1])) as store:
     store.begin(new)
     try:
         for count in range(10_000):
-            store.add_trials(new.id, sample.trials[0])
+            store.add_trials(new.id, dataclasses.replace(sample.trials[0], iteration=count + 1))
             print(count)
     except StoreError as error:
         print(error)

@@ -84,6 +84,8 @@ def _explain(error: Exception, path: Path) -> str:
         return f"{what} ({reason}): {_fit(cure, path)}"
     if code == sqlite3.SQLITE_CONSTRAINT and "FOREIGN KEY" in reason:
         return "nothing recorded: no such experiment, or no such configuration in it"
+    if code == sqlite3.SQLITE_CONSTRAINT and "trial.iteration" in reason:
+        return "nothing recorded: this trial has a result already"
     return f"nothing recorded: {reason}"
 
 

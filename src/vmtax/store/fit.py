@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,6 +19,7 @@ from vmtax.core.records import Boot, Experiment, Json, Trial
 from vmtax.store import model
 from vmtax.store.failure import StoreError
 from vmtax.store.model import DEEPEST, LONGEST_TEXT, Unfit
+from vmtax.store.schema import AGAIN, KEY
 
 _Record = TypeVar("_Record", Trial, Boot)
 ID = re.compile(r"(?!last$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # used as a directory name; "last" means the newest run
@@ -81,6 +82,19 @@ def fitting_text(text: str) -> str:
     if len(text) <= LONGEST_TEXT:
         return text
     return f"{text[:_CUT_TEXT]} … (cut here: it had {len(text)} characters, {LONGEST_TEXT} are the most)"
+
+
+def with_one_result_each(records: Iterable[Boot | Trial]) -> Iterator[Boot | Trial]:
+    """The records, of which only the first result of each trial counts."""
+    seen = set[tuple[object, ...]]()
+    for record in records:
+        if isinstance(record, Trial) and record.status == "ok":
+            key = tuple(getattr(record, name) for name in KEY if name != "experiment")
+            if key in seen:
+                yield dataclasses.replace(record, status="refused", error=AGAIN, measurements=(), latencies=())
+                continue
+            seen.add(key)
+        yield record
 
 
 def check_new(experiment: Experiment) -> None:

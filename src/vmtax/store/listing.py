@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmtax.core.errors import CannotDo
-from vmtax.store.owner import Owner, state_of
+from vmtax.store.owner import Owner, RunLocks
 from vmtax.system.paths import data_home
 
 if TYPE_CHECKING:
@@ -61,4 +61,5 @@ def _rows(query: str) -> list[dict[str, Any]]:
 def _listed(row: dict[str, Any]) -> Listed:
     label = row.get("label")  # an older store has no labels
     owner = Owner(row["owner_pid"], row["owner_boot"], row["owner_start"])
-    return Listed(row["id"], label if isinstance(label, str) else "", row["host"], state_of(row["state"], owner))
+    state = RunLocks(default_path()).state(row["id"], row["state"], owner)
+    return Listed(row["id"], label if isinstance(label, str) else "", row["host"], state)

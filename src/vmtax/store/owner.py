@@ -1,14 +1,25 @@
-"""Which process runs an experiment, and whether that process still exists."""
+"""Which process runs an experiment, and whether it still does: a lock that ends with the process says so."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import hashlib
 import os
+import struct
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vmtax.system.paths import private
+
 if TYPE_CHECKING:
     from vmtax.core.records import State
+
+# struct flock of Linux on 64-bit machines: type, whence, start, length, process
+_FLOCK = "hhqqi4x"
+TAKEN = (errno.EAGAIN, errno.EACCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +31,87 @@ class Owner:
     start: str  # clock ticks from that boot to the start of the process
 
     def alive(self) -> bool:
-        """Whether it still runs; False for values from a damaged cell."""
+        """Whether it still runs, as far as this PID namespace shows; False for values from a damaged cell."""
         return isinstance(self.pid, int) and self.boot == _boot_id() and self.start == _start(self.pid)
 
 
-def state_of(recorded: State, owner: Owner) -> State:
-    """The state of a run: "interrupted" also if it was recorded as running and its process is gone."""
-    return recorded if recorded != "running" or owner.alive() else "interrupted"
+class RunLocks:
+    """The runs in progress in one store. The process that runs one holds a lock for it, which ends with the process,
+    and which every process sees that opens the same file, whatever its PID namespace.
+
+    A run is one byte of the file, at a place computed from its id: nothing is left behind, and a database's advisory
+    locks take the same number. The locks belong to the open file (F_OFD_SETLK of fcntl(2)).
+    """
+
+    def __init__(self, store: Path) -> None:
+        """`store`: the database's file."""
+        self._path = store.with_name(f"{store.name}-running")
+        self._held: dict[str, int] = {}  # run -> descriptor
+        self._changes = threading.Lock()
+
+    def take(self, run: str) -> bool:
+        """Whether this process runs it now; False if another one does. Raises OSError if the file cannot be locked."""
+        with self._changes:
+            if run in self._held:
+                return True
+            descriptor = private(str(self._path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _byte(fcntl.F_WRLCK, run))
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno not in TAKEN:
+                    raise
+                return False
+            self._held[run] = descriptor
+            return True
+
+    def holds(self, run: str) -> bool:
+        """Whether this process runs it."""
+        return run in self._held
+
+    def is_taken(self, run: str) -> bool:
+        """Whether a process runs it, this one included. Only reads."""
+        if self.holds(run):
+            return True
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _byte(fcntl.F_WRLCK, run))
+        finally:
+            os.close(descriptor)
+        kind: int = struct.unpack(_FLOCK, answer)[0]
+        return kind != fcntl.F_UNLCK
+
+    def state(self, run: str, recorded: State, owner: Owner) -> State:
+        """The state of a run: "interrupted" also if it was recorded as running and no process runs it any more."""
+        # Earlier versions, of which a process may still run, take no lock.
+        is_over = recorded == "running" and not (self.is_taken(run) or owner.alive())
+        return "interrupted" if is_over else recorded
+
+    def release(self, run: str) -> None:
+        with self._changes:
+            descriptor = self._held.pop(run, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def release_all(self) -> None:
+        for run in list(self._held):
+            self.release(run)
+
+
+def lock_number(run: str) -> int:
+    """Where the lock of a run is: 62 bits of its id's SHA-256."""
+    return int.from_bytes(hashlib.sha256(run.encode("utf-8", "backslashreplace")).digest()[:8], "big") >> 2
 
 
 def this_process() -> Owner:
     return Owner(os.getpid(), _boot_id(), _start(os.getpid()) or "")
+
+
+def _byte(kind: int, run: str) -> bytes:
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, lock_number(run), 1, 0)
 
 
 def _boot_id() -> str:

@@ -7,7 +7,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-VERSION = 7  # increase it with every change of the tables, and add the step to MIGRATIONS
+# A trial has one result: its key is unique among those that worked, while one that failed may be repeated.
+KEY = ("experiment", "round", "treatment", "workload", "case", "iteration", "machine")
+_KEY = ", ".join(f'"{name}"' for name in KEY)
+AGAIN = (
+    "the same trial has a result already: two processes measured this run at the same time, and disturbed each other"
+)
+VERSION = 8  # increase it with every change of the tables, and add the step to MIGRATIONS
 MIGRATIONS = {  # version -> statements that lead to the next one
     1: (
         "ALTER TABLE experiment ADD COLUMN options JSON NOT NULL DEFAULT '{}'",
@@ -27,6 +33,14 @@ MIGRATIONS = {  # version -> statements that lead to the next one
         "ALTER TABLE experiment ADD COLUMN result TEXT NOT NULL DEFAULT ''",
     ),
     6: ("ALTER TABLE boot ADD COLUMN obtained JSON NOT NULL DEFAULT '{}'",),
+    7: (  # of results that were recorded twice, the first counts, and a note of the run says so
+        f"UPDATE trial SET status = 'refused', error = '{AGAIN}' WHERE id IN (SELECT id FROM (SELECT id, row_number()"
+        f" OVER (PARTITION BY {_KEY} ORDER BY number) AS time FROM trial WHERE status = 'ok') AS timed WHERE time > 1)",
+        f"DELETE FROM measurement WHERE trial IN (SELECT id FROM trial WHERE error = '{AGAIN}')",
+        "INSERT INTO note (experiment, text) SELECT experiment, 'Trials that do not count, because ' ||"
+        f" '{AGAIN}: ' || count(*) || '.' FROM trial WHERE error = '{AGAIN}' GROUP BY experiment",
+        f"CREATE UNIQUE INDEX trial_result ON trial ({_KEY}) WHERE status = 'ok'",
+    ),
 }
 
 
@@ -142,6 +156,7 @@ trial = sa.Table(
     _column("readings", sa.JSON),
     _of_treatment(),
     sa.UniqueConstraint("experiment", "number"),
+    sa.Index("trial_result", *KEY, unique=True, sqlite_where=sa.text("status = 'ok'")),
 )
 metric = sa.Table(
     "metric",

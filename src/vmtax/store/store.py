@@ -27,7 +27,7 @@ from vmtax.store.failure import ELSEWHERE, AlreadyStored, DamagedRun, StoreError
 from vmtax.store.files import RESULTS, RawFiles, create_private
 from vmtax.store.listing import default_path
 from vmtax.store.model import Unfit
-from vmtax.store.owner import Owner, state_of, this_process
+from vmtax.store.owner import Owner, RunLocks, this_process
 from vmtax.store.summary import ExperimentSummary, Summaries
 
 End = Literal["complete", "interrupted", "failed"]
@@ -43,6 +43,7 @@ class Store:
         self.path = default_path() if path is None else path
         self._raw = RawFiles(self.path.parent / "raw")
         self._engine = engine(self.path)
+        self._locks = RunLocks(self.path)
 
     def __enter__(self) -> Self:
         try:
@@ -56,6 +57,7 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self._engine.dispose()
+        self._locks.release_all()
 
     # Writing
 
@@ -74,7 +76,8 @@ class Store:
         if experiment.boots or experiment.trials or experiment.state != "running":
             raise ValueError(f"{experiment.id} is not a new, running experiment")
         fit.check_new(experiment)
-        self.put(experiment)
+        with self._running(experiment.id):
+            self.put(experiment)
 
     def resume(self, id: str) -> None:
         """Record that this process resumes an experiment that no other process runs."""
@@ -83,11 +86,13 @@ class Store:
             row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
             if row is None:
                 raise names.unknown(id, names.ids(connection))
-            if _state(row) not in ("interrupted", "failed") and (row.state, _owner(row)) != ("running", this_process()):
-                raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be resumed")
-            owner = rows.owner_columns(this_process())
-            now = {"state": "running", "finished": None, "result": "", **owner}  # the old headline was for a part of it
-            connection.execute(table.update().where(table.c.id == id).values(**now))
+            state = self._state(row)
+            if state not in ("interrupted", "failed") and (row.state, _owner(row)) != ("running", this_process()):
+                raise StoreError(f"{self.path}: {id} is {state} and cannot be resumed")
+            with self._running(id):
+                now = {"state": "running", "finished": None, "result": ""}  # the old headline was for a part of it
+                owner = rows.owner_columns(this_process())
+                connection.execute(table.update().where(table.c.id == id).values(**now, **owner))
 
     def put(self, experiment: Experiment, more: Iterable[Boot | Trial] = ()) -> None:
         """Record a whole experiment in one commit, as an import does; `more`: boots and trials besides its own."""
@@ -97,13 +102,14 @@ class Store:
                 raise AlreadyStored(f"run {experiment.id} is already stored")
             rows.insert_head(connection, experiment, this_process())
             try:
-                self._insert(connection, experiment.id, itertools.chain(experiment.boots, experiment.trials, more))
+                records = itertools.chain(experiment.boots, experiment.trials, more)
+                self._insert(connection, experiment.id, fit.with_one_result_each(records))
             except BaseException:
                 self._raw.keep_only(experiment.id, ())
                 raise
 
     def add_boot(self, id: str, boot: Boot) -> None:
-        with self._writing() as connection:
+        with self._writing(id) as connection:
             rows.insert_boot(connection, id, fit.fitting_boot(boot))
 
     def add_trials(self, id: str, *trials: Trial, seconds: float | None = None) -> tuple[Trial, ...]:
@@ -115,7 +121,7 @@ class Store:
         seconds: working time of the experiment so far, over all sessions; used if it is killed
         """
         fitting = tuple(map(fit.fitting_trial, trials))
-        with self._writing() as connection:
+        with self._writing(id) as connection:
             self._insert(connection, id, fitting)
             if seconds is not None:
                 table = schema.experiment
@@ -125,13 +131,13 @@ class Store:
     def add_facts(self, id: str, path: str, facts: Json) -> None:
         """Record the facts of the machine at `path`; they replace older ones of the same path."""
         table = schema.facts
-        with self._writing() as connection:
+        with self._writing(id) as connection:
             connection.execute(table.delete().where(table.c.experiment == id, table.c.path == path))
             facts = fit.fitting_facts(path, facts, rows.load_facts(connection, id))
             connection.execute(table.insert(), {"experiment": id, "path": path, "facts": facts})
 
     def add_note(self, id: str, text: str) -> None:
-        with self._writing() as connection:
+        with self._writing(id) as connection:
             connection.execute(schema.note.insert(), {"experiment": id, "text": fit.fitting_text(text)})
 
     def finish(self, id: str, state: End, when: float, ended: str | None = None, seconds: float | None = None) -> None:
@@ -141,13 +147,11 @@ class Store:
         """
         if state not in get_args(End):
             raise ValueError(f"{state!r} is not an end")
-        with self._writing() as connection:
-            known = schema.experiment.c.id == id
-            if not connection.execute(
-                schema.experiment.update().where(known).values(state=state, finished=when, ended=ended, seconds=seconds)
-            ).rowcount:
-                raise names.unknown(id, names.ids(connection))
+        end = {"state": state, "finished": when, "ended": ended, "seconds": seconds}
+        with self._writing(id) as connection:
+            connection.execute(schema.experiment.update().where(schema.experiment.c.id == id).values(**end))
             self._raw.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
+        self._locks.release(id)
 
     def keep_headline(self, id: str, words: str) -> None:
         """Store a run's headline in few words, for `experiments`."""
@@ -242,7 +246,7 @@ class Store:
                 if row is None:
                     raise Unfit("id: is no text")
                 run = rows.load_run(connection, row, self._read_all_raw(connection, id) if with_raw else {})
-                return dataclasses.replace(run, state=_state(row)) if run.state == "running" else run
+                return dataclasses.replace(run, state=self._state(row)) if run.state == "running" else run
 
     def results(self, run: Experiment) -> str | None:
         """The stored results of exactly these records; None if there are none, or if they were changed."""
@@ -287,7 +291,7 @@ class Store:
         with self._writing() as connection:
             id = names.resolve(connection, wanted)
             row = next(row for row in connection.execute(sa.select(table)) if names.name(row.id) == id)
-            if _state(row) == "running":
+            if self._state(row) == "running":
                 raise StoreError(f"{self.path}: {id} is running: end it first, or wait until it has ended")
             rows.delete(connection, row.id)
         if fit.ID.fullmatch(id):
@@ -328,7 +332,18 @@ class Store:
         treatments = connection.scalars(count).one()
         rounds, ok, failed = rows.count_trials(connection, head.id, treatments)
         return ExperimentSummary(
-            *(head.id, head.name, head.host, head.created, head.finished, _state(row), treatments, rounds, ok, failed),
+            *(
+                head.id,
+                head.name,
+                head.host,
+                head.created,
+                head.finished,
+                self._state(row),
+                treatments,
+                rounds,
+                ok,
+                failed,
+            ),
             label=head.label,
             seconds=head.took,
             emulated=rows.emulated(connection, head.id),
@@ -391,20 +406,48 @@ class Store:
             yield connection
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        """One commit. The write lock is taken at the start, because waiting for it later is impossible."""
+    def _writing(self, running: str | None = None) -> Iterator[Connection]:
+        """One commit. The write lock is taken at the start, because waiting for it later is impossible.
+
+        running: a run that only its own process may change. Raises StoreError if that is no longer this one
+        """
         with explained(self.path), self._engine.connect() as connection:
             connection = connection.execution_options(vmtax_begin="BEGIN IMMEDIATE")
             with connection.begin():
+                if running is not None:
+                    self._refuse_other(connection, running)
                 yield connection
+
+    def _refuse_other(self, connection: Connection, id: str) -> None:
+        """Raises StoreError unless this process runs it, or was the last to do so."""
+        row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one_or_none()
+        if row is None:
+            raise names.unknown(id, names.ids(connection))
+        if _owner(row) != this_process():
+            raise StoreError(
+                f"{self.path}: {id} is no longer run by this process, but by another one: nothing recorded"
+            )
+
+    @contextmanager
+    def _running(self, id: str) -> Iterator[None]:
+        """Hold the lock of a run, and keep it unless what begins it fails. Raises StoreError if another has it."""
+        is_ours = self._locks.holds(id)
+        with explained(self.path):
+            if not self._locks.take(id):
+                raise StoreError(f"{self.path}: {id} is running")
+        try:
+            yield
+        except BaseException:
+            if not is_ours:
+                self._locks.release(id)
+            raise
+
+    def _state(self, row: sa.Row[Any]) -> State:
+        return self._locks.state(names.name(row.id), row.state, _owner(row))
 
 
 def _version(connection: Connection) -> str | None:
     return connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema"))
-
-
-def _state(row: sa.Row[Any]) -> State:
-    return state_of(row.state, _owner(row))
 
 
 def _owner(row: sa.Row[Any]) -> Owner:
