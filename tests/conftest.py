@@ -1,11 +1,14 @@
 """For all tests: a machine busy with emulated guests is slow now and then, and no property fails for that."""
 
 import gc
+import os
 
 from hypothesis import settings
 
 settings.register_profile("busy", deadline=None, max_examples=25)  # each run draws others
 settings.load_profile("busy")
+# Workers measure beside each other, and beside a run of the user's.
+os.environ["VMTAX_LOCK"] = f"tests-{os.getpid()}"
 
 
 def pytest_collection_finish() -> None:

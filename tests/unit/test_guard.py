@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -288,6 +289,20 @@ def test_a_guard_that_undoes_for_long_is_heard_and_one_that_is_silent_is_given_u
         started = time.monotonic()
         assert machine.guard.close() == is_heard
         assert is_heard == (time.monotonic() - started > 2.4)
+
+
+def test_a_guard_whose_disk_does_not_answer_names_it(lists: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = guarded.guard_source().replace("BUSY_SECONDS = 5.0", "BUSY_SECONDS = 0.1")
+    sync = "        os.fsync(descriptor)\n"
+    assert text.count(sync) == 1
+    text = text.replace(sync, "        signal.pause()\n")  # until the guard is ended
+    monkeypatch.setattr("vmtax.machine.guarded.guard_source", lambda: text)
+    monkeypatch.setattr(guarded, "SILENT_SECONDS", 1.0)
+    machine = LocalMachine()
+    with pytest.raises(MachineLost) as caught:
+        machine.undo_later("true")
+    waits = rf"host: a disk does not answer there: fsync of {lists}/{machine.token}.undo takes [12] s already"
+    assert re.fullmatch(waits, str(caught.value)), caught.value
 
 
 class Clock:

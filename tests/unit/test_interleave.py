@@ -22,7 +22,6 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.by_workload import view
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.noise import noise_floor
-from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import RunWork, _alone
 from vmtax.core.events import NoticeEvent, RunStarted
 from vmtax.core.records import Experiment, Treatment
@@ -38,6 +37,7 @@ from vmtax.report.render.rows import rows
 from vmtax.report.sections.summary import findings
 from vmtax.report.show import render
 from vmtax.storage import Target
+from vmtax.testbed.exclusive import HostBusy
 from vmtax.testbed.interleave import why_not
 from vmtax.testbed.session import CannotMeasure, TestbedOptions
 
@@ -203,7 +203,7 @@ def test_a_run_on_the_second_host_keeps_others_off_it(lab: Callable[..., Lab]) -
     def answer(number: int, name: str) -> Reply:
         for host in (B, "local", "ssh://c"):
             plan = made.plan.model_copy(update={"host": host})
-            with contextlib.suppress(BadUse), made.store as store:
+            with contextlib.suppress(HostBusy), made.store as store:
                 refused.append(host)
                 _alone(store, RunWork(plan, Options("vmtax run")))
                 refused.remove(host)

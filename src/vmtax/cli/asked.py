@@ -31,6 +31,7 @@ from vmtax.cli.options import (
     Report,
     Resume,
     Rounds,
+    Wait,
 )
 
 
@@ -99,6 +100,7 @@ class Consent:
     emulate: Emulate = False
     or_demo: OrDemo = False
     yes: Yes = False
+    wait: Wait = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from vmtax.plan.schema import Plan
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.store import Store, StoreError
 from vmtax.testbed.examine import Examined
+from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold
 from vmtax.testbed.host_disk import more_seconds
 from vmtax.testbed.host_facts import host_facts
 from vmtax.testbed.hosts import lab_of
@@ -59,6 +60,7 @@ class RunWork:
     rebooted: bool = False  # the host was rebooted since the experiment stopped
     agreed: bool = False  # the user agreed when it began, which still holds
     or_demo: bool = False  # if guests would be emulated, make only a demonstration
+    waits: bool = False  # for others who measure on the host, until they have ended
 
     def emulating(self) -> RunWork:
         """The same, even if no guest boots with KVM."""
@@ -144,14 +146,25 @@ def measure(store: Store, work: RunWork, *, yes: bool) -> str:
 
 
 def _alone(store: Store, work: RunWork) -> None:
-    """Refuse to measure while another run is in progress: the two would disturb each other."""
+    """Wait, or raise HostBusy, while another run of this store measures one of the hosts, also while it reboots it."""
+    said = ""
+    while busy := _busy(store, work):
+        if not work.waits:
+            raise HostBusy(busy)
+        if busy != said:
+            progress.tell([("waits", busy)])
+            said = busy
+        time.sleep(WAIT_SECONDS)
+
+
+def _busy(store: Store, work: RunWork) -> str:
     ours = _hosts(work.plan.host, work.options.testbed)
     for entry in store.experiments():
         if entry.state == "running":
             theirs = _hosts(entry.host, TestbedOptions.from_json(store.load(entry.id).options))
             if host := next((host for host in theirs if host in ours), None):
-                busy = f"run {entry.id} measures {host} just now"
-                raise BadUse(f"{busy}: wait until it has ended, vmtax watch {entry.id}")
+                return f"run {entry.id} measures {host} just now: `vmtax watch {entry.id}` shows it, --wait waits"
+    return ""
 
 
 def _hosts(host: str, testbed: TestbedOptions) -> list[str]:
@@ -233,6 +246,12 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
     peer = testbed.wire.peer if testbed.wire else None
     to = testbed.destination.host if testbed.destination else None
     with connected(work.plan.host, warn, other_host(testbed), peer, to) as hosts:
+        waits = work.waits or work.agreed  # in a later session, others may have come while the host was down
+        hold(
+            hosts,
+            Claim.of(work.options.command),
+            tell_waiting=(lambda who: progress.tell([("waits", who)])) if waits else None,
+        )
         _refuse_boot(hosts, work)
         looking = look(
             work.plan,

@@ -127,6 +127,7 @@ Label = Annotated[str | None, _option("NAME", "Name the run, so that commands ta
 Resume = Annotated[
     bool, typer.Option("--resume", help="Finish a run that was stopped: the newest one, or the one that is named.")
 ]
+Wait = Annotated[bool, typer.Option("--wait", help="If somebody else measures on the host, wait until that has ended.")]
 AfterReboot = Annotated[
     bool,
     typer.Option(

@@ -56,6 +56,7 @@ def carry_out(plan: str, asked: RunOptions) -> None:
             work = replace(work, options=options, or_demo=asked.consent.or_demo)
         if asked.consent.emulate:
             work = work.emulating()
+        work = replace(work, waits=asked.consent.wait)
         before = seen(store, work.plan.host)
         try:
             id = measure(store, work, yes=yes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-DONE, FAILED, BAD_INPUT, WORSE, UNDECIDED, REBOOT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+DONE, FAILED, BAD_INPUT, WORSE, UNDECIDED, REBOOT, BUSY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 MEANINGS = {
     DONE: "done, or not begun because the answer was no; `doctor`: host and VM can be measured, as far as it sees",
     FAILED: "could not measure, or could not read or store results; `doctor`: host or VM cannot be measured, or a"
@@ -14,6 +14,8 @@ MEANINGS = {
     " its interval reaches beyond, or it has none",
     REBOOT: "`run`: the host must be rebooted before the run goes on; the last line says how, and everything measured"
     " so far is kept",
+    BUSY: "somebody else measures on the host, and the last line says who; nothing was begun, and the same command may"
+    " be repeated (`--wait` waits)",
     INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or SIGHUP: everything measured so far is kept",
 }
 

@@ -30,6 +30,7 @@ from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.storage import DISK_DIRECTORY, RawFile
 from vmtax.storage.file import StorageError
 from vmtax.testbed.examine import enters, is_root
+from vmtax.testbed.exclusive import Claim, hold
 from vmtax.testbed.session import Hosts, connected
 
 Emit = Callable[[Event], None]
@@ -68,6 +69,7 @@ def attempt(readings: HostReadings, emit: Emit) -> tuple[HostReadings, tuple[Che
     """Try everything that the readings allow; returns the readings with what is now known about KVM, and the checks."""
     left: list[str] = []
     with connected(readings.host, left.append) as hosts:
+        hold(hosts, Claim.of("vmtax doctor --try"))
         readings, checks = attempt_on(hosts, readings, emit)
         emit(Step("removing what was made"))
     if left:

@@ -1,18 +1,23 @@
 """The guard: undoes what was set up on a machine, whatever happens to vmtax.
 
-This file, with processes.py and tree.py put into it, runs by itself on the machine (`python3 -I -S -c LOADER DIRECTORY
-SILENCE`: isolated from the directory and the environment that it is started in), so it imports the standard library
-only. It reads one JSON object per line, the first of which identifies the run, and answers each with one, or an error:
+This file, with hold.py, processes.py and tree.py put into it, runs by itself on the machine (`python3 -I -S -c LOADER
+DIRECTORY SILENCE`: isolated from the directory and the environment that it is started in), so it imports the standard
+library only. It reads one JSON object per line, the first of which identifies the run, and answers each with one, or an
+error:
 
     {"token": TOKEN, "nonce": WORD}   the run; {"hello": WORD} distinguishes the answer from a login's banner
     {"add": ID, "argv": [...]}    remember how to undo ID: run argv; "lasting": true if ID survives a reboot
     {"add": ID, "remove": PATH}   remember how to undo ID: remove that file or directory
     {"undo": ID}                  undo ID now and forget it
     {"ping": true}                vmtax is still there
+    {"hold": NAME, "words": TEXT} nobody else may hold NAME on this machine from now on; the answer has "holder": the
+                                  words of the one who does, or "" if that is us
+    {"let_go": true}              that is over
     {"outlive": PID}              from now on the end of that process, not of the input, ends everything;
                                   "logs": [PATH, ...] are emptied when they take more than 64 MiB
 
-While it undoes something, it prints a line {"busy": true} every five seconds.
+While something takes long, it prints a line {"busy": true} every five seconds: while it undoes, or while it waits for
+a disk, with "waits": TEXT, "seconds": NUMBER then.
 Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end of its input, on SIGTERM or SIGHUP, or
 after SILENCE seconds without a line (0: never), it ends every process that has VMTAX_RUN=TOKEN in its environment,
 undoes the list in reverse, and removes the file. When it starts, it does the same for every list whose guard is dead (a
@@ -39,6 +44,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+from vmtax.machine.hold import Hold
 from vmtax.machine.processes import command, end_processes, is_marked, start_of, wait_for
 from vmtax.machine.tree import DIRECTORY, FOR_EVER, remove_within
 
@@ -87,17 +93,25 @@ def undo_all(
 
 
 class Busy:
-    """A thread that prints every few seconds that we are alive while something is undone."""
+    """A thread that prints every few seconds that we are alive while something takes long.
 
-    def __init__(self, seconds: float = BUSY_SECONDS) -> None:
+    waits: what we wait for, if it is a disk
+    """
+
+    def __init__(self, seconds: float = BUSY_SECONDS, waits: str = "") -> None:
         self.seconds = seconds
+        self.waits = waits
+        self.since = time.monotonic()
         self.is_over = threading.Event()
         self.thread = threading.Thread(target=self.tell, daemon=True)
 
     def tell(self) -> None:
         while not self.is_over.wait(self.seconds):
+            record: dict[str, object] = {"busy": True}
+            if self.waits:
+                record.update(waits=self.waits, seconds=round(time.monotonic() - self.since))
             try:
-                os.write(1, b'{"busy": true}\n')
+                os.write(1, json.dumps(record).encode() + b"\n")
             except OSError:
                 return  # nobody reads any more
 
@@ -267,7 +281,8 @@ def keep(descriptor: int, line: str) -> None:
     if os.write(descriptor, data) != len(data):
         os.write(descriptor, b"\n")  # ends an incomplete line before others are appended
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.fsync(descriptor)
+    with Busy(waits=f"fsync of {os.readlink(f'/proc/self/fd/{descriptor}')}"):
+        os.fsync(descriptor)
 
 
 def strike_off(descriptor: int, number: int) -> None:
@@ -303,9 +318,11 @@ def lines(silence: float) -> Iterator[bytes]:
 def serve(source: Iterator[bytes], descriptor: int, entries: dict[int, dict[str, object]]) -> tuple[int, object] | None:
     """Answer every line; returns the pidfd of the process to be outlived and its logs, None if there is none."""
     outlived = None
+    hold = Hold()
     for line in source:
         record = parsed(line)
         error = ""
+        more: dict[str, object] = {}
         try:
             if isinstance(number := record.get("add"), int):
                 keep(descriptor, line.decode() + "\n")
@@ -320,6 +337,10 @@ def serve(source: Iterator[bytes], descriptor: int, entries: dict[int, dict[str,
             elif isinstance(number := record.get("outlive"), int):
                 outlived = os.pidfd_open(number), record.get("logs")
                 keep(descriptor, json.dumps({"outlive": number, "started": start_of(number)}) + "\n")
+            elif isinstance(name := record.get("hold"), str):
+                more["holder"] = hold.take(name, str(record.get("words", "")))
+            elif "let_go" in record:
+                hold.let_go()
             elif "ping" not in record:
                 error = "unknown request"
         except OSError as failure:
@@ -328,7 +349,7 @@ def serve(source: Iterator[bytes], descriptor: int, entries: dict[int, dict[str,
                 error = f"the undo list cannot be written: {error}"
         except Exception as failure:
             error = str(failure) or type(failure).__name__
-        print(json.dumps({"error": error}), flush=True)
+        print(json.dumps({"error": error, **more}), flush=True)
     return outlived
 
 

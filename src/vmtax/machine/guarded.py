@@ -31,6 +31,7 @@ GREETING_SECONDS = 60.0  # from the start of a guard to its first line
 ANSWER_SECONDS = 120.0  # each line of the list is synced to a disk that may be under test
 UNDO_SECONDS = 900.0  # for a guard that undoes, such as a large directory on a slow disk
 SILENT_SECONDS = 60.0  # without a line during that time; the guard prints every few seconds that it is busy
+MOST_WAITS = 500  # characters of what a guard waits for
 MOST_LAST_LINES = 100  # of a guard whose input has ended; it normally prints one
 # Runs the guard, whose source text comes by standard input after a line with its length in bytes: users of the machine
 # see this, and nothing else is read before its time.
@@ -42,7 +43,7 @@ FUTURE = "from __future__ import annotations\n"  # allowed once in a file, and o
 
 def guard_source() -> str:
     """The guard's complete source text for the machine's python3: guard.py with the parts that it imports."""
-    texts = "".join(_text(name).partition(FUTURE)[2] for name in ("tree.py", "processes.py", "guard.py"))
+    texts = "".join(_text(name).partition(FUTURE)[2] for name in ("tree.py", "processes.py", "hold.py", "guard.py"))
     return FUTURE + "".join(line for line in texts.splitlines(True) if not line.startswith("from vmtax."))
 
 
@@ -75,6 +76,7 @@ class Guard:
         """
         self.path = path
         self.why_gone: Callable[[], str] = str  # set by its machine
+        self._waits = ""  # the disk that it waits for, as it said last
         self._lock = threading.Lock()
         # In a session of its own: Ctrl-C and a closing terminal reach vmtax, and the guard only through its input.
         try:
@@ -98,9 +100,10 @@ class Guard:
             hello = self._answer(undoing=True, recovered=int, left=list, last=int)
         except BaseException:
             self._close_pipes()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(2.0)
-            self._process.terminate()
+            for end in (lambda: None, self._process.terminate, self._process.kill):
+                end()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # it may wait for a disk, whatever the signal
+                    self._process.wait(2.0)
             raise
         self.recovered: int = hello["recovered"]  # number of lists of dead guards that it undid at its start
         self.left: list[str] = [str(line) for line in hello["left"]]  # what could not be undone, one line each
@@ -128,7 +131,8 @@ class Guard:
         try:
             return read_line(self._process.stdout, deadline, most)
         except TimeoutError:
-            raise MachineLost(f"{self.path}: the guard does not answer; is that machine overloaded?") from None
+            why = f": it waits for {self._waits}" if self._waits else "; is that machine overloaded?"
+            raise MachineLost(f"{self.path}: the guard does not answer{why}") from None
         except TooMuch:
             raise MachineLost(f"{self.path}: the guard's answer has no end; what does a login print there?") from None
 
@@ -145,17 +149,24 @@ class Guard:
             raise MachineLost(f"{self.path}: the guard was to answer, instead came {excerpt(before)}")
         raise self._lost(before)
 
-    def _undone(self, deadline: float) -> bytes:
-        """The next line of a guard that undoes, skipping those that only say that it is busy."""
+    def _undone(self, deadline: float, silent: float | None = None) -> bytes:
+        """The next line that does not only say that it is busy. Raises MachineLost, also if a disk there does not
+        answer. `silent`: seconds without a line; by default SILENT_SECONDS
+        """
         while True:
-            line = self._line(min(deadline, time.monotonic() + SILENT_SECONDS))
-            if _object(line) != {"busy": True}:
+            line = self._line(min(deadline, time.monotonic() + (silent or SILENT_SECONDS)))
+            record = _object(line)
+            if record.get("busy") is not True:
+                self._waits = ""
                 return line
+            self._waits = " ".join(str(record.get("waits", "")).split())[:MOST_WAITS]
+            if self._waits and isinstance(waited := record.get("seconds"), int) and waited >= SILENT_SECONDS:
+                raise MachineLost(f"{self.path}: a disk does not answer there: {self._waits} takes {waited} s already")
 
     def _answer(self, *, undoing: bool = False, **wanted: type) -> dict[str, Any]:
         """The next line's object, with these keys and types. `undoing`: the request may take minutes."""
         now = time.monotonic()
-        line = self._undone(now + UNDO_SECONDS) if undoing else self._line(now + ANSWER_SECONDS)
+        line = self._undone(now + UNDO_SECONDS) if undoing else self._undone(now + ANSWER_SECONDS, ANSWER_SECONDS)
         if not line:
             raise self._lost()
         answer = _object(line)
@@ -191,6 +202,18 @@ class Guard:
         with self._lock:
             self._send(record)
             return str(self._answer(undoing="undo" in record, error=str)["error"])
+
+    def hold(self, name: str, words: str) -> str:
+        """Hold what only one process of the machine can hold; returns "", or the words of the one who does."""
+        with self._lock:
+            self._send({"hold": name, "words": words})
+            answer = self._answer(error=str)
+        if answer["error"]:
+            raise MachineError(f"{self.path}: {answer['error']}; whether somebody else measures there is not known")
+        return str(answer.get("holder", ""))
+
+    def let_go(self) -> None:
+        self.ask({"let_go": True})
 
     def add(self, **how: object) -> UndoEntry:
         """Register durably how to undo what is about to be done."""

@@ -1,0 +1,81 @@
+"""One measurement on a host at a time, whoever asks: two would disturb each other, and neither would notice."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from vmtax.core.errors import BUSY, CannotDo
+from vmtax.machine.guarded import GuardedMachine
+from vmtax.testbed.session import Hosts
+
+LOCK = "VMTAX_LOCK"  # environment variable: measurements with different values exclude each other no more
+WAIT_SECONDS = 1.0  # between two questions whether a host is free
+LONGEST_COMMAND = 200  # characters of it that others are shown
+
+
+class HostBusy(CannotDo):
+    """Somebody else measures there; the text says who. Nothing was begun."""
+
+    exit_code = BUSY
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What others read who want to measure on the same host. Of two with one token, neither disturbs the other."""
+
+    token: str
+    words: str
+
+    @classmethod
+    def of(cls, command: str) -> Claim:
+        """Of this process, which runs that command line."""
+        user = str(os.geteuid())
+        with suppress(OSError, KeyError):  # a user without a name
+            user = getpass.getuser()
+        since = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        words = f"{user} on {platform.node()} measures there since {since} UTC: {command[:LONGEST_COMMAND]}"
+        return cls(secrets.token_hex(8), " ".join(words.split()))
+
+    def holder(self, machine: GuardedMachine) -> str:
+        """Claim a machine until its guard ends; returns "", or who measures there."""
+        text = machine.guard.hold(os.environ.get(LOCK, "measures"), f"{self.token} {self.words}")
+        token, _, words = text.partition(" ")
+        return "" if token == self.token else words or text
+
+
+def hold(hosts: Hosts, claim: Claim, *, tell_waiting: Callable[[str], None] | None = None) -> None:
+    """Claim all hosts of a run, or none. Raises HostBusy; with `tell_waiting`, waits until they are free instead, and
+    calls it for everyone who is waited for.
+    """
+    machines = _machines(hosts)
+    said = ""
+    while busy := _busy(machines, claim):
+        if tell_waiting is None:
+            raise HostBusy(f"{busy}; wait until that has ended, or let --wait do so")
+        if busy != said:
+            tell_waiting(busy)
+            said = busy
+        time.sleep(WAIT_SECONDS)
+
+
+def _machines(hosts: Hosts) -> list[GuardedMachine]:
+    """Those whose figures others would change."""
+    every = (hosts.host, hosts.other, hosts.peer, hosts.destination)
+    return [machine for machine in dict.fromkeys(every) if isinstance(machine, GuardedMachine)]
+
+
+def _busy(machines: Sequence[GuardedMachine], claim: Claim) -> str:
+    """Who measures on which of the machines; "" if all are claimed now. Otherwise none is."""
+    for count, machine in enumerate(machines):
+        if holder := claim.holder(machine):
+            for claimed in machines[:count]:
+                claimed.guard.let_go()
+            return f"{machine.path}: {holder}"
+    return ""

@@ -1,0 +1,154 @@
+"""One measurement on a host at a time, whoever asks, by real guards."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from vmtax.core.errors import BUSY
+from vmtax.machine import hold as hold_module
+from vmtax.machine.hold import Hold
+from vmtax.machine.local import LocalMachine
+from vmtax.testbed.exclusive import LOCK, Claim, HostBusy, hold
+from vmtax.testbed.session import Hosts
+
+pytestmark = pytest.mark.usefixtures("lists")
+OURS, THEIRS = Claim("1" * 16, "we measure there"), Claim("2" * 16, "they measure there")
+HOLDER = """
+import sys
+from vmtax.machine.local import LocalMachine
+from vmtax.testbed.exclusive import Claim
+print(repr(Claim("3" * 16, "a third measures there").holder(LocalMachine())), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_name(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setenv(LOCK, f"{request.node.name}-{id(request)}")
+
+
+@contextmanager
+def machines(*paths: str) -> Iterator[list[LocalMachine]]:
+    """Each with a guard of its own."""
+    opened = [LocalMachine(path) for path in paths]
+    try:
+        yield opened
+    finally:
+        for machine in opened:
+            machine.close()
+
+
+def test_the_second_is_told_who_measures_and_comes_in_when_the_first_has_ended() -> None:
+    with machines("host") as [second]:
+        with machines("host") as [first]:
+            assert OURS.holder(first) == ""
+            assert OURS.holder(first) == "", "once more"
+            assert THEIRS.holder(second) == "we measure there"
+        assert THEIRS.holder(second) == ""
+
+
+def test_two_hosts_of_a_run_that_are_one_machine_do_not_exclude_each_other() -> None:
+    with machines("host", "ssh://twin") as [host, twin]:
+        hold(Hosts(host, host, other=twin), OURS)
+
+
+def test_all_hosts_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with machines("host", "ssh://b", "host") as [first, busy, third]:
+        monkeypatch.setenv(LOCK, "b")
+        assert THEIRS.holder(busy) == ""
+        taken = first.guard.hold
+
+        def hold_elsewhere(name: str, words: str) -> str:
+            return taken("a", words)
+
+        monkeypatch.setattr(first.guard, "hold", hold_elsewhere)
+        with machines("ssh://b") as [ours], pytest.raises(HostBusy) as caught:
+            hold(Hosts(first, first, other=ours), OURS)
+        assert str(caught.value) == "ssh://b: they measure there; wait until that has ended, or let --wait do so"
+        assert caught.value.exit_code == BUSY == 6
+        monkeypatch.setenv(LOCK, "a")
+        assert THEIRS.holder(third) == "", "the first host is free again"
+
+
+def test_who_waits_says_for_whom_once_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    with machines("host") as [ours], machines("host") as [theirs]:
+        assert THEIRS.holder(theirs) == ""
+        naps = iter(["stays", "stays", "ends"])
+
+        def sleep(_: float) -> None:
+            if next(naps) == "ends":
+                theirs.close()
+
+        monkeypatch.setattr("vmtax.testbed.exclusive.time", SimpleNamespace(sleep=sleep))
+        hold(Hosts(ours, ours), OURS, tell_waiting=said.append)
+        assert said == ["host: they measure there"]
+        assert not list(naps)
+
+
+def test_a_killed_run_leaves_the_host_to_the_next() -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.readline() == b"''\n"
+        with machines("host") as [machine]:
+            assert OURS.holder(machine) == "a third measures there"
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            hold(Hosts(machine, machine), OURS, tell_waiting=lambda who: None)
+
+
+def test_other_values_of_the_variable_measure_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with machines("host", "host") as [first, second]:
+        assert OURS.holder(first) == ""
+        monkeypatch.setenv(LOCK, "other cores")
+        assert THEIRS.holder(second) == ""
+
+
+def test_a_claim_says_who_from_where_since_when_and_what() -> None:
+    claim = Claim.of("vmtax run quick\n" + "--x " * 100)
+    assert "\n" not in claim.words and len(claim.words) < 500
+    assert " measures there since 20" in claim.words and " UTC: vmtax run quick --x" in claim.words
+    assert claim.token != Claim.of("").token and replace(claim, token="a") != claim
+
+
+@pytest.mark.parametrize("words", [b"", b"\xff\x1b[31m" * 400])
+def test_a_stranger_who_takes_the_name_is_named_by_his_process(words: bytes) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as stranger:
+        stranger.bind("\0vmtax-stranger")
+        stranger.listen()
+        with subprocess.Popen([sys.executable, "-c", ASKS], stdout=subprocess.PIPE, text=True) as child:
+            connection, _ = stranger.accept()
+            with connection:
+                connection.sendall(words)
+            answer = child.communicate()[0]
+    assert ("process" in answer and "of user" in answer) if not words else len(answer) <= 4000
+
+
+ASKS = "from vmtax.machine.hold import Hold; print(ascii(Hold().take('stranger', 'ours')))"
+
+
+def test_a_stranger_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hold_module, "READ_SECONDS", 0.01)
+    with closing(socket.socket(socket.AF_UNIX)) as stranger:
+        stranger.bind("\0vmtax-silent")
+        assert Hold().take("silent", "ours").startswith("another process"), "which does not listen"
+        stranger.listen()
+        assert "of user" in Hold().take("silent", "ours")
+
+
+def test_what_is_let_go_is_free_at_once() -> None:
+    first, second = Hold(), Hold()
+    for _ in range(20):
+        assert first.take("free", "first") == ""
+        assert second.take("free", "second") == "first"
+        first.let_go()
+        assert second.take("free", "second") == ""
+        second.let_go()
