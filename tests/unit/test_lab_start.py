@@ -26,7 +26,7 @@ from vmtax.lab.home import Lab, LabError, Record, Up, lab, labs, labs_directory,
 from vmtax.lab.memory import promise_memory, promised
 from vmtax.lab.reboot import is_off, reboot
 from vmtax.lab.spec import lab_spec
-from vmtax.lab.start import Wish, _make_peer, _settle, _Start, start
+from vmtax.lab.start import Wish, _make_peer, _settles, _Start, start
 from vmtax.machine import CommandFailed, MachineLost, Outcome
 from vmtax.machine.local import LocalMachine
 
@@ -131,7 +131,9 @@ def test_an_interrupt_that_comes_too_late_takes_no_disk_from_a_running_lab(monke
     attempts.end()
 
 
-@pytest.mark.parametrize("failure", [BootFailed("the guest kernel panicked"), FAILED])
+@pytest.mark.parametrize(
+    "failure", [BootFailed("the guest kernel panicked"), MachineLost("lab blue stands still: why"), FAILED]
+)
 def test_a_start_is_tried_twice_also_where_qemu_takes_its_networks_along(
     failure: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +151,7 @@ def test_a_lab_that_does_not_settle_is_left_up_with_a_warning(monkeypatch: pytes
     late, log = Outcome("lab", (), 124, "", "", 90.0, timed_out=True), "+ zpool import -a -d /dev/disk/by-id\n"
     machine = MagicMock()
     machine.try_run.side_effect = [late, Outcome("lab", (), 0, log, "", 0.1)]
-    _settle(found, machine)
+    assert not _settles(found, machine)
     assert found.warnings == [
         "lab blue is up, but its devices have not settled within 90 s; /run/vmtax/lab.log there ends with: "
         "+ zpool import -a -d /dev/disk/by-id"

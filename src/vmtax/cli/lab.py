@@ -207,18 +207,17 @@ def lab_status(name: Name = "", json: AsJson = False) -> None:
     one = lab(name)
     one.record()
     if json:
-        answer("lab", _data(one))
+        answer("lab", _data(one, _still(one, one.up())))
         return
     for what, text in _lines(one):
         say_wrapped(text, first=f"{what:>10}  ", indent=12)
 
 
 def _lines(one: Lab) -> list[tuple[str, str]]:
-    from vmtax.lab.monitor import why_still
     from vmtax.lab.write_logs import spare_logs
 
     record, up = one.record(), one.up()
-    still = why_still(one, up) if up else ""
+    still = _still(one, up)
     size, software = record.size, record.software
     cpus = f"{size.vcpus} CPU{'' if size.vcpus == 1 else 's'}"
     disks = (
@@ -276,13 +275,20 @@ def _zfs(version: str | None) -> str:
     return f"ZFS {version}" if version else "no ZFS"
 
 
-def _data(one: Lab) -> LabState:
-    """The answer of --json."""
+def _still(one: Lab, up: Up | None) -> str:
+    """Why it stands still although it is up; empty if it does not. Logs in there."""
     from vmtax.lab.monitor import why_still
+    from vmtax.lab.standing import lab_standing
+
+    return (why_still(one, up) or lab_standing(one)) if up else ""
+
+
+def _data(one: Lab, still: str = "") -> LabState:
+    """The answer of --json; `still`: why it stands still, empty if it does not."""
     from vmtax.report.answers.lab import LabState
 
     record, up = one.record(), one.up()
-    size, software, still = record.size, record.software, why_still(one, up) if up else ""
+    size, software = record.size, record.software
     return LabState(
         name=one.name,
         host=_host(one),

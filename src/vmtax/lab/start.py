@@ -46,6 +46,7 @@ from vmtax.lab.home import (
 from vmtax.lab.memory import promise_memory
 from vmtax.lab.monitor import go_on
 from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, PEER_ADDRESS, Size, disk_files, lab_spec, own_address, with_addresses
+from vmtax.lab.standing import why_standing
 from vmtax.machine import CommandFailed, Machine, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.network import Segment
@@ -320,7 +321,8 @@ def _attempt(state: _Start, number: int) -> Up:
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
         if state.link:
             guest.machine.run(*OWN_ADDRESS, own_address(local.token))
-        _settle(state, guest.machine)
+        if _settles(state, guest.machine) and (why := why_standing(guest.machine)):
+            raise MachineLost(f"lab {name} stands still: {why}")
         settled = time.monotonic() - state.began
         guest.leave()
     return Up(
@@ -350,13 +352,15 @@ def _attach(state: _Start, spec: GuestSpec) -> None:
             state.segment.attach(card.behind.interface)
 
 
-def _settle(state: _Start, machine: Machine) -> None:
+def _settles(state: _Start, machine: Machine) -> bool:
     """Wait until it is ready. If its disks keep it busy for too long, it stays up, because they can only be repaired
     there.
     """
-    if not machine.try_run(*SETTLED, timeout=SETTLE_SECONDS).ok:
-        last = machine.try_run("tail", "-n", "1", LOG).stdout.strip() or "nothing"
-        state.warnings.append(
-            f"lab {state.lab.name} is up, but its devices have not settled within {SETTLE_SECONDS:.0f} s; "
-            f"{LOG} there ends with: {last}"
-        )
+    if machine.try_run(*SETTLED, timeout=SETTLE_SECONDS).ok:
+        return True
+    last = machine.try_run("tail", "-n", "1", LOG).stdout.strip() or "nothing"
+    state.warnings.append(
+        f"lab {state.lab.name} is up, but its devices have not settled within {SETTLE_SECONDS:.0f} s; "
+        f"{LOG} there ends with: {last}"
+    )
+    return False

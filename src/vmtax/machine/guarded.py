@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import secrets
+import signal
 import subprocess
 import threading
 import time
@@ -100,8 +101,8 @@ class Guard:
             hello = self._answer(undoing=True, recovered=int, left=list, last=int)
         except BaseException:
             self._close_pipes()
-            for end in (lambda: None, self._process.terminate, self._process.kill):
-                end()
+            for number in (0, signal.SIGTERM, signal.SIGKILL):  # 0 only looks
+                self._process.send_signal(number)
                 with contextlib.suppress(subprocess.TimeoutExpired):  # it may wait for a disk, whatever the signal
                     self._process.wait(2.0)
             raise

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from vmtax.lab.home import Lab, lab
+from vmtax.lab.home import Lab, LabError, lab
 from vmtax.lab.reach import reach
 from vmtax.lab.reach import route as lab_route
+from vmtax.lab.standing import lab_standing
 from vmtax.machine import Reader
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.reader import LocalReader, SshReader
@@ -27,8 +28,12 @@ def route(host: str) -> SshRoute:
 
 
 def connect(local: LocalMachine, host: str, path: str) -> SshMachine:
-    """Log in to a host that is not `local`, as the machine `path`. Raises MachineLost."""
+    """Log in to a host that is not `local`, as the machine `path`. Raises MachineLost, and LabError if a lab stands
+    still.
+    """
     one = lab_of(host)
+    if one and (why := lab_standing(one)):
+        raise LabError(f"lab {one.name} {why}")
     return reach(local, one, path) if one else connect_host(local, ssh_route(host), path=path)
 
 
