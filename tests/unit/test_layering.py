@@ -20,7 +20,7 @@ LEVELS = (
     {"cli"},
     {"experiment", "doctor", "report"},
     {"testbed", "recommend"},
-    {"storage", "lab", "analysis"},
+    {"storage", "lab", "analysis", "existing"},
     {"hypervisor", "container", "plan"},
     {"image", "network", "meter", "design", "store"},
     {"machine", "stats", "workload"},

@@ -24,6 +24,7 @@ from vmtax.report.answers.schema import KINDS, json_schema
 from vmtax.store import Store
 from vmtax.workload import WORKLOADS
 
+GUEST = Path(__file__).parent.parent / "existing/proxmox/example.conf"
 ANSWERS = {  # kind -> the commands that give it
     "experiment": ["show --json", "show --format json"],
     "summary": ["show --json=summary"],
@@ -37,6 +38,7 @@ ANSWERS = {  # kind -> the commands that give it
     "lab": ["lab status --json"],
     "labs": ["lab list --json"],
     "images": ["image list --json"],
+    "guest": [f"plan from {GUEST} --json", f"doctor {GUEST} --json"],
     "removed": ["clean --images --yes --json", "runs rm last --yes --json"],
 }
 

@@ -19,7 +19,7 @@ GROUPS = {
 ORDER = tuple(itertools.chain.from_iterable(GROUPS.values()))
 # Command -> examples, without the leading `vmtax`.
 EXAMPLES = {
-    "doctor": ("doctor", "doctor --host ssh://root@host --try"),
+    "doctor": ("doctor", "doctor --host ssh://root@host --try", "doctor libvirt:web1"),
     "run": (
         "run",
         "run disk-cache --disk-dir /srv/vm --budget 1h",
@@ -28,6 +28,7 @@ EXAMPLES = {
         "run --resume",
         "run --after-reboot",
     ),
+    "plan from": ("plan from libvirt:web1", "plan from 101.conf -o plan.yaml"),
     "watch": ("watch",),
     "calibrate": ("calibrate --budget 20m",),
     "show": (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vmtax.cli.app import NOBODY, AsJson, BadUse, agree, answer, app, fail, printed, say
+from vmtax.cli.existing import GUEST_HELP, print_advice
 from vmtax.cli.options import Host
 from vmtax.core.errors import FAILED, INTERRUPTED
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 @app.command()
 def doctor(
+    guest: Annotated[
+        str, typer.Argument(metavar="[GUEST]", help=f"{GUEST_HELP} What manuals call unsafe or slow in it is listed.")
+    ] = "",
     host: Host = None,
     try_: Annotated[
         bool, typer.Option("--try", help="Also boot guests, make networks and disks, and remove them again.")
@@ -31,6 +35,11 @@ def doctor(
     from vmtax.report.render.terminal import whole
     from vmtax.report.sections.doctor import document
 
+    if guest:
+        if try_ or yes:
+            raise BadUse("--try is about a host: leave it out, or leave out the guest")
+        print_advice(guest, host, json=json)
+        return
     if yes and not try_:
         raise BadUse("--yes answers the question of --try: leave it out, or add --try")
     if try_ and not yes and not sys.stdin.isatty():

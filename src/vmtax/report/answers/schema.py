@@ -20,6 +20,7 @@ from vmtax.plan.schema import Plan
 from vmtax.report.answers.calibration import CALIBRATION
 from vmtax.report.answers.change import CHANGE
 from vmtax.report.answers.envelope import SCHEMA
+from vmtax.report.answers.existing import GuestAnswer
 from vmtax.report.answers.lab import LabState
 from vmtax.report.answers.others import DIAGNOSIS, Error, PlanLine, Removed, StoredImage
 from vmtax.report.answers.part import AnswerRecord
@@ -144,6 +145,7 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "calibration": model(CALIBRATION),
     "lab": LabState,
     "labs": list[LabState],
+    "guest": GuestAnswer,
     "images": list[StoredImage],
     "removed": list[Removed],
     "error": Error,

@@ -1,0 +1,119 @@
+"""Commands about a guest of the user's: `vmtax plan from`, and what `vmtax doctor GUEST` prints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vmtax.cli.app import AsJson, BadUse, answer, document, say, say_wrapped
+from vmtax.cli.options import Host
+from vmtax.cli.plans import plan_app
+
+if TYPE_CHECKING:
+    from vmtax.existing.advice import SettingAdvice
+    from vmtax.existing.guest import ExistingGuest
+
+GUEST_HELP = (
+    "A guest: libvirt:NAME, proxmox:VMID or qemu:PID, or a file with what describes one: a domain's XML, a qm.conf,"
+    " or QEMU's command line."
+)
+
+
+@plan_app.command("from")
+def plan_from(
+    guest: Annotated[str, typer.Argument(metavar="GUEST", help=GUEST_HELP)],
+    disk: Annotated[
+        str,
+        typer.Option("--disk", metavar="NAME", help="The disk whose settings are measured. Default: the boot disk."),
+    ] = "",
+    host: Host = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the plan there, not to stdout.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Make a plan of a guest of yours: its settings, and beside each the choices that are as safe.
+
+    Only its configuration is read. What cannot be measured as it is configured is listed, line by line.
+    """
+    from vmtax.cli.files import check_output
+    from vmtax.existing.plan import plan_of, remark_lines
+    from vmtax.system.output_file import replacing
+
+    if output is not None:
+        check_output(output)
+    described = existing_guest(guest, host)
+    plan = plan_of(described, disk, host=host or "local")
+    if json:
+        from vmtax.report.answers.existing import guest_answer
+
+        answer("guest", guest_answer(described, plan))
+    elif output is None:
+        document(plan.text)
+    if output is None:
+        return
+    with replacing(output) as stream:
+        stream.write(plan.text.encode())
+    if not json:
+        for line in remark_lines(plan.remarks):
+            say_wrapped(line)
+        say(f"{output}: measured by `vmtax run {output}`; the lines above are not measured as they are configured")
+
+
+def existing_guest(source: str, host: str | None) -> ExistingGuest:
+    """The guest on that host, or in a file here. Raises BadUse, and as `open_reader`."""
+    from vmtax.existing.guest import KINDS
+    from vmtax.existing.source import existing
+    from vmtax.machine.reader import LocalReader
+    from vmtax.plan import rules
+    from vmtax.testbed.hosts import open_reader
+
+    try:
+        where = rules.host(host or "local")
+    except ValueError as error:
+        raise BadUse(f"--host {error}") from error
+    if where == "local" or source.partition(":")[0] not in KINDS:
+        return existing(source, LocalReader())
+    with open_reader(where) as reader:
+        return existing(source, reader)
+
+
+def print_advice(source: str, host: str | None, *, json: bool) -> None:
+    """What manuals call unsafe or slow in a guest's settings."""
+    from vmtax.core.units import count_of, format_room
+    from vmtax.existing.advice import advice
+    from vmtax.existing.guest import KINDS
+    from vmtax.existing.plan import plan_of
+
+    guest = existing_guest(source, host)
+    if json:
+        from vmtax.report.answers.existing import guest_answer
+
+        answer("guest", guest_answer(guest, plan_of(guest, host=host or "local")))
+        return
+    disks = sum(not disk.is_cd for disk in guest.disks)
+    size = f"{count_of(guest.vcpus, 'CPU')}, {format_room(guest.memory_bytes)}"
+    say_wrapped(
+        f"{guest.name}, as {KINDS[guest.kind]} describes it: {size}, {count_of(disks, 'disk')},"
+        f" {count_of(len(guest.cards), 'card')}"
+    )
+    found = advice(guest)
+    for each in found:
+        _print_one(each, guest)
+    if not found:
+        say_wrapped("The manuals call nothing in it unsafe or slow.")
+    where = f" --host {host}" if host else ""
+    say_wrapped(
+        f"By the manuals; nothing was measured. What it costs here: vmtax plan from {source}{where} -o plan.yaml"
+    )
+    sys.stdout.flush()
+
+
+def _print_one(each: SettingAdvice, guest: ExistingGuest) -> None:
+    setting = f"{each.factor}={each.level}"
+    say_wrapped(f"{each.where}: {setting}: {each.why}", first=f"  {each.weight:<7}", indent=9)
+    patch = each.patch(guest)
+    say_wrapped(patch or f"{each.factor}={each.better}", first="         → ", indent=11)

@@ -1,0 +1,169 @@
+"""What manuals call unsafe or slow in a guest's settings, each with what to do about it. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from vmtax.existing.guest import ExistingDisk, ExistingGuest
+
+Weight = Literal["unsafe", "slow", "space"]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingAdvice:
+    """One setting that should be another."""
+
+    weight: Weight
+    where: str  # the guest, or the name of its disk or card
+    factor: str
+    level: str  # that it has
+    better: str  # the level that is recommended instead
+    why: str  # according to the manuals
+
+    def patch(self, guest: ExistingGuest) -> str:
+        """How to change it, for the tool that the guest is configured with; "" if there is no single line for it."""
+        return _PATCHES[guest.kind](self, guest)
+
+
+# Factor -> level -> (weight, what is recommended, why).
+_RULES: Mapping[str, Mapping[str, tuple[Weight, str, str]]] = {
+    "disk.cache": {
+        "unsafe": (
+            "unsafe",
+            "none",
+            "flushes are ignored: a power cut, or a crash of the host, loses what the guest was told is stored",
+        ),
+        "writethrough": (
+            "slow",
+            "none",
+            "each write waits for the disk; with `none` only those do that the guest flushes, as on a real disk",
+        ),
+        "directsync": (
+            "slow",
+            "none",
+            "each write waits for the disk; with `none` only those do that the guest flushes, as on a real disk",
+        ),
+    },
+    "disk.bus": {
+        "ide": ("slow", "virtio", "an emulated IDE disk has one request at a time"),
+        "sata": ("slow", "virtio", "an emulated SATA disk costs an exit of the guest, or more, for each request"),
+    },
+    "disk.aio": {
+        "threads": (
+            "slow",
+            "native",
+            "with a cache of the host's left out (`none`, `directsync`), native AIO needs no threads",
+        ),
+    },
+    "disk.iothread": {
+        "off": (
+            "slow",
+            "on",
+            "the disk shares QEMU's main thread with everything else; an iothread of its own serves a busy disk",
+        ),
+    },
+    "disk.discard": {
+        "ignore": ("space", "unmap", "what the guest deletes is never given back to the host"),
+    },
+    "cpu.model": {},
+    "net.path": {
+        "e1000e": ("slow", "vhost", "an emulated e1000 costs exits of the guest for each packet"),
+        "rtl8139": ("slow", "vhost", "an emulated RTL8139 costs exits of the guest for each packet"),
+        "tap": ("slow", "vhost", "packets go through QEMU; with vhost the host's kernel carries them"),
+        "user": ("slow", "vhost", "QEMU's user networking carries each packet through sockets"),
+    },
+}
+_WITH_IOTHREAD = ("virtio", "virtio-scsi")
+_DIRECT = ("none", "directsync")
+
+
+def advice(guest: ExistingGuest) -> tuple[SettingAdvice, ...]:
+    """The unsafe settings first, then the slow ones, in the order of the configuration."""
+    found = [*_of_guest(guest), *(each for disk in guest.disks if not disk.is_cd for each in _of_disk(disk))]
+    for card in guest.cards:
+        found += _matching(card.name, card.levels)
+    return tuple(sorted(found, key=lambda each: each.weight != "unsafe"))
+
+
+def _of_guest(guest: ExistingGuest) -> Iterator[SettingAdvice]:
+    model = guest.levels.get("cpu.model", "host")
+    if model != "host":
+        why = "the guest lacks what the model lacks of the host's CPU; worth it only to move to unlike hosts"
+        yield SettingAdvice("slow", guest.name, "cpu.model", model, "host", why)
+
+
+def _of_disk(disk: ExistingDisk) -> Iterator[SettingAdvice]:
+    levels = {"disk.iothread": "off", "disk.discard": "ignore", **disk.levels}
+    if levels.get("disk.bus") not in _WITH_IOTHREAD:
+        del levels["disk.iothread"]
+    if levels.get("disk.cache") not in _DIRECT:
+        levels.pop("disk.aio", None)
+    yield from _matching(disk.name, levels)
+
+
+def _matching(where: str, levels: Mapping[str, str]) -> Iterator[SettingAdvice]:
+    for factor, rules in _RULES.items():
+        level = levels.get(factor, "")
+        if level in rules:
+            weight, better, why = rules[level]
+            yield SettingAdvice(weight, where, factor, level, better, why)
+
+
+# The same change in the words of each tool. Sources: libvirt's formatdomain, qm(1), qemu-system-x86_64(1).
+
+_IN_XML = {
+    ("disk.cache", "none"): "<driver … cache='none'/>",
+    ("disk.bus", "virtio"): "<target … bus='virtio'/>, without its <address>",
+    ("disk.aio", "native"): "<driver … io='native'/>",
+    ("disk.iothread", "on"): "<iothreads>1</iothreads>, and <driver … iothread='1'/>",
+    ("disk.discard", "unmap"): "<driver … discard='unmap'/>",
+    ("cpu.model", "host"): "<cpu mode='host-passthrough'/>",
+    ("net.path", "vhost"): "<model type='virtio'/>, on a bridge or network",
+}
+_OF_DRIVE = {
+    ("disk.cache", "none"): "cache=none",
+    ("disk.aio", "native"): "aio=native",
+    ("disk.iothread", "on"): "iothread=1",
+    ("disk.discard", "unmap"): "discard=on",
+}
+_IN_QEMU = {
+    ("disk.cache", "none"): "cache=none in -drive, cache.direct=on in -blockdev",
+    ("disk.bus", "virtio"): "-device virtio-blk-pci",
+    ("disk.aio", "native"): "aio=native",
+    ("disk.iothread", "on"): "-object iothread,id=io1 and iothread=io1 in -device",
+    ("disk.discard", "unmap"): "discard=unmap",
+    ("cpu.model", "host"): "-cpu host",
+    ("net.path", "vhost"): "-device virtio-net-pci, and vhost=on in -netdev tap",
+}
+
+
+def _in_xml(change: SettingAdvice, guest: ExistingGuest) -> str:
+    text = _IN_XML.get((change.factor, change.better), "")
+    where = "" if change.where == guest.name else f" of {change.where}"
+    return f"virsh edit {guest.name}: {text}{where}" if text else ""
+
+
+def _in_proxmox(change: SettingAdvice, guest: ExistingGuest) -> str:
+    if change.factor == "cpu.model":
+        return "qm set VMID --cpu host"
+    lines = {**{disk.name: disk.line for disk in guest.disks}, **{card.name: card.line for card in guest.cards}}
+    line = lines.get(change.where, "")
+    setting = _OF_DRIVE.get((change.factor, change.better))
+    if setting and line:
+        name = setting.partition("=")[0]
+        kept = [part for part in line.split(",") if part.partition("=")[0] != name]
+        single = " --scsihw virtio-scsi-single" if name == "iothread" and change.where.startswith("scsi") else ""
+        return f"qm set VMID --{change.where} {','.join([*kept, setting])}{single}"
+    if change.factor == "net.path" and line:
+        model, _, rest = line.partition(",")
+        return f"qm set VMID --{change.where} virtio{model[len(model.partition('=')[0]) :]}{',' if rest else ''}{rest}"
+    return f"detach {change.where}, and attach its volume as scsi or virtio" if change.factor == "disk.bus" else ""
+
+
+def _in_qemu(change: SettingAdvice, guest: ExistingGuest) -> str:
+    return _IN_QEMU.get((change.factor, change.better), "")
+
+
+_PATCHES = {"libvirt": _in_xml, "proxmox": _in_proxmox, "qemu": _in_qemu}

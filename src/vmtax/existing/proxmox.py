@@ -1,0 +1,305 @@
+"""Translate a guest's configuration of Proxmox VE: its file, what `qm config` prints, or JSON.
+
+Source of keys and defaults: man 5 qm.conf.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from vmtax.existing.guest import (
+    BUSES,
+    ExistingCard,
+    ExistingDisk,
+    ExistingGuest,
+    NoGuest,
+    Remarks,
+    shown,
+    topology_level,
+)
+
+LINE = re.compile(r"^\s*([a-z][a-z0-9_.]*):\s?(.*)$")
+DRIVE = re.compile(r"(scsi|virtio|ide|sata)\d+$")
+CARD = re.compile(r"net\d+$")
+MOST_MIB = 2**32
+# They change nothing that is measured.
+NEUTRAL = frozenset(
+    (
+        *("name", "vmid", "digest", "description", "tags", "boot", "bootdisk", "onboot", "startup", "smbios1"),
+        *("vmgenid", "meta", "ostype", "autostart", "protection", "parent", "snaptime", "snapstate", "vmstate"),
+        *("runningmachine", "runningcpu", "lock", "vga", "keyboard", "localtime", "startdate", "tablet", "hotplug"),
+        *("agent", "searchdomain", "nameserver", "cicustom", "ciuser", "cipassword", "citype", "ciupgrade", "sshkeys"),
+        *("rng0", "audio0", "spice_enhancements", "watchdog", "reboot", "hookscript", "efidisk0", "tpmstate0", "acpi"),
+        *("freeze", "migrate_downtime", "migrate_speed", "cdrom", "storage", "template"),
+    )
+)
+NEUTRAL_NUMBERED = re.compile(r"(ipconfig|unused|serial|usb|parallel)\d+$")
+USUAL = ("memory", "cores", "sockets", "scsihw", "ostype", "net0", "boot", "bootdisk")  # a guest has one of them
+TRANSLATED = frozenset(("sockets", "cores", "vcpus", "memory", "cpu", "hugepages", "scsihw", "affinity", "smp"))
+CONTAINER = re.compile(r"(lxc\.|rootfs$|mp\d+$|unprivileged$|swap$)")
+# Kinds of storage that Proxmox's installer makes, by the names that it gives them; others are not in the file.
+STORAGES = {
+    "local-lvm": {"disk.volume": "lvm-thin", "disk.filesystem": "none"},
+    "local-zfs": {"disk.volume": "zvol", "disk.filesystem": "none"},
+}
+DEFAULTS = {"numa": "0", "kvm": "1", "cpulimit": "0", "balloon": "0", "bios": "seabios", "acpi": "1", "tdf": "0"}
+# CPU models of Proxmox that are none of QEMU's.
+MODELS = {"x86-64-v2-AES": "x86-64-v2", "max": "host"}
+DEFAULT_MODEL = "kvm64"
+DRIVE_NEUTRAL = frozenset(
+    ("size", "backup", "replicate", "media", "serial", "ssd", "werror", "rerror", "model", "wwn", "vendor", "product")
+)
+
+
+def parse(text: str) -> ExistingGuest:
+    """The guest that the configuration describes. Raises NoGuest."""
+    lines = _lines(text)
+    if not any(key in lines for key in USUAL):
+        raise NoGuest("is no description of a guest; `qm config VMID` prints one")
+    if any(CONTAINER.match(key) for key in lines) and not any(DRIVE.match(key) for key in lines):
+        raise NoGuest("the configuration of a container (pct), not of a virtual machine (qm)")
+    if lines.get("template", "0") == "1":
+        raise NoGuest("a template, which never runs: name a guest that was made of it")
+    remarks = Remarks()
+    if lines.get("kvm", "1") == "0":
+        remarks.add("kvm", "0", "it is emulated, without KVM; our guest has KVM where the host has it")
+    if lines.get("arch", "x86_64") != "x86_64":
+        raise NoGuest(f"a guest for {shown('arch', lines['arch'])}; guests for x86_64 can be measured")
+    guest = ExistingGuest(
+        "proxmox",
+        lines.get("name") or lines.get("vmid") or "guest",
+        _vcpus(lines, remarks),
+        _memory(lines, remarks),
+        dict(_guest_levels(lines, remarks)),
+        tuple(_disks(lines, remarks)),
+        tuple(_cards(lines, remarks)),
+    )
+    _rest(lines, remarks)
+    return replace(guest, remarks=remarks.all())
+
+
+def _lines(text: str) -> dict[str, str]:
+    """Key -> value, of the guest as it is now: sections are its snapshots."""
+    if text.lstrip().startswith("{"):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise NoGuest(f"JSON that cannot be read: {error}") from error
+        value = value.get("data", value) if isinstance(value, dict) else value
+        if not isinstance(value, dict):
+            raise NoGuest("JSON, but no object with a guest's settings")
+        return {str(key): str(setting) for key, setting in value.items() if not isinstance(setting, (dict, list))}
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if re.match(r"\s*\[[^\]]*\]\s*$", line):
+            if found:
+                break
+            continue
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = LINE.match(line)
+        if match is None:
+            if not found:
+                continue  # a prompt, or words before it
+            if not any(key in found for key in USUAL):
+                raise NoGuest("is no description of a guest; `qm config VMID` prints one")
+            raise NoGuest(f"line {number}: must be `key: value`, not {shown('', line)[:60]!r}")
+        found[match[1]] = match[2].strip()
+    return found
+
+
+def _whole(lines: Mapping[str, str], key: str, default: int, most: int) -> int:
+    text = lines.get(key, str(default)).split(",")[0].rpartition("=")[2]
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= most):
+        raise NoGuest(f"{key}: must be a number from 1 to {most}, not {shown(key, text)!r}")
+    return int(text)
+
+
+def _vcpus(lines: Mapping[str, str], remarks: Remarks) -> int:
+    whole = _whole(lines, "sockets", 1, 16) * _whole(lines, "cores", 1, 1024)
+    if "vcpus" in lines:
+        current = _whole(lines, "vcpus", whole, whole)
+        if current < whole:
+            remarks.add("vcpus", f"{current} of {whole}", "our guest has as many, and none can be added")
+        return current
+    return whole
+
+
+def _memory(lines: Mapping[str, str], remarks: Remarks) -> int:
+    size = _whole(lines, "memory", 512, MOST_MIB)
+    if lines.get("balloon") != "0":
+        remarks.add("balloon", lines.get("balloon", "on, the default"), f"our guest keeps all of its {size} MiB")
+    return size * 2**20
+
+
+def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[str, str]]:
+    settings = _settings(lines.get("cpu", DEFAULT_MODEL), "cputype")
+    model = settings.pop("cputype", DEFAULT_MODEL)
+    if model.startswith("custom-"):
+        remarks.add("cpu", model, "stands in /etc/pve/virtual-guest/cpu-models.conf: measured as `host`")
+        model = "host"
+    if model == "x86-64-v2-AES":
+        remarks.add("cpu", model, "is measured as x86-64-v2, without AES")
+    yield "cpu.model", MODELS.get(model, model)
+    for key, value in settings.items():
+        if not (key == "hidden" and value == "0"):
+            remarks.add(f"cpu: {key}", value, "is not translated")
+    level = topology_level(_whole(lines, "sockets", 1, 16), _whole(lines, "cores", 1, 1024), 1)
+    if level is None:
+        text = f"{lines.get('sockets', '1')} sockets with {lines.get('cores', '1')} cores"
+        remarks.add("sockets, cores", text, "is measured as one socket with cores")
+    else:
+        yield "cpu.topology", level
+    pages = lines.get("hugepages")
+    if pages in ("2", "1024", "any"):
+        yield "memory.backing", "1GiB" if pages == "1024" else "2MiB"
+    if "affinity" in lines:
+        remarks.add("affinity", lines["affinity"], "vmtax chooses the CPUs; cpu.pinning pins them one to one")
+
+
+def _settings(value: str, first: str) -> dict[str, str]:
+    """The settings of a line: "local-lvm:vm-100-disk-0,cache=none" has `first` and cache."""
+    found: dict[str, str] = {}
+    for part in value.split(","):
+        name, is_named, setting = part.partition("=")
+        if is_named:
+            found[name.strip()] = setting.strip()
+        elif part.strip():
+            found.setdefault(first, part.strip())
+    return found
+
+
+def _boot_order(lines: Mapping[str, str]) -> list[str]:
+    settings = _settings(lines.get("boot", ""), "legacy")
+    order = [name.strip() for name in settings.get("order", "").split(";") if name.strip()]
+    return order or ([lines["bootdisk"]] if "bootdisk" in lines else [])
+
+
+def _disks(lines: Mapping[str, str], remarks: Remarks) -> Iterator[ExistingDisk]:
+    controller = lines.get("scsihw", "lsi")
+    order = [name for name in _boot_order(lines) if DRIVE.match(name)]
+    for name, line in lines.items():
+        if not DRIVE.match(name):
+            continue
+        settings = _settings(line, "file")
+        volume = settings.pop("file", settings.pop("volume", ""))
+        is_cd = settings.get("media") == "cdrom" or volume in ("none", "cdrom")
+        levels = {} if is_cd else dict(_disk_levels(name, volume, settings, controller, remarks))
+        yield ExistingDisk(name, levels, volume, shown("", line), is_cd, name in order[:1])
+
+
+def _disk_levels(
+    name: str, volume: str, settings: dict[str, str], controller: str, remarks: Remarks
+) -> Iterator[tuple[str, str]]:
+    storage, _, path = volume.partition(":")
+    form = settings.pop("format", "") or {"qcow2": "qcow2", "vmdk": "vmdk"}.get(path.rpartition(".")[2], "raw")
+    if volume.startswith("/dev/"):
+        yield from {"disk.volume": "plain", "disk.filesystem": "none"}.items()
+    elif storage in STORAGES:
+        yield from STORAGES[storage].items()
+        remarks.add(f"{name}: {storage}", volume, f"is taken for {STORAGES[storage]['disk.volume']} by its name")
+    else:
+        if form in ("raw", "qcow2"):
+            yield "disk.format", form
+        else:
+            remarks.add(f"{name}: format", form, "is measured as raw")
+        if storage != "local":
+            remarks.add(f"{name}: {storage}", volume, "the file does not say what that is: measured as a file")
+    bus = (DRIVE.match(name) or [""])[1]
+    if bus == "scsi" and not controller.startswith("virtio-scsi"):
+        remarks.add("scsihw", controller, "is measured as virtio-scsi")
+    bus = "virtio-scsi" if bus == "scsi" else bus
+    assert bus in BUSES
+    yield "disk.bus", bus
+    yield "disk.cache", settings.pop("cache", "none")  # Proxmox's own defaults
+    yield "disk.aio", settings.pop("aio", "io_uring")
+    if settings.pop("iothread", "0") == "1":
+        if bus == "virtio" or controller == "virtio-scsi-single":
+            yield "disk.iothread", "on"
+        else:
+            remarks.add(f"{name}: iothread", "1", "has no effect without virtio or scsihw virtio-scsi-single")
+    discard = settings.pop("discard", "ignore")
+    if discard == "on":
+        yield "disk.discard", "unmap"
+    if settings.pop("detect_zeroes", "1") == "1":
+        yield "disk.detect_zeroes", "unmap" if discard == "on" else "on"
+    if "queues" in settings:
+        yield "disk.queues", settings.pop("queues")
+    for key, value in settings.items():
+        if key not in DRIVE_NEUTRAL:
+            remarks.add(f"{name}: {key}", value, "is not translated")
+
+
+def _cards(lines: Mapping[str, str], remarks: Remarks) -> Iterator[ExistingCard]:
+    for name, line in lines.items():
+        if not CARD.match(name):
+            continue
+        settings = _settings(line, "legacy")
+        legacy = settings.pop("legacy", "")
+        models = (
+            "virtio",
+            "e1000",
+            "e1000e",
+            "rtl8139",
+            "vmxnet3",
+            "ne2k_pci",
+            "pcnet",
+            "i82551",
+            "i82557b",
+            "i82559er",
+        )
+        given = next(
+            (key for key in settings if key in models or key.startswith("e1000")), settings.get("model", legacy)
+        )
+        settings.pop(given, None)
+        settings.pop("model", None)
+        levels = dict(_card_levels(name, given, settings, remarks))
+        yield ExistingCard(name, levels, shown("", line))
+
+
+def _card_levels(name: str, model: str, settings: dict[str, str], remarks: Remarks) -> Iterator[tuple[str, str]]:
+    if model == "virtio":
+        yield "net.path", "vhost" if "bridge" in settings else "user"  # Proxmox always takes vhost-net with a bridge
+    elif model == "rtl8139":
+        yield "net.path", "rtl8139"
+    elif model.startswith("e1000"):
+        yield "net.path", "e1000e"
+        if model != "e1000e":
+            remarks.add(f"{name}: model", model, "is measured as e1000e")
+    else:
+        remarks.add(f"{name}: model", model, "is measured as virtio with vhost")
+        yield "net.path", "vhost"
+    if "queues" in settings:
+        yield "net.queues", settings.pop("queues")
+    mtu = settings.pop("mtu", "")
+    if mtu and mtu != "1":  # 1: that of the bridge
+        yield "net.mtu", mtu
+    if settings.pop("firewall", "0") == "1":
+        remarks.add(f"{name}: firewall", "1", "is not translated: one more bridge, and its rules, for each packet")
+    for key, value in settings.items():
+        if key not in ("bridge", "macaddr", "link_down", "tag", "trunks"):
+            remarks.add(f"{name}: {key}", value, "is not translated")
+
+
+def _rest(lines: Mapping[str, str], remarks: Remarks) -> None:
+    for key, value in lines.items():
+        if key in TRANSLATED or key in NEUTRAL or NEUTRAL_NUMBERED.match(key) or DRIVE.match(key) or CARD.match(key):
+            continue
+        if value == DEFAULTS.get(key):
+            continue
+        if key == "machine":
+            if "q35" not in value:
+                remarks.add(key, value, "our guest's machine is q35")
+        elif key == "bios":
+            if value == "ovmf":
+                remarks.add(key, value, "our guest boots its kernel without firmware")
+        elif key not in ("balloon", "kvm", "arch"):
+            remarks.add(key, value, "is not translated")
+    if "machine" not in lines:
+        remarks.add("machine", "i440fx, the default", "our guest's machine is q35")
+    disks = [name for name, line in lines.items() if DRIVE.match(name) and "media=cdrom" not in line]
+    if len(disks) > 1:
+        remarks.add(", ".join(disks), f"{len(disks)} disks", "one is measured: --disk NAME chooses it")

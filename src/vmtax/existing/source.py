@@ -1,0 +1,84 @@
+"""Where the description of a guest comes from: a file of any kind, or a guest of this host."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from vmtax.core.machines import Reader
+from vmtax.existing import libvirt, proxmox, qemu_line
+from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest
+
+LARGEST = 4 * 2**20  # bytes of a file
+PARSERS = {"libvirt": libvirt.parse, "proxmox": proxmox.parse, "qemu": qemu_line.parse}
+NOT_FOUND = 127  # exit code of a shell
+SECONDS = 30.0  # for one question to libvirt or Proxmox
+NAME = re.compile(r"[A-Za-z0-9_.+@:%-][A-Za-z0-9_.+@:% -]{0,199}")
+HOW = "libvirt:NAME, proxmox:VMID, qemu:PID, or a file with a domain's XML, a qm.conf or QEMU's command line"
+
+
+def existing(source: str, reader: Reader) -> ExistingGuest:
+    """The guest that `source` names: one of the machine behind `reader`, or a file here. Raises NoGuest."""
+    scheme, is_named, name = source.partition(":")
+    if is_named and scheme in KINDS and not Path(source).exists():
+        if not NAME.fullmatch(name):
+            raise NoGuest(f"{source}: no guest can be called that; right would be {HOW}")
+        return _named(source, scheme, name, reader)  # type: ignore[arg-type]  # it is one of KINDS
+    path = Path(source)
+    if not path.exists():
+        raise NoGuest(f"{source}: there is no such file; right would be {HOW}")
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(LARGEST + 1)
+    except OSError as error:
+        raise NoGuest(f"{source}: {error.strerror}") from error
+    if len(content) > LARGEST:
+        raise NoGuest(f"{source}: more than {LARGEST >> 20} MiB: no description of a guest is as large")
+    text = decoded(content)
+    try:
+        return PARSERS[recognised(text)](text)
+    except NoGuest as error:
+        raise NoGuest(f"{source}: {error}") from error
+
+
+def decoded(content: bytes) -> str:
+    """The text, whatever a Windows editor made of it."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return content.decode("utf-16", errors="replace")
+    return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+
+
+def recognised(text: str) -> Kind:
+    """What kind of description a text is. Raises NoGuest."""
+    head = text.lstrip()
+    if not head:
+        raise NoGuest(f"the file is empty; right would be {HOW}")
+    if re.search(r"<domain[\s>]|<\?xml|^<", head):
+        return "libvirt"
+    if re.search(r"(^|[\s/\0])(qemu-system-\w+|qemu-kvm|kvm)[\s\0]", text) and re.search(r"[\s\0]-{1,2}[a-zA-Z]", text):
+        return "qemu"
+    if re.search(r"^\s*[a-z][a-z0-9_.]*:\s?\S", text, re.MULTILINE) or head[:1] == "{":
+        return "proxmox"
+    raise NoGuest(f"is no description of a guest; right would be {HOW}")
+
+
+def _named(source: str, kind: Kind, name: str, reader: Reader) -> ExistingGuest:
+    """A guest of the machine; nothing is asked of the guest itself."""
+    commands = {
+        "libvirt": ("virsh", "--readonly", "--connect", "qemu:///system", "dumpxml", "--", name),
+        "proxmox": ("qm", "config", name, "--current"),
+        "qemu": ("cat", f"/proc/{name}/cmdline"),
+    }
+    if kind != "libvirt" and not (name.isascii() and name.isdigit()):
+        raise NoGuest(f"{source}: must be a number, {'such as proxmox:101' if kind == 'proxmox' else 'a process id'}")
+    outcome = reader.try_run(*commands[kind], timeout=SECONDS)
+    if outcome.code == NOT_FOUND:
+        raise NoGuest(f"{source}: {commands[kind][0]} is not there, so no guest of its can be; right would be {HOW}")
+    if not outcome.ok:
+        words = (outcome.stderr.strip() or outcome.stdout.strip()).splitlines()
+        why = words[-1].removeprefix("error: ") if words else f"exit code {outcome.code}"
+        raise NoGuest(f"{source}: {commands[kind][0]}: {why}")
+    try:
+        return PARSERS[kind](outcome.stdout)
+    except NoGuest as error:
+        raise NoGuest(f"{source}: {error}") from error

@@ -1,0 +1,85 @@
+"""The answer about a guest of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vmtax.existing.advice import advice
+from vmtax.existing.guest import ExistingGuest, shown
+from vmtax.existing.plan import ExistingPlan
+from vmtax.report.answers.part import AnswerRecord
+
+
+@dataclass(frozen=True)
+class GuestDisk(AnswerRecord):
+    """A disk of the guest."""
+
+    name: str  # its name in the configuration
+    source: str  # the file, device or volume behind it; empty if it has none
+    levels: Mapping[str, str]  # factor -> level
+
+
+@dataclass(frozen=True)
+class GuestCard(AnswerRecord):
+    """A network card of the guest."""
+
+    name: str  # its name in the configuration
+    levels: Mapping[str, str]  # factor -> level
+
+
+@dataclass(frozen=True)
+class NotAsConfigured(AnswerRecord):
+    """A setting that is not measured as it is configured."""
+
+    where: str  # its name in the configuration
+    text: str  # what it says, without secrets
+    why: str  # what happens with it instead
+
+
+@dataclass(frozen=True)
+class GuestAdvice(AnswerRecord):
+    """A setting that manuals call unsafe, slow or wasteful."""
+
+    weight: Literal["unsafe", "slow", "space"]  # what is wrong with it; space: it keeps more than it needs
+    where: str  # the guest, or the name of its disk or card
+    factor: str  # the factor of plans that is this setting
+    level: str  # the level that the guest has
+    better: str  # the level that is recommended instead
+    why: str  # the reason, according to the manuals; nothing was measured
+    patch: str  # how to change it; empty if there is no single line for it
+
+
+@dataclass(frozen=True)
+class GuestAnswer(AnswerRecord):
+    """A guest of the user's, as its configuration describes it."""
+
+    name: str  # its name
+    kind: Literal["libvirt", "proxmox", "qemu"]  # what describes it: libvirt's XML, a qm.conf or QEMU's command line
+    vcpus: int  # number of its CPUs
+    memory_bytes: int  # size of its memory
+    disks: Sequence[GuestDisk]  # its disks, without drives for CDs and floppy disks
+    cards: Sequence[GuestCard]  # its network cards
+    levels: Mapping[str, str]  # factor -> level, with the disk and card that the plan measures
+    not_as_configured: Sequence[NotAsConfigured]  # what the plan does not measure as it is configured
+    advice: Sequence[GuestAdvice]  # settings that manuals call unsafe or slow
+    plan: str  # the plan, as YAML
+
+
+def guest_answer(guest: ExistingGuest, plan: ExistingPlan) -> GuestAnswer:
+    return GuestAnswer(
+        guest.name,
+        guest.kind,
+        guest.vcpus,
+        guest.memory_bytes,
+        [GuestDisk(disk.name, shown("", disk.source), disk.levels) for disk in guest.disks if not disk.is_cd],
+        [GuestCard(card.name, card.levels) for card in guest.cards],
+        plan.levels,
+        [NotAsConfigured(each.where, each.text, each.why) for each in plan.remarks],
+        [
+            GuestAdvice(*(each.weight, each.where, each.factor, each.level, each.better, each.why), each.patch(guest))
+            for each in advice(guest)
+        ],
+        plan.text,
+    )

@@ -1,0 +1,372 @@
+"""Guests of the user's: what describes them is translated, or it is said what is not, and no secret is printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.fake_machine import FakeMachine, Reply
+from vmtax.cli import app
+from vmtax.existing.advice import advice
+from vmtax.existing.guest import HIDDEN, ExistingGuest, NoGuest, shown
+from vmtax.existing.plan import plan_of, remark_lines
+from vmtax.existing.source import PARSERS, decoded, existing, recognised
+
+XML = """\
+<domain type='kvm'>
+  <name>web1</name>
+  <memory unit='GiB'>4</memory>
+  <vcpu>2</vcpu>
+  <os><type arch='x86_64' machine='pc-q35-7.2'>hvm</type></os>
+  CPU
+  <devices>
+    DEVICES
+    <memballoon model='none'/>
+  </devices>
+</domain>
+"""
+DISK = """<disk type='file' device='disk'><driver name='qemu' type='qcow2'DRIVER/><source file='/vm/web1.qcow2'/>
+<target dev='vda' bus='virtio'/></disk>"""
+CARD = "<interface type='bridge'><source bridge='br0'/><model type='virtio'/></interface>"
+CONF = "cores: 4\nmemory: 2048\nmachine: q35\nballoon: 0\nscsihw: virtio-scsi-single\n"
+QEMU = "/usr/bin/qemu-system-x86_64 -machine q35 -accel kvm -m 4G -smp 2 "
+
+
+def xml(devices: str = DISK, cpu: str = "<cpu mode='host-passthrough'/>", driver: str = "") -> str:
+    return XML.replace("DEVICES", devices).replace("CPU", cpu).replace("DRIVER", driver)
+
+
+def parsed(text: str) -> ExistingGuest:
+    return PARSERS[recognised(text)](text)
+
+
+def levels(text: str) -> dict[str, str]:
+    return dict(plan_of(parsed(text)).levels)
+
+
+def remarks(text: str) -> list[str]:
+    return remark_lines(plan_of(parsed(text)).remarks)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "vcpus", "memory"),
+    [
+        (xml(), "libvirt", 2, 4 << 30),
+        (f"# virsh dumpxml web1\n<?xml version='1.0'?>\n{xml()}\n#", "libvirt", 2, 4 << 30),
+        (f"<domstatus state='running'>{xml()}</domstatus>", "libvirt", 2, 4 << 30),
+        (xml().replace("unit='GiB'>4", ">4194304").replace("<vcpu>2", "<vcpu current='3'>8"), "libvirt", 3, 4 << 30),
+        (CONF, "proxmox", 4, 2 << 30),
+        (CONF + "sockets: 2\nvcpus: 6\n\n[snapshot]\ncores: 1\nmemory: 16\n", "proxmox", 6, 2 << 30),
+        (json.dumps({"data": {"cores": 2, "memory": "current=1024", "sockets": 1}}), "proxmox", 2, 1 << 30),
+        ("cores: 1\n", "proxmox", 1, 512 << 20),
+        (QEMU, "qemu", 2, 4 << 30),
+        (QEMU.replace(" ", "\0"), "qemu", 2, 4 << 30),
+        (f"LC_ALL=C PATH=/bin \\\n{QEMU.replace(' -', ' ' + chr(92) + chr(10) + ' -')}", "qemu", 2, 4 << 30),
+        ("/usr/bin/kvm -id 101 -smp 4,sockets=1,cores=4,maxcpus=4 -m 8192", "qemu", 4, 8 << 30),
+        ("qemu-kvm -m size=1048576k,slots=16,maxmem=4194304k -smp cpus=1", "qemu", 1, 1 << 30),
+    ],
+)
+def test_size_and_kind_are_recognised(text: str, kind: str, vcpus: int, memory: int) -> None:
+    guest = parsed(text)
+    assert (guest.kind, guest.vcpus, guest.memory_bytes) == (kind, vcpus, memory)
+
+
+BLOCKDEV = (
+    QEMU
+    + '-blockdev {"driver":"file","filename":"/vm/a.qcow2","node-name":"s","aio":"native","cache":{"direct":true}} '
+    '-blockdev {"driver":"qcow2","file":"s","node-name":"f","cache":{"direct":true},"discard":"unmap"} '
+    '-device {"driver":"virtio-blk-pci","drive":"f","id":"d0","num-queues":4,"iothread":"io1","write-cache":"on"}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        (xml(), {"disk.cache": "writeback", "disk.aio": "threads", "disk.format": "qcow2", "disk.bus": "virtio"}),
+        (xml(driver=" cache='none' io='native' discard='unmap'"), {"disk.cache": "none", "disk.aio": "native"}),
+        (xml(driver=" cache='unsafe' iothread='1'"), {"disk.cache": "unsafe", "disk.iothread": "on"}),
+        (xml(cpu="<cpu><model>Nehalem</model></cpu>"), {"cpu.model": "Nehalem"}),
+        (
+            xml(cpu="<cpu mode='host-model'><topology sockets='2' cores='1' threads='1'/></cpu>"),
+            {"cpu.topology": "sockets"},
+        ),
+        (
+            xml(cpu="<memoryBacking><hugepages><page size='1' unit='G'/></hugepages></memoryBacking>"),
+            {"memory.backing": "1GiB"},
+        ),
+        (xml(CARD), {"net.path": "vhost"}),
+        (xml(CARD.replace("'virtio'/>", "'virtio'/><driver name='qemu' queues='4'/>")), {"net.path": "tap"}),
+        (xml(CARD.replace("virtio", "rtl8139")), {"net.path": "rtl8139"}),
+        (
+            xml("<disk type='block'><source dev='/dev/zvol/tank/a'/><target dev='sda' bus='sata'/></disk>"),
+            {"disk.volume": "zvol", "disk.filesystem": "none", "disk.bus": "sata"},
+        ),
+        (xml("<disk type='block'><source dev='/dev/vg0/web'/><target dev='vda'/></disk>"), {"disk.volume": "lvm"}),
+        (
+            CONF + "scsi0: local-lvm:vm-1-disk-0,iothread=1,discard=on\n",
+            {
+                "disk.volume": "lvm-thin",
+                "disk.cache": "none",
+                "disk.aio": "io_uring",
+                "disk.iothread": "on",
+                "disk.discard": "unmap",
+                "disk.detect_zeroes": "unmap",
+                "cpu.model": "kvm64",
+            },
+        ),
+        (
+            CONF + "cpu: host\nide0: local:1/vm-1-disk-0.qcow2,cache=writethrough\n",
+            {"disk.format": "qcow2", "disk.bus": "ide", "disk.cache": "writethrough", "cpu.model": "host"},
+        ),
+        (CONF + "net0: e1000=AA:BB:CC:00:00:01,bridge=vmbr0\n", {"net.path": "e1000e"}),
+        (CONF + "net0: virtio=AA:BB:CC:00:00:01,bridge=vmbr0,queues=2\n", {"net.path": "vhost", "net.queues": "2"}),
+        (CONF + "hugepages: 2\n", {"memory.backing": "2MiB"}),
+        (
+            QEMU + "-cpu host -drive file=/vm/a.img,format=raw,if=virtio,cache=none,aio=native",
+            {
+                "disk.format": "raw",
+                "disk.bus": "virtio",
+                "disk.cache": "none",
+                "disk.aio": "native",
+                "cpu.model": "host",
+            },
+        ),
+        (QEMU + "-hda /vm/a.qcow2", {"disk.format": "qcow2", "disk.bus": "sata", "disk.cache": "writeback"}),
+        (
+            BLOCKDEV,
+            {
+                "disk.format": "qcow2",
+                "disk.cache": "none",
+                "disk.aio": "native",
+                "disk.discard": "unmap",
+                "disk.iothread": "on",
+                "disk.queues": "4",
+                "disk.bus": "virtio",
+            },
+        ),
+        (
+            QEMU + "-netdev tap,id=n,vhost=on,queues=2 -device virtio-net-pci,netdev=n",
+            {"net.path": "vhost", "net.queues": "2"},
+        ),
+        (QEMU + "-netdev user,id=n -device virtio-net-pci,netdev=n", {"net.path": "user"}),
+        (QEMU + "-object memory-backend-file,id=m,size=4G,mem-path=/dev/hugepages/x", {"memory.backing": "2MiB"}),
+    ],
+)
+def test_settings_become_levels(text: str, has: dict[str, str]) -> None:
+    assert has.items() <= levels(text).items()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (xml(driver=" io='native'"), "disk.aio (native): "),  # with a cache of the host's
+        (xml().replace("</devices>", "<shmem name='x'/><new-thing a='1'/></devices>"), "devices/new-thing (a='1'): "),
+        (xml().replace("</domain>", "<launchSecurity type='sev'/></domain>"), "launchSecurity (type='sev'): is not"),
+        (
+            xml(DISK.replace("<target", "<iotune><total_iops_sec>5</total_iops_sec></iotune><target")),
+            "iotune (total_iops_sec: 5)",
+        ),
+        (xml(cpu="<features><hyperv><relaxed state='on'/></hyperv></features>"), "features/hyperv (relaxed=on): "),
+        (xml(CARD.replace("virtio", "vmxnet3")), "vmxnet3): is measured as virtio on a tap"),
+        (xml(DISK.replace("</disk>", "<unheard/></disk>")), "devices/disk[vda]/unheard: is not translated"),
+        (xml(DISK + DISK.replace("vda", "vdb")), "devices/disk (2 disks): one is measured"),
+        (xml().replace("pc-q35-7.2", "pc-i440fx-7.2"), "our guest's machine is q35"),
+        (xml(driver=" queues='3'"), "disk.queues (3): cannot be measured"),
+        (CONF + "hostpci0: 0000:01:00\n", "hostpci0 (0000:01:00): is not translated"),
+        (CONF + "unknown_thing: 7\n", "unknown_thing (7): is not translated"),
+        (CONF + "scsi0: ceph:vm-1-disk-0,iops_rd=100\n", "scsi0: iops_rd (100): is not translated"),
+        (CONF + "scsi0: ceph:vm-1-disk-0\n", "the file does not say what that is"),
+        (CONF.replace("virtio-scsi-single", "lsi") + "scsi0: local:1/a.raw,iothread=1\n", "has no effect without"),
+        (QEMU + "-device newthing,a=1", "-device (newthing,a=1): is not translated"),
+        (QEMU + "-newoption x", "-newoption (x): is not translated"),
+        (QEMU + "-cpu host,-avx2,+aes", "-cpu -avx2 (on): is not translated"),
+        (QEMU + "-drive file=rbd:pool/a,format=raw", "is measured as a file in --disk-dir"),
+    ],
+)
+def test_what_is_not_translated_is_listed(text: str, said: str) -> None:
+    assert any(said in line for line in remarks(text)), remarks(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "the file is empty"),
+        ("hello world\n", "is no description of a guest"),
+        ("root:x:0:0:root:/root:/bin/bash\nmail:x:8:\n", "is no description of a guest"),
+        (xml().replace("type='kvm'", "type='xen'"), "a guest of Xen, not of KVM"),
+        (xml().replace("type='kvm'", "type='lxc'"), "a guest of LXC, not of KVM"),
+        (xml().replace("x86_64", "aarch64"), "a guest for aarch64"),
+        (xml()[:300], "cut off: </domain> is missing"),
+        (
+            xml().replace("</cpu>", "</cp>").replace("<cpu mode='host-passthrough'/>", "<cpu>"),
+            "line 12: XML that cannot be read",
+        ),
+        (f"<!DOCTYPE a [<!ENTITY x 'y'>]>{xml()}".replace("<domain", "<domain><!DOCTYPE a>", 1), "document type"),
+        ("<network><name>default</name></network>", "its element is <network>, not <domain>"),
+        (xml().replace("<memory unit='GiB'>4</memory>", ""), "<memory> is missing"),
+        (xml().replace("<vcpu>2", "<vcpu>0"), "<vcpu> must be a number from 1"),
+        ("arch: amd64\nhostname: ct\nrootfs: local:1/a\nmemory: 512\n", "a container (pct)"),
+        (CONF + "template: 1\n", "a template, which never runs"),
+        (CONF + "this line has no key\n", "line 6: must be `key: value`"),
+        (CONF.replace("cores: 4", "cores: many"), "cores: must be a number from 1 to 1024"),
+        ('{"cores": 1', "JSON that cannot be read"),
+        ("qemu-system-aarch64 -m 1G", "a guest for aarch64"),
+        ("qemu-system-x86_64 -m lots", "must be a size, such as 4G"),
+        ("qemu-system-x86_64 -M xenfv -m 1G", "a guest of Xen"),
+        (QEMU + '-blockdev {"driver":"file"', "JSON that cannot be read"),
+    ],
+)
+def test_what_describes_no_guest_is_refused_in_a_line(text: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "guest"
+    file.write_text(text)
+    with pytest.raises(NoGuest) as caught:
+        existing(str(file), FakeMachine())
+    assert str(caught.value).startswith(f"{file}: ") and why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+SECRETS = (
+    xml(
+        "<graphics type='vnc' passwd='hunter2'/>"
+        + DISK.replace("<source", "<auth username='u'><secret uuid='hunter2'/></auth><source")
+    ),
+    xml(
+        "<disk type='network'><source protocol='rbd' name='pool/a:key=hunter2'/><target dev='vda' bus='virtio'/></disk>"
+    ),
+    xml().replace(
+        "</domain>",
+        "<qemu:commandline><qemu:arg value='secret,id=a,data=hunter2'/></qemu:commandline></domain>",
+    ),
+    CONF
+    + "cipassword: hunter2\nsshkeys: ssh-rsa%20hunter2\nargs: -vnc :1,password=hunter2 -object secret,data=hunter2\n",
+    CONF + "new_password: hunter2\napi_token: hunter2\n",
+    QEMU + "-spice port=5900,password=hunter2 -object secret,id=s,data=hunter2 -fw_cfg name=a,string=hunter2",
+    QEMU + "-drive file=https://user:hunter2@host/a.img,format=raw -newoption password=hunter2",
+)
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_no_secret_is_printed(text: str, tmp_path: Path) -> None:
+    (tmp_path / "guest").write_text(text)
+    for command in (("plan", "from"), ("doctor",)):
+        for more in ((), ("--json",)):
+            done = CliRunner().invoke(app, [*command, str(tmp_path / "guest"), *more])
+            assert done.exit_code == 0, done.output
+            assert "hunter2" not in done.output, done.output
+
+
+def test_what_is_hidden_says_so() -> None:
+    assert shown("passwd", "x") == HIDDEN
+    assert shown("args", "-vnc :1,password=x,to=9") == f"-vnc :1,password={HIDDEN},to=9"
+    assert shown("uri", "nbd://me:x@host/a") == f"nbd://{HIDDEN}@host/a"
+    assert shown("cache", "none") == "none" and len(shown("a", "b" * 999)) == 201
+
+
+def test_the_plan_has_the_guest_s_level_first_and_only_what_is_as_safe() -> None:
+    text = plan_of(parsed(xml(driver=" cache='writethrough'"))).text
+    assert "disk.cache: [writethrough, none, writeback]" in text and "unsafe" not in text
+    assert "disk.aio: [threads, io_uring]" in text, "native does not go with a cache of the host's"
+    assert "disk.bus: [virtio]" in text
+
+
+def test_a_disk_is_chosen_by_its_name_or_by_the_boot_order() -> None:
+    disks = DISK + DISK.replace("vda", "vdb").replace("<target", "<boot order='1'/><target").replace(
+        "DRIVER", " cache='none'"
+    )
+    guest = parsed(xml(disks))
+    assert "with its disk vdb" in plan_of(guest).text and plan_of(guest).levels["disk.cache"] == "none"
+    assert plan_of(guest, "vda").levels["disk.cache"] == "writeback"
+    with pytest.raises(NoGuest, match="web1: has no disk 'sda'; it has vda, vdb"):
+        plan_of(guest, "sda")
+
+
+@pytest.mark.parametrize(
+    ("text", "factor", "weight", "patch"),
+    [
+        (xml(driver=" cache='unsafe'"), "disk.cache", "unsafe", "virsh edit web1: <driver … cache='none'/> of vda"),
+        (
+            CONF + "scsi0: a:b,cache=unsafe,size=1G\n",
+            "disk.cache",
+            "unsafe",
+            "qm set VMID --scsi0 a:b,size=1G,cache=none",
+        ),
+        (CONF + "net0: e1000=AA:BB,bridge=vmbr0\n", "net.path", "slow", "qm set VMID --net0 virtio=AA:BB,bridge=vmbr0"),
+        (CONF, "cpu.model", "slow", "qm set VMID --cpu host"),
+        (QEMU + "-hda /a", "disk.bus", "slow", "-device virtio-blk-pci"),
+        (
+            xml(CARD.replace("virtio", "e1000")),
+            "net.path",
+            "slow",
+            "virsh edit web1: <model type='virtio'/>, on a bridge or network",
+        ),
+    ],
+)
+def test_what_manuals_call_unsafe_or_slow_has_a_patch(text: str, factor: str, weight: str, patch: str) -> None:
+    guest = parsed(text)
+    found = {each.factor: each for each in advice(guest)}
+    assert found[factor].weight == weight
+    assert found[factor].patch(guest).startswith(patch)
+    assert [each.weight == "unsafe" for each in advice(guest)] == sorted(
+        (each.weight == "unsafe" for each in advice(guest)), reverse=True
+    )
+
+
+def test_a_good_guest_gets_no_advice() -> None:
+    good = " cache='none' io='native' discard='unmap' iothread='1'"
+    assert advice(parsed(xml(DISK + CARD, driver=good))) == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "answers", "why"),
+    [
+        ("libvirt:web1", {}, ""),
+        (
+            "libvirt:gone",
+            {("virsh",): Reply("", "error: failed to get domain 'gone'\n", 1)},
+            "virsh: failed to get domain",
+        ),
+        ("libvirt:web1", {("virsh",): Reply("", "virsh: not found", 127)}, "virsh is not there"),
+        ("proxmox:web1", {}, "must be a number, such as proxmox:101"),
+        ("qemu:abc", {}, "must be a number, a process id"),
+        ("libvirt:", {}, "no guest can be called that"),
+        ("libvirt:--help", {}, ""),
+        ("nosuch", {}, "there is no such file; right would be libvirt:NAME"),
+    ],
+)
+def test_a_guest_of_the_host_is_asked_of_its_tool(source: str, answers: dict[Any, Reply], why: str) -> None:
+    script = {(lambda argv, program=program[0]: argv[0] == program): reply for program, reply in answers.items()}
+    machine = FakeMachine(answers=script or {lambda argv: argv[0] == "virsh": Reply(xml())})
+    if not why:
+        assert existing(source, machine).name == "web1"
+        assert machine.calls[0][-2:] == ("--", source.partition(":")[2])
+        return
+    with pytest.raises(NoGuest) as caught:
+        existing(source, machine)
+    assert why in str(caught.value)
+
+
+def test_texts_of_windows_are_read() -> None:
+    assert decoded(b"\xff\xfe" + "cores: 1".encode("utf-16-le")) == "cores: 1"
+    assert decoded(b"\xef\xbb\xbfcores: 1\r\n") == "cores: 1\n"
+
+
+def test_a_line_that_a_terminal_wrapped_is_whole_again() -> None:
+    line = QEMU + "-cpu host -drive file=/var/lib/libvirt/images/web1.img,format=raw,if=virtio,cache=none,aio=native"
+    wrapped = "\n".join(line[start : start + 80] for start in range(0, len(line), 80))
+    assert levels(wrapped) == levels(line)
+
+
+def test_plan_from_writes_a_plan_that_can_be_checked(tmp_path: Path) -> None:
+    (tmp_path / "web1.xml").write_text(xml(DISK + CARD))
+    done = CliRunner().invoke(app, ["plan", "from", str(tmp_path / "web1.xml"), "-o", str(tmp_path / "plan.yaml")])
+    assert done.exit_code == 0 and f"vmtax run {tmp_path / 'plan.yaml'}" in " ".join(done.output.split())
+    checked = CliRunner().invoke(app, ["plan", "check", str(tmp_path / "plan.yaml")])
+    assert checked.exit_code == 0, checked.output
+    printed = CliRunner().invoke(app, ["plan", "from", str(tmp_path / "web1.xml")])
+    assert printed.output == (tmp_path / "plan.yaml").read_text()
+    answer = json.loads(CliRunner().invoke(app, ["plan", "from", str(tmp_path / "web1.xml"), "--json"]).output)
+    assert answer["kind"] == "guest" and answer["data"]["plan"] == printed.output
