@@ -68,9 +68,14 @@ def parse(text: str) -> ExistingGuest:
         raise NoGuest(f"a guest of {OTHER_HYPERVISORS.get(kind, kind)}, not of KVM: type='{shown('type', kind)}'")
     machine = domain.find("os/type")
     arch = machine.get("arch", "x86_64") if machine is not None else "x86_64"
-    if arch not in ("x86_64", "amd64"):
-        raise NoGuest(f"a guest for {shown('arch', arch)}; guests for x86_64 can be measured")
     remarks = Remarks()
+    if arch in ("i686", "i386"):
+        remarks.add("os/type/arch", arch, "is measured as x86_64")
+    elif arch not in ("x86_64", "amd64"):
+        raise NoGuest(f"a guest for {shown('arch', arch)}; guests for x86_64 can be measured")
+    others = len(re.findall(r"<domain[\s>]", text)) - 1
+    if others > 0:
+        remarks.add("domain", f"{others + 1} of them", "the first one is read")
     if kind == "qemu":
         remarks.add("domain", "type='qemu'", "it is emulated, without KVM; our guest has KVM where the host has it")
     levels = dict(_guest_levels(domain, remarks))
@@ -98,12 +103,13 @@ def _domain(text: str) -> ET.Element:
     """
     if len(text) > LARGEST:
         raise NoGuest(f"more than {LARGEST >> 20} MiB of XML: no definition of a guest is as large")
-    begin, end = re.search(r"<domain[\s>]", text), text.rfind("</domain>")
+    begin = re.search(r"<domain[\s>]", text)
     if begin is None:
         root = re.search(r"<([A-Za-z][\w:-]*)[\s/>]", text)
         what = f"its element is <{shown('', root[1])}>" if root else "it has no element"
         raise NoGuest(f"XML, but not of a guest: {what}, not <domain>; `virsh dumpxml NAME` prints one")
-    if end < begin.start():
+    end = text.find("</domain>", begin.start())
+    if end < 0:
         raise NoGuest("the XML of a guest that is cut off: </domain> is missing")
     body = text[begin.start() : end + len("</domain>")]
     if "<!DOCTYPE" in body or "<!ENTITY" in body:
@@ -129,7 +135,8 @@ def _without_namespaces(root: ET.Element) -> ET.Element:
     for element in root.iter():
         space, is_named, name = element.tag.rpartition("}")
         if is_named:
-            element.tag = f"{space.rstrip('/').rpartition('/')[2].lstrip('{')}:{name}"
+            parts = [part for part in space.lstrip("{").split("/") if part and not part[:1].isdigit()]
+            element.tag = f"{parts[-1] if parts else 'other'}:{name}"
     return root
 
 

@@ -21,7 +21,7 @@ from vmtax.existing.guest import (
     topology_level,
 )
 
-LINE = re.compile(r"^\s*([a-z][a-z0-9_.]*):\s?(.*)$")
+LINE = re.compile(r"^\s*([a-z][a-z0-9_.-]*):\s?(.*)$")
 DRIVE = re.compile(r"(scsi|virtio|ide|sata)\d+$")
 CARD = re.compile(r"net\d+$")
 MOST_MIB = 2**32
@@ -37,7 +37,23 @@ NEUTRAL = frozenset(
     )
 )
 NEUTRAL_NUMBERED = re.compile(r"(ipconfig|unused|serial|usb|parallel)\d+$")
-USUAL = ("memory", "cores", "sockets", "scsihw", "ostype", "net0", "boot", "bootdisk")  # a guest has one of them
+# Words that other files have as well.
+COMMON = frozenset(
+    (
+        "name",
+        "description",
+        "tags",
+        "lock",
+        "parent",
+        "storage",
+        "template",
+        "digest",
+        "reboot",
+        "cdrom",
+        "acpi",
+        "freeze",
+    )
+)
 TRANSLATED = frozenset(("sockets", "cores", "vcpus", "memory", "cpu", "hugepages", "scsihw", "affinity", "smp"))
 CONTAINER = re.compile(r"(lxc\.|rootfs$|mp\d+$|unprivileged$|swap$)")
 # Kinds of storage that Proxmox's installer makes, by the names that it gives them; others are not in the file.
@@ -57,7 +73,7 @@ DRIVE_NEUTRAL = frozenset(
 def parse(text: str) -> ExistingGuest:
     """The guest that the configuration describes. Raises NoGuest."""
     lines = _lines(text)
-    if not any(key in lines for key in USUAL):
+    if not any(map(_is_of_guest, lines)):
         raise NoGuest("is no description of a guest; `qm config VMID` prints one")
     if any(CONTAINER.match(key) for key in lines) and not any(DRIVE.match(key) for key in lines):
         raise NoGuest("the configuration of a container (pct), not of a virtual machine (qm)")
@@ -104,11 +120,18 @@ def _lines(text: str) -> dict[str, str]:
         if match is None:
             if not found:
                 continue  # a prompt, or words before it
-            if not any(key in found for key in USUAL):
+            if not any(map(_is_of_guest, found)):
                 raise NoGuest("is no description of a guest; `qm config VMID` prints one")
             raise NoGuest(f"line {number}: must be `key: value`, not {shown('', line)[:60]!r}")
         found[match[1]] = match[2].strip()
     return found
+
+
+def _is_of_guest(key: str) -> bool:
+    """Whether only the configuration of a guest has that key."""
+    return (key in NEUTRAL | TRANSLATED | {"machine", "bios"} and key not in COMMON) or bool(
+        DRIVE.match(key) or CARD.match(key)
+    )
 
 
 def _whole(lines: Mapping[str, str], key: str, default: int, most: int) -> int:
@@ -206,7 +229,7 @@ def _disk_levels(
             yield "disk.format", form
         else:
             remarks.add(f"{name}: format", form, "is measured as raw")
-        if storage != "local":
+        if storage != "local" and not volume.startswith("/"):
             remarks.add(f"{name}: {storage}", volume, "the file does not say what that is: measured as a file")
     bus = (DRIVE.match(name) or [""])[1]
     if bus == "scsi" and not controller.startswith("virtio-scsi"):

@@ -54,7 +54,7 @@ NEUTRAL = frozenset(
             "debugcon",
             "full-screen",
             "no-quit",
-            "icount-none",
+            "iscsi",
             "run-with",
         ),
         *(
@@ -161,7 +161,11 @@ def _memory(line: QemuOptions, machine: Mapping[str, str], remarks: Remarks) -> 
         raise NoGuest(f"-m {shown('', value)}: must be a size, such as 4G")
     if "maxmem" in settings:
         remarks.add("-m maxmem", settings["maxmem"], "our guest's memory cannot grow")
-    return size
+    # Modules that were plugged in later.
+    backends = {each.get("id", ""): each for value in line.all("object") for each in [settings_of(value, "qom-type")]}
+    modules = [_device(value) for value in line.all("device")]
+    plugged = [backends.get(each.get("memdev", ""), {}) for each in modules if each.get("driver") == "pc-dimm"]
+    return size + sum(size_of(each.get("size", ""), 1) or 0 for each in plugged)
 
 
 def _smp(line: QemuOptions, remarks: Remarks) -> tuple[int, dict[str, str]]:
@@ -346,10 +350,9 @@ def _node_levels(
     while drive in nodes and nodes[drive] not in chain:
         chain.append(nodes[drive])
         drive = chain[-1].settings.get("file", "")
-    said = {key.removeprefix("file."): value for node in reversed(chain) for key, value in node.settings.items()}
-    drivers = [node.driver for node in chain] + [
-        node.settings["file.driver"] for node in chain if "file.driver" in node.settings
-    ]
+    # A node may hold the one below it: "file.file.aio".
+    said = {re.sub(r"^(file\.)+", "", key): value for node in reversed(chain) for key, value in node.settings.items()}
+    drivers = [value for node in chain for key, value in node.settings.items() if re.fullmatch(r"(file\.)*driver", key)]
     form = next((driver for driver in drivers if driver in FORMATS), "raw")
     storage = next((driver for driver in reversed(drivers) if driver not in FORMATS), "file")
     source = said.get("filename", "")
@@ -437,8 +440,8 @@ def _card_levels(
     queues = backend.get("queues") or (str(backend["fds"].count(":") + 1) if "fds" in backend else "1")
     if queues != "1":
         yield "net.queues", queues
-    mtu = device.get("host_mtu")
-    if mtu:
+    mtu = device.get("host_mtu", "1500")
+    if mtu != "1500":
         yield "net.mtu", mtu
 
 
