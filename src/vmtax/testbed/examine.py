@@ -13,6 +13,7 @@ from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed, place
 from vmtax.lab.home import Lab
 from vmtax.machine import Machine, rights, tools
+from vmtax.machine.answer import whole_of
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
@@ -379,7 +380,8 @@ def _check_build(host: Machine, plan: Plan) -> None:
 
 def _check_real_time(host: Machine) -> None:
     """Raises CannotMeasure if a workload on the host may not use SCHED_FIFO, which it may use in every guest."""
-    held = int(host.run("grep", "CapEff", "/proc/self/status").rpartition(":")[2], 16)
+    said = host.run("grep", "CapEff", "/proc/self/status")
+    held = whole_of(host, "CapEff of /proc/self/status", said.rpartition(":")[2], base=16, most=2**64)
     if not held >> REAL_TIME_BIT & 1:
         raise CannotMeasure(
             f"{host.path}: wake-up latency on the host takes {REAL_TIME}, which SCHED_FIFO needs; measure as root, or"
