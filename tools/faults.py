@@ -99,6 +99,18 @@ FAULTS = (
         "a command that cuts nothing is waited for until the host's time is over",
     ),
     Fault(
+        "hypervisor/confine.py",
+        'size = () if room is None else ("--size", str(room))',
+        "size = ()",
+        "a guest fills half of the host's memory through the share of its peer",
+    ),
+    Fault(
+        "workload/smb.py",
+        "room = len(self.parameters.cases) * self._bytes + STATE_BYTES",
+        "room = STATE_BYTES",
+        "no file fits into the share that a plan asks for",
+    ),
+    Fault(
         "storage/power_cut.py",
         "several = draw.choice((1, draw.randint(1, len(writes)), len(writes))) if writes else 0",
         "several = 1 if writes else 0",

@@ -30,9 +30,14 @@ REMOVE = (
 )
 
 
+def has_cgroups(machine: Machine) -> bool:
+    """Whether there are memory cgroups, and one may be made in the root."""
+    return machine.succeeds(*HIERARCHY)
+
+
 def why_not(machine: Machine) -> str | None:
     """Why no page cache can be bounded there, and how to change that; None if it can."""
-    if machine.succeeds(*HIERARCHY):
+    if has_cgroups(machine):
         return None
     return (
         "disk.page_cache=bounded takes memory cgroups, which are not there, or not on for children of the root: "
@@ -65,10 +70,14 @@ class Bound:
         """Command prefix that starts a command in it."""
         return (*ENTER, str(self.directory))
 
+    def set_most(self, most: int) -> None:
+        """Limit it to that many bytes, whatever its processes use now."""
+        self.machine.run("tee", str(self.directory / self.limit), input=str(most))
+
     def set_limit(self, cache_bytes: int) -> None:
         """Limit it to what its processes use now plus `cache_bytes` of page cache."""
         file = self.directory / "memory.stat"
         rows = table_of(self.machine, str(file), self.machine.read_text(file), 2)
         held = {name: whole_of(self.machine, f"{name} of {file}", text) for name, text in rows}
         own = held.get("anon", held.get("rss", 0)) + held.get("shmem", 0)
-        self.machine.run("tee", str(self.directory / self.limit), input=str(own + cache_bytes))
+        self.set_most(own + cache_bytes)

@@ -27,6 +27,7 @@ from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, There, Wire
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
+from vmtax.workload.smb import Smb
 from vmtax.workload.wakeup import Wakeup
 
 REAL_TIME, REAL_TIME_BIT = "CAP_SYS_NICE", 23  # the capability that wake-up latency requires on a host, and its number
@@ -216,8 +217,15 @@ def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
             raise CannotMeasure(f"{machine.path}: a wire takes root there: its card goes to a namespace of the run's")
         _check_tools(machine, tools.CARDS)
         _refuse_namespaces(machine)
+    _check_share(peer, plan)
     refuse_cards(host, wire.card, peer, wire.peer_card)
     _check_host(peer)
+
+
+def _check_share(peer: Machine, plan: Plan) -> None:
+    """Raises CannotMeasure if what a guest writes to a share at the peer cannot be bounded."""
+    if any(choice.name == Smb.name for choice in plan.workloads):
+        _check_tools(peer, tools.SHARE)
 
 
 def _refuse_namespaces(machine: Machine) -> None:
@@ -233,6 +241,7 @@ def _check_network(host: Machine, plan: Plan) -> None:
     if is_root(host):
         _check_tools(host, tools.NETWORK)
         _refuse_namespaces(host)
+        _check_share(host, plan)
     elif (needy := next((one for one in networked if one.takes_bridge), None)) is not None:
         raise CannotMeasure(
             f"{host.path}: {needy.takes_bridge} needs a bridge and a tap, which take root there: run as root, or leave"
