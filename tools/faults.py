@@ -75,6 +75,42 @@ FAULTS = (
         "a choice that was measured in a few of the rounds is ranked",
     ),
     Fault(
+        "machine/answer.py",
+        "number = float(match[0]) if match else -1.0",
+        "number = float(match[0]) if match else 0.0",
+        "an uptime of nan counts as proof that the power was cut",
+    ),
+    Fault(
+        "machine/answer.py",
+        "if not words or not all(words) or count not in (None, len(words)):",
+        "if not words or not all(words):",
+        "a tool that prints a word too few ends vmtax with a traceback",
+    ),
+    Fault(
+        "machine/answer.py",
+        "return TypeAdapter(kind).validate_json(text, strict=True)",
+        "return TypeAdapter(kind).validate_json(text)",
+        "text where a tool prints a number is taken for one",
+    ),
+    Fault(
+        "testbed/power.py",
+        "return time.monotonic() - self.ended > GONE_SECONDS",
+        "return False",
+        "a command that cuts nothing is waited for until the host's time is over",
+    ),
+    Fault(
+        "hypervisor/confine.py",
+        'size = () if room is None else ("--size", str(room))',
+        "size = ()",
+        "a guest fills half of the host's memory through the share of its peer",
+    ),
+    Fault(
+        "workload/smb.py",
+        "room = len(self.parameters.cases) * self._bytes + STATE_BYTES",
+        "room = STATE_BYTES",
+        "no file fits into the share that a plan asks for",
+    ),
+    Fault(
         "storage/power_cut.py",
         "several = draw.choice((1, draw.randint(1, len(writes)), len(writes))) if writes else 0",
         "several = 1 if writes else 0",
@@ -106,8 +142,8 @@ FAULTS = (
     ),
     Fault(
         "storage/ground.py",
-        'above = [row for row in rows[1:] if row.get("type") != "part"]',
-        "above: list[Json] = []",
+        'above = [row for row in rows[1:] if row.type != "part"]',
+        "above: list[_Block] = []",
         "a device that carries a volume is taken as free",
     ),
     Fault(
@@ -533,7 +569,7 @@ FAULTS = (
     ),
     Fault(
         "meter/mounts.py",
-        "fits = wanted == int(words[0]) if wanted is not None else _covers(point, path)",
+        "fits = wanted == mount if wanted is not None else _covers(point, path)",
         "fits = _covers(point, path)",
         "a mount is taken that another one covers",
     ),

@@ -18,7 +18,7 @@ import pytest
 from tests import command
 from tests.sample import sample_experiment
 from vmtax import __version__
-from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase
+from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_cut, agree_to_erase
 from vmtax.cli.asked import PlanChanges
 from vmtax.cli.measuring import program
 from vmtax.cli.running import _resumed, overridden
@@ -357,6 +357,25 @@ def test_a_device_is_erased_only_where_its_name_is_typed(
     monkeypatch.setattr(terminal, "isatty", lambda: False, raising=False)
     with pytest.raises(BadUse, match=re.escape(NOBODY)):
         agree_to_erase(False, devices)
+
+
+@pytest.mark.parametrize("word", ["a\x1b[2Jb", "a\nb", "a\rb", "a\u202eb", "a\x9bb", "a\0b", "a\u2066b"])
+def test_a_question_controls_no_terminal(
+    word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The host and the command may be those of a stored run."""
+    terminal = io.StringIO(f"{word}\n" * 4)
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    for ask in (
+        lambda: agree_to_cut(False, f"ssh://{word}", f"fence {word}"),
+        lambda: agree_to_erase(False, [word]),
+        lambda: agree(False, f"Remove {word}?"),
+    ):
+        with contextlib.suppress(SystemExit):
+            ask()
+        said = capsys.readouterr().err.removesuffix("not begun; nothing was changed\n").removesuffix("vmtax: ")
+        assert "a" in said and said.isprintable()
 
 
 def test_permission_to_erase_is_given_anew_to_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,15 @@ def calls(name: str) -> set[str]:
 
 def test_what_is_printed_goes_through_functions_that_clean_it() -> None:
     assert calls("print") - {"machine/guard.py"} <= {"cli/app.py", "__main__.py"}
+    app = ast.parse((ROOT / "cli/app.py").read_text(encoding="utf-8"))
+    printing = {
+        function.name
+        for function in app.body
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    }
+    assert printing == {"say", "asked", "document"}
     assert calls("PlainConsole") == {"system/console.py"}
     assert calls("Console") <= {"hypervisor/qemu/boot.py"}  # a guest's, not rich's
 

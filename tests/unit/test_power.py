@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
+import contextlib
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.command import HANGS
 from tests.fake_machine import Reply
 from tests.fake_testbed import SEVEN, FakeTestbed, Lab, bench
 from vmtax.core.events import Event
@@ -35,7 +35,8 @@ workloads: [durability]
 precision: none
 rounds: {min: 2, max: 2}
 """
-BEFORE, AFTER = "boot-1", "boot-2"
+BEFORE, AFTER = "8d9a4c3c-28b5-4b6e-9d0a-3f0f2f3c8f51", "1b3f2a90-6c1d-4f0e-8a77-90b1c2d3e4f5"
+DONE = '{"code": 0, "words": ""}\n'
 
 
 def plan(**changes: str) -> Plan:
@@ -110,11 +111,11 @@ class Host:
 
     path = "host"
 
-    def __init__(self, boot_id: str, up: float, *, has_disk: bool = True) -> None:
+    def __init__(self, boot_id: str, up: object, *, has_disk: bool = True) -> None:
         self.boot_id, self.up, self.has_disk, self.is_closed = boot_id, up, has_disk, False
 
-    def run(self, *argv: str) -> str:
-        assert argv == ("cat", "/proc/uptime")
+    def read_text(self, path: str) -> str:
+        assert path == "/proc/uptime"
         return f"{self.up} 1.0\n"
 
     def try_run(self, *argv: str) -> Any:
@@ -133,14 +134,13 @@ def cutting(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     answers: list[Host | Exception],
-    script: str = "",
+    answer: str = DONE,
     within: float = 9.0,
 ) -> Cutting:
     """A command that has run, and a host that answers so, the last answer for ever."""
-    output = tmp_path / "output"
-    with output.open("wb") as file:
-        process = subprocess.Popen([sys.executable, "-c", script], stdout=file, stderr=subprocess.STDOUT)
-    process.wait()
+    ended = tmp_path / "answer"
+    ended.write_text(answer)
+    process = SimpleNamespace(poll=lambda: 0)
     now = iter(range(10**6))
     monkeypatch.setattr(power.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(power.time, "monotonic", lambda: float(next(now)))
@@ -155,7 +155,7 @@ def cutting(
 
     monkeypatch.setattr(Cutting, "_logged_in", logged_in)
     order = PowerCut(("fence", "server"), within)
-    return Cutting(Power("ssh://server", order), SimpleNamespace(), process, output, Stopwatch())  # type: ignore[arg-type]
+    return Cutting(Power("ssh://server", order), SimpleNamespace(), process, ended, Stopwatch())  # type: ignore[arg-type]
 
 
 def waited(one: Cutting) -> Any:
@@ -180,10 +180,33 @@ def test_another_machine_that_answers_is_noticed(monkeypatch: pytest.MonkeyPatch
         waited(cutting(monkeypatch, tmp_path, [Host(AFTER, 5400.0)]))
 
 
-def test_a_command_that_fails_says_so_in_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    one = cutting(monkeypatch, tmp_path, [Host(BEFORE, 5.0)], "import sys; sys.exit('no outlet 3')")
-    with pytest.raises(NotCut, match="fence server ended with exit code 1: no outlet 3; nothing counts"):
-        waited(one)
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ('{"code": 1, "words": "off\\nno outlet 3\\n"}\n', "fence server ended with exit code 1: no outlet 3; nothing"),
+        ('{"code": -9, "words": ""}\n', r"killed by signal 9 \(SIGKILL\) and said nothing; nothing counts"),
+        ('{"error": "Exec format error"}\n', "fence server: Exec format error; no power was cut"),
+        ("", "fence server: what watches over it was killed; nothing counts"),
+        ('{"code": 0', "fence server: what watches over it was killed; nothing counts"),
+    ],
+)
+def test_a_command_that_fails_says_so_in_its_own_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, why: str
+) -> None:
+    with pytest.raises(NotCut, match=why):
+        waited(cutting(monkeypatch, tmp_path, [Host(BEFORE, 5.0)], answer))
+
+
+@pytest.mark.parametrize("up", ["nan", "-5", "inf", "1e400", "", "x", "1_0", "0x5", "9" * 5000, "5,1", "\x1b[2J", "[]"])
+def test_an_odd_uptime_is_no_proof_of_a_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, up: str) -> None:
+    with pytest.raises(NotCut, match=r"was not back .*: host: /proc/uptime: a number from 0 to .* must stand there"):
+        waited(cutting(monkeypatch, tmp_path, [Host(AFTER, up)]))
+
+
+@pytest.mark.parametrize("boot", ["", "x", "boot-2", "null", "0" * 36, f"{AFTER} {AFTER}", AFTER.upper(), "\x1b[2J"])
+def test_an_odd_boot_id_is_no_proof_of_a_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, boot: str) -> None:
+    with pytest.raises(NotCut, match=r"was not back .*: host: /proc/sys/kernel/random/boot_id: the id of a boot"):
+        waited(cutting(monkeypatch, tmp_path, [Host(boot, 3.0)]))
 
 
 def test_a_host_that_does_not_come_back_ends_the_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -210,13 +233,66 @@ def test_a_session_ends_with_the_cut_and_not_with_what_follows_from_it() -> None
         raise NotCut("it did nothing")
 
 
-def test_the_command_outlives_us_and_its_words_are_kept(tmp_path: Path) -> None:
-    one = Power("ssh://server", PowerCut.parse(f"{sys.executable} -c 'print(3)'", 1.0))
-    with one.cutting(SimpleNamespace(scratch=tmp_path)) as under_way:  # type: ignore[arg-type]
-        deadline = time.monotonic() + 20
-        while under_way.process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert under_way.output.read_text() == "3\n" and not under_way.is_late
+@contextlib.contextmanager
+def started(script: str, tmp_path: Path, seconds: float = HANGS) -> Iterator[Cutting]:
+    order = PowerCut((sys.executable, "-c", script), seconds)
+    with Power("ssh://server", order).cutting(SimpleNamespace(scratch=tmp_path)) as under_way:  # type: ignore[arg-type]
+        try:
+            yield under_way
+        finally:
+            under_way.process.kill()
+            under_way.process.wait()
+
+
+def test_how_the_command_ended_is_kept(tmp_path: Path) -> None:
+    with started("print(3)", tmp_path) as under_way:
+        assert under_way.process.wait(HANGS) == 0 and not under_way.is_late
+        assert under_way.ended is not None
+
+
+def test_a_command_that_cannot_be_started_cut_nothing(tmp_path: Path) -> None:
+    program = tmp_path / "fence"
+    program.write_bytes(b"\0")
+    program.chmod(0o755)
+    with Power("x", PowerCut((str(program),))).cutting(SimpleNamespace(scratch=tmp_path)) as one:  # type: ignore[arg-type]
+        one.process.wait(HANGS)
+        with pytest.raises(NotCut, match="Exec format error; no power was cut"):
+            assert one.is_late
+
+
+def test_of_a_flood_only_the_end_is_kept_and_it_ends_in_time(tmp_path: Path) -> None:
+    with started("while True: print('no outlet 3')", tmp_path, 0.5) as under_way:
+        under_way.process.wait(HANGS)
+        assert under_way.answer.stat().st_size < 3000
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3000
+        with pytest.raises(NotCut, match=r"killed by signal 15 \(SIGTERM\): .*; nothing counts"):
+            assert under_way.is_late
+
+
+CHILD = """
+import os, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(3600)"
+words = [sys.executable, "-c", child]
+each = [subprocess.Popen(words, start_new_session=new, stdout=subprocess.PIPE) for new in (False, True)]
+for one in each: one.stdout.readline()
+open("{pids}", "w").write(" ".join(str(one.pid) for one in each))
+{end}
+"""
+
+
+def test_all_that_it_started_ends_with_its_time(tmp_path: Path) -> None:
+    """Whether the command has ended before its children or waits for them, in a session of their own or not."""
+    ends = {"ended": "os._exit(0)", "waits": "signal.pause()"}
+    with contextlib.ExitStack() as stack:
+        every = []
+        for name, end in ends.items():
+            (own := tmp_path / name).mkdir()
+            every.append(stack.enter_context(started(CHILD.format(pids=own / "pids", end=end), own, 4.0)))
+        for one in every:
+            one.process.wait(HANGS)
+        children = [int(pid) for name in ends for pid in (tmp_path / name / "pids").read_text().split()]
+        assert len(children) == 4 and not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 
 class CutLab(Lab):

@@ -39,7 +39,7 @@ from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
 from vmtax.testbed import needs, power, provisioned
-from vmtax.workload import build, durability
+from vmtax.workload import build, durability, site
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
 
 ROOT = Path(__file__).parents[2]
@@ -146,6 +146,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "4 MiB": archive.LARGEST_LINE,
         "a tenth of a second": None,
         "two minutes": guard.RECOVERY_SECONDS,
+        "a day": float(site.TIMED[-1]),
         "4 GiB": empty.WHOLE_BYTES,
     },
     "docs/explanation/what-not-to-conclude.md": {"4 KiB": None},

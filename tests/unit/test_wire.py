@@ -13,6 +13,7 @@ from tests.userland import asks_tools, programs
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import CardOptions
 from vmtax.cli.cards import wire
+from vmtax.machine import MachineError
 from vmtax.network.wire import LOGIN, CardInUse, refuse_card, refuse_cards
 from vmtax.plan.schema import parse
 from vmtax.testbed.examine import check_peer
@@ -21,15 +22,21 @@ from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.session import CannotMeasure, TestbedOptions, Wire
 
 CARD = {"ifname": "eth2", "link_type": "ether", "mtu": 1500}
-LOOPBACK = {"ifname": "lo", "link_type": "loopback"}
+LOOPBACK = {"ifname": "lo", "link_type": "loopback", "mtu": 65536}
 LINK_LOCAL = {"family": "inet6", "scope": "link", "local": "fe80::1"}
 OWN_ROUTES = '[{"dst": "fe80::/64"}, {"dst": "ff00::/8"}]'
 WIRE = Wire("eth2", "ssh://b", "eth3")
 
 
 def machine(
-    links: list[dict[str, Any]], addresses: list[dict[str, str]], routes: str = "[ ]", login: str = "", wifi: int = 1
+    links: list[dict[str, Any]],
+    addresses: list[dict[str, str]],
+    routes: str = "[ ]",
+    login: str = "",
+    wifi: int = 1,
+    **odd: str,
 ) -> FakeMachine:
+    """`odd`: what a command says instead, with its words joined by blanks."""
     return FakeMachine(
         "host",
         {
@@ -43,14 +50,15 @@ def machine(
             ("ip", "-6", "-j", "route", "show", "table", "all", "dev", "eth2"): OWN_ROUTES,
             LOGIN: f"{login}\n",
             ("test", "-e", "/sys/class/net/eth2/phy80211"): Reply(code=wifi),
-            ("cat", "/proc/sys/kernel/random/boot_id"): "0af1\n",
+            ("cat", "/proc/sys/kernel/random/boot_id"): "8d9a4c3c-28b5-4b6e-9d0a-3f0f2f3c8f51\n",
             ("readlink", "/proc/self/ns/net"): "net:[1]\n",
+            **{tuple(command.split()): said for command, said in odd.items()},
         },
     )
 
 
 def test_a_card_that_nothing_uses_may_be_taken() -> None:
-    veth = {"ifname": "eth9", "link_type": "ether", "link": "eth2", "linkinfo": {"info_kind": "veth"}}
+    veth = {**CARD, "ifname": "eth9", "link": "eth2", "linkinfo": {"info_kind": "veth"}}
     refuse_card(machine([LOOPBACK, CARD, veth], [LINK_LOCAL]), "eth2")
 
 
@@ -61,7 +69,7 @@ def test_a_card_that_nothing_uses_may_be_taken() -> None:
         ([LOOPBACK], [], "[]", "no Ethernet card eth2; there are none"),
         ([{**CARD, "master": "bond0"}], [], "[]", "the card eth2 is in use by bond0"),
         (
-            [CARD, {"ifname": "eth2.7", "link": "eth2", "linkinfo": {"info_kind": "vlan"}}],
+            [CARD, {**CARD, "ifname": "eth2.7", "link": "eth2", "linkinfo": {"info_kind": "vlan"}}],
             *([], "[]", "the card eth2 is in use by eth2.7"),
         ),
         (
@@ -75,6 +83,40 @@ def test_a_card_that_nothing_uses_may_be_taken() -> None:
 def test_a_card_in_use_is_refused_by_name(links: Any, addresses: Any, routes: str, why: str) -> None:
     with pytest.raises(CardInUse, match=why):
         refuse_card(machine(links, addresses, routes), "eth2")
+
+
+LINK, SHOWN = json.dumps([CARD]), json.dumps([{"addr_info": [LINK_LOCAL]}])
+NOT_IP = ("", "not json", "null", "3", '"x"', "[3]", "[null]", "[[]]", "{}", "[" * 100_000, "\x1b[2J")
+ODD_LINKS = (
+    *('[{"ifname": "eth2"}]', '[{"mtu": 1500, "link_type": "ether"}]', LINK.replace("1500", '"1500"'), "[{}]"),
+    *(LINK.replace("1500", "-1"), LINK.replace("1500", "9" * 5000), LINK.replace('"eth2"', "7"), f"[{LINK}]"),
+    *(LINK.replace("}", ', "linkinfo": []}'), LINK.replace("}", ', "vfinfo_list": 3}'), LINK[:-2]),
+    LINK.replace("eth2", "e" * 70_000),
+)
+ODD_ADDRESSES = ("[]", f"[{SHOWN[1:-1]}, {SHOWN[1:-1]}]", "[{}]", '[{"addr_info": 3}]', '[{"addr_info": [{}]}]')
+ODD_ROUTES = ("[{}]", '[{"dst": 3}]', '[{"dst": null}]', '{"dst": "default"}')
+
+
+ODD = (
+    *((("-d", "-j", "link"), said) for said in (*NOT_IP[1:], *ODD_LINKS)),
+    *((("-j", "address", "show", "dev", "eth2"), said) for said in (*NOT_IP, *ODD_ADDRESSES)),
+    *((("-4", "-j", "route", "show", "table", "all", "dev", "eth2"), said) for said in (*NOT_IP[1:], *ODD_ROUTES)),
+    *((("-6", "-j", "route", "show", "table", "all", "dev", "eth2"), said) for said in (*NOT_IP[1:], *ODD_ROUTES)),
+)
+
+
+@pytest.mark.parametrize(("which", "said"), ODD, ids=range(len(ODD)))
+def test_whatever_a_peer_prints_as_ip_is_one_line_that_names_it(which: tuple[str, ...], said: str) -> None:
+    odd = machine([CARD], [LINK_LOCAL], **{" ".join(("ip", *which)): said})
+    with pytest.raises(MachineError, match=rf"^host: ip {' '.join(which)}: its usual JSON must stand there") as caught:
+        refuse_card(odd, "eth2")
+    assert len(str(caught.value)) < 400 and "\n" not in str(caught.value)
+
+
+def test_a_machine_that_does_not_tell_its_boot_is_no_other_machine() -> None:
+    odd = machine([CARD], [], **{"cat /proc/sys/kernel/random/boot_id": "x"})
+    with pytest.raises(MachineError, match=r"^host: /proc/sys/kernel/random/boot_id: the id of a boot"):
+        refuse_cards(machine([CARD], []), "eth2", odd, "eth2")
 
 
 @pytest.mark.parametrize(

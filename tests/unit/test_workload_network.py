@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from tests.fake_machine import FakeMachine
 from tests.unit.test_workload import GOLDEN, parsed
-from vmtax.workload import BadOutput, words
+from vmtax.experiment.at_once import Job
+from vmtax.hypervisor.confine import enter_tree
+from vmtax.workload import BadOutput, Command, words
 from vmtax.workload.latency import Latency, LatencyParameters
 from vmtax.workload.net import Net, NetParameters
-from vmtax.workload.site import Link, Site
+from vmtax.workload.site import TIMED, Access, Link, PeerServer, Site
 from vmtax.workload.smb import Smb, SmbParameters
 
 
@@ -109,9 +112,9 @@ def test_latency_asks_servers_of_its_own_at_the_peer() -> None:
     latency = Latency(LatencyParameters(cases=("tcp-rr", "udp-rr", "udp-rr-16")))
     site = Site(FakeMachine(), "vm", 1, (), link=Link(FakeMachine(), (), "10.77.0.1", 5202))
     where = ("--ip", "10.77.0.1", "--port", "6202")
-    assert latency.servers("10.77.0.1", 5202) == [
-        ("sockperf", "server", *where, "--tcp"),
-        ("sockperf", "server", *where),
+    assert latency.servers("10.77.0.1", 5202, Access.random()) == [
+        PeerServer((*TIMED, "sockperf", "server", *where, "--tcp")),
+        PeerServer((*TIMED, "sockperf", "server", *where)),
     ]
     for case, how in (("tcp-rr", ("--tcp",)), ("udp-rr", ()), ("udp-rr-16", ())):
         argv = latency.command(site, case)
@@ -178,10 +181,46 @@ def test_smb_reports_the_copy_whose_digest_is_right() -> None:
 
 
 def test_smb_s_server_holds_the_file_that_its_client_reads() -> None:
-    smb, machine = Smb(SmbParameters(size="16MiB")), FakeMachine()
-    site = Site(machine, "vm", 1, (), link=Link(machine, (), "10.77.0.1", 5202))
-    (server,), client = smb.servers("10.77.0.1", 5202), smb.command(site, "out")
-    assert client[4:] == (*server[4:], "out") == ("10.77.0.1", "7202", "16777216", "out")
+    smb, machine, access = Smb(SmbParameters(size="16MiB")), FakeMachine(), Access.random()
+    site = Site(machine, "vm", 1, (), link=Link(machine, (), "10.77.0.1", 5202, access=access, answer="ab12  -"))
+    (server,), client = smb.servers("10.77.0.1", 5202, access), smb.command(site, "out")
+    words = server.argv[server.argv.index("sh") :]
+    assert words[4:] == ("10.77.0.1", "7202", "16777216", "in", "out")
+    assert client[4:] == ("10.77.0.1", "7202", "16777216", "out", "ab12"), "the digest comes from the server to us"
+    assert smb.input(site) == server.input == f"{access.user} {access.password}\n"
+
+
+@pytest.mark.parametrize("cases", [("in",), ("out",), ("in", "out")])
+def test_an_smb_server_has_room_for_its_files_and_little_more(cases: tuple[Literal["in", "out"], ...]) -> None:
+    smb = Smb(SmbParameters(size="256MiB", cases=cases))
+    (server,) = smb.servers("10.77.0.1", 5202, Access.random())
+    assert server.room is not None and server.memory is not None
+    assert 2**28 * len(cases) < server.room < server.memory < 2**28 * (len(cases) + 1)
+
+
+def test_what_a_server_may_write_is_the_size_of_both_file_systems() -> None:
+    words = enter_tree("/image", root=True, network=True, room=4096)
+    for place in ("/tmp", "/run"):
+        at = words.index(place)
+        assert words[at - 3 : at] == ("--size", "4096", "--tmpfs"), "bubblewrap's --size is that of the next --tmpfs"
+    assert "--size" not in enter_tree("/image", root=True), "bubblewrap before 0.7 has no --size"
+
+
+def test_each_run_has_an_access_of_its_own_which_nothing_shows() -> None:
+    one, other = Access.random(), Access.random()
+    assert {one.user, one.password}.isdisjoint({other.user, other.password}) and len(one.password) == 32
+    link = Link(FakeMachine(), (), "10.77.0.1", 5202, access=one)
+    (server,) = Smb(SmbParameters()).servers("10.77.0.1", 5202, one)
+    job = Job(FakeMachine(), ("x",), 1.0, input=one.line)
+    said = f"{one} {link} {server} {job} {server.argv}"
+    assert one.user not in said and one.password not in said
+
+
+def test_every_server_ends_by_itself_and_listens_at_the_peer_s_address_only() -> None:
+    each: list[Command[Any]] = [Net(NetParameters()), Latency(LatencyParameters()), Smb(SmbParameters())]
+    for one in each:
+        for server in one.servers("10.77.0.1", 5202, Access.random()):
+            assert server.argv[: len(TIMED)] == TIMED and "10.77.0.1" in server.argv, one.name
 
 
 def test_net_repeats_what_iperf3_complains_about() -> None:

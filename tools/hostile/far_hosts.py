@@ -8,8 +8,8 @@ import functools
 import os
 import random
 import shlex
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
@@ -38,6 +38,7 @@ HOME={home}; export HOME; unset XDG_STATE_HOME XDG_CACHE_HOME XDG_DATA_HOME
 {does}
 """
 HONEST = 'exec sh -c "$*"'
+WITH_TOOLS = f"PATH={{tools}}:$PATH; export PATH; {HONEST}"
 COMMANDS = {
     "doctor": ("doctor", "--host", "ssh://far"),
     # Ends, on a host that answers as it should, with the one clear line that this directory is not there.
@@ -53,8 +54,35 @@ COMMANDS = {
         "/nowhere/at/all",
         "--yes",
     ),
+    # Ends, where `ip` says what IP_SAYS has, with the line that the two cards have different MTUs.
+    "wire": (
+        *("run", "network", "--host", "ssh://far", "--card", "eth9", "--peer", "ssh://far2", "--peer-card", "eth8"),
+        *("--rounds", "1", "--yes", "--emulate"),
+    ),
 }
-WORKED = {"doctor": b"Host and VM can probably", "run": b"no directory /nowhere/at/all"}
+WORKED = {
+    "doctor": b"Host and VM can probably",
+    "run": b"no directory /nowhere/at/all",
+    "wire": b"set both alike",
+}
+LINK = '{"ifname": "%s", "link_type": "ether", "mtu": %d}'
+# What `ip` says of two cards, by a pattern of its arguments.
+IP_SAYS = {
+    "-d -j link": f"[{LINK % ('eth9', 1500)}, {LINK % ('eth8', 9000)}]".encode(),
+    "-j address*": b'[{"addr_info": []}]',
+    "*route*": b"[]",
+}
+# Programs that answers are asked of; one of them at a time answers oddly.
+ONE_TOOL = (
+    *("cat", "readlink", "id", "uname", "stat", "grep", "find", "lsblk", "df", "realpath", "getconf", "ls", "head"),
+    *("test", "mkdir", "nproc", "zpool", "zfs", "qemu-system-x86_64", "bwrap", "systemd-detect-virt", "od", "tr"),
+)
+JSON_PIECES = (
+    *(b"[]", b"{}", b"null", b"[null]", b"[{}]", b"[[]]", b"3", b'"x"', b'[{"ifname": 3}]', b'[{"addr_info": 3}]'),
+    *(b'[{"dst": null}]', b'[{"addr_info": [{}]}]', b'[{"ifname": "eth9"}]', b"[" * 5000, b'[{"a": ' * 2000),
+    *((LINK % ("eth9", 1500)).encode(), f"[{LINK % ('eth9', -1)}]".encode(), b"[" + b"9" * 5000 + b"]"),
+    *(f"[{LINK % ('e' * 70000, 1)}]".encode(), f"[{LINK % ('eth9', 1)}, {{}}]".encode(), b'[{"dst": "\\u001b[2J"}]'),
+)
 PIECES = (
     *(b"{}", b"[]", b"null", b'{"error": ""}', b'{"hello": "x"}', b'{"recovered": 0, "left": [], "last": 0}'),
     *(
@@ -83,14 +111,16 @@ class Host:
     name: str
     does: str  # the rest of CLIENT
     works: bool  # whether it must be measured all the same
-    tools: bytes | None = None  # what every command prints there, if it is not its own output
+    tools: Mapping[str, str] = field(default_factory=dict)  # name -> script that stands for the program there
+    command: str = ""  # the only one of COMMANDS that is tried; empty: any
 
 
 def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
     hosts = [*FIXED, *(_host(source) for _ in range(int(HOW_MANY * share)))]
     for number, host in enumerate(hosts):
         both = host in FIXED and share >= 0.1
-        for command in COMMANDS if both else (source.choice(list(COMMANDS)),):
+        usual = ("doctor", "run")  # no far host has the two cards
+        for command in (host.command,) if host.command else usual if both else (source.choice(usual),):
             place = home / f"{number}-{command}"
             yield Case(f"{command}: {host.name}", functools.partial(_tried, host, command, place))
 
@@ -108,13 +138,15 @@ def _fixed() -> Iterator[Host]:
     yield Host("no end of lines", "exec yes", False)
     yield Host("no end of one line", "exec cat /dev/zero", False)
     yield Host("no end of errors", "exec yes >&2", False)
-
-
-FIXED = tuple(_fixed())
+    yield _with_ip("two cards", IP_SAYS, works=True)
+    for odd in IP_SAYS:
+        for data in (b"", b"not json", *JSON_PIECES):
+            if data not in (b"[]", b"") or odd == "-j address*":  # an empty list is a list
+                yield _with_ip(f"ip {odd} prints {data[:200]!r}", {**IP_SAYS, odd: data}, works=False)
 
 
 def _host(source: random.Random) -> Host:
-    kind = source.choice((_banner, _banner, _instead, _cut, _dies, _tools, _tools, _slow))
+    kind = source.choice((_banner, _banner, _instead, _cut, _dies, _tools, _one_tool, _one_tool, _ip, _ip, _slow))
     return kind(source)
 
 
@@ -159,16 +191,42 @@ def _slow(source: random.Random) -> Host:
 def _tools(source: random.Random) -> Host:
     """It starts what it is told, but every command prints this and does nothing."""
     data = _data(source, 3)
-    return Host(f"commands print {data[:200]!r}", f"PATH={{tools}}:$PATH; export PATH; {HONEST}", False, data)
+    # Every command but the first of a connection is started by timeout.
+    return Host(f"commands print {data[:200]!r}", WITH_TOOLS, False, {"timeout": _print(data)})
+
+
+def _one_tool(source: random.Random) -> Host:
+    """All commands do what they should, but one program prints this; sometimes only where it is given one argument."""
+    data, tool = _data(source, 3), source.choice(ONE_TOOL)
+    code = source.choice((0, 0, 0, 1, 2, 127))
+    return Host(f"{tool} prints {data[:200]!r}, {code}", WITH_TOOLS, False, {tool: f"{_print(data)}\nexit {code}"})
+
+
+def _ip(source: random.Random) -> Host:
+    """Its `ip` answers one of three questions oddly."""
+    odd = source.choice(list(IP_SAYS))
+    data = source.choice((source.choice(JSON_PIECES), source.choice(JSON_PIECES), _data(source, 2)))
+    return _with_ip(f"ip {odd} prints {data[:200]!r}", {**IP_SAYS, odd: data}, works=False)
+
+
+def _with_ip(name: str, says: Mapping[str, bytes], *, works: bool) -> Host:
+    cases = "\n".join(f"{_quoted(pattern)}) {_print(data)};;" for pattern, data in says.items())
+    return Host(name, WITH_TOOLS, works, {"ip": f'case "$*" in\n{cases}\nesac'}, "wire")
+
+
+def _quoted(pattern: str) -> str:
+    return "*".join(shlex.quote(part) if part else "" for part in pattern.split("*"))
+
+
+FIXED = tuple(_fixed())
 
 
 def _tried(host: Host, command: str, place: Path) -> Iterable[str]:
     tools, far = place / "tools", place / "far"
     for directory in (place / "bin", tools, far):
         directory.mkdir(parents=True)
-    if host.tools is not None:
-        # Every command but the first of a connection is started by timeout.
-        _executable(tools / "timeout", f"#!/bin/sh\n{_print(host.tools)}\n")
+    for name, script in host.tools.items():
+        _executable(tools / name, f"#!/bin/sh\n{script}\n")
     does = host.does.replace("{tools}", str(tools))
     _executable(place / "bin/ssh", CLIENT.format(home=far, does=does))
     path = {"PATH": f"{place / 'bin'}:{os.environ['PATH']}"}
@@ -178,7 +236,9 @@ def _tried(host: Host, command: str, place: Path) -> Iterable[str]:
         result = forked(*COMMANDS[command], home=place, changes=path)
     # What the doctor has to say of a host that cannot be measured is its output.
     said = (
-        result if command == "run" or not result.stdout else dataclasses.replace(result, stderr=result.stderr or b" ")
+        result
+        if command != "doctor" or not result.stdout
+        else dataclasses.replace(result, stderr=result.stderr or b" ")
     )
     yield from complaints(said, codes=(0, 1, 2))
     yield from _wrong(result, host, command)
@@ -188,7 +248,9 @@ def _wrong(result: Result, host: Host, command: str) -> Iterator[str]:
     worked = WORKED[command] in result.stdout + result.stderr
     if host.works and not worked:
         yield f"was not examined: {result.error[-300:]!r}"
-    if not host.works and host.tools is None:
+    if command == "wire" and not host.works and worked:
+        yield "what its ip printed was taken for what it should"
+    if not host.works and (not host.tools or command == "wire"):
         if result.code != 1 or worked:
             yield f"was taken for a host: exit code {result.code}"
         if not 0 < result.stderr.count(b"\n") <= MOST_LINES:

@@ -200,6 +200,12 @@ def say(text: object, *, file: TextIO | None = None) -> None:
     print(printable(str(text)), file=file)
 
 
+def asked(question: str) -> str:
+    """The line that is typed in answer to a question on stderr; "" at the end of input: Ctrl-D is no answer."""
+    print(f"{printable(question)} ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline()
+
+
 def say_wrapped(text: str, *, first: str = "", indent: int = 2) -> None:
     """Print a text in lines as wide as the screen: the first begins with `first`, all others with spaces. Words, such
     as the names of cases and paths, remain whole.
@@ -232,8 +238,7 @@ def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
         return
     if not sys.stdin.isatty():
         raise BadUse(NOBODY)
-    print(f"{question} ", end="", file=sys.stderr, flush=True)
-    line = sys.stdin.readline()  # empty at the end of input: Ctrl-D is no yes
+    line = asked(question)
     default = line.strip() == "" and line != "" and "[Y" in question
     if line.strip().lower() not in ("y", "yes") and not default:
         fail("not begun; nothing was changed", DONE)
@@ -247,8 +252,7 @@ def agree_to_erase(yes: bool, devices: Sequence[str]) -> None:
         raise BadUse(NOBODY)
     for device in devices:
         name = device.removeprefix("/dev/")
-        print(f"Type {name} to erase all that is on it: ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip() not in (name, device):
+        if asked(f"Type {name} to erase all that is on it:").strip() not in (name, device):
             fail("not begun; nothing was changed", DONE)
 
 
@@ -258,8 +262,7 @@ def agree_to_cut(yes: bool, host: str, command: str) -> None:
         return
     if not sys.stdin.isatty():
         raise BadUse(NOBODY)
-    print(f"Type {host} to have its power cut by {command}: ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip() != host:
+    if asked(f"Type {host} to have its power cut by {command}:").strip() != host:
         fail("not begun; nothing was changed", DONE)
 
 

@@ -13,6 +13,7 @@ from vmtax.container.seccomp import FILTER, read_filter, why_missing
 from vmtax.core.machines import first_line
 from vmtax.core.records import Json
 from vmtax.machine import CommandFailed, Machine, Reader
+from vmtax.machine.answer import whole_of, words_of
 from vmtax.machine.packages import install
 
 RUNTIMES = ("crun", "runc")  # in the order of preference
@@ -64,7 +65,8 @@ def find_runtime(machine: Machine) -> Runtime:
         outcome = machine.try_run(name, "--version")
         if not outcome.ok:
             continue
-        runtime = Runtime(name, first_line(outcome.stdout).split()[-1], "; ".join(refused))
+        said = words_of(machine, f"{name} --version", first_line(outcome.stdout))
+        runtime = Runtime(name, said[-1], "; ".join(refused))
         try:
             _try(machine, runtime)
         except CommandFailed as failure:
@@ -79,7 +81,8 @@ def find_runtime(machine: Machine) -> Runtime:
 def _try(machine: Machine, runtime: Runtime) -> None:
     """Start a container with the machine's own programs. Raises CommandFailed and ContainerError."""
     tree = machine.scratch / f"container-{runtime.name}-tree"
-    cpu = machine.run("grep", "Cpus_allowed_list", "/proc/self/status").split()[-1]
+    said = machine.run("grep", "Cpus_allowed_list", "/proc/self/status")
+    cpu = words_of(machine, "Cpus_allowed_list of /proc/self/status", said)[-1]
     token = machine.scratch.name.removeprefix("vmtax-")
     container = Container(f"try-{runtime.name}", str(tree), cpu, PROBE_BYTES, token)
     config = configuration(container, read_filter(machine, container.capabilities))
@@ -147,5 +150,9 @@ def _device(machine: Machine, container: Container) -> tuple[int, int] | None:
     """Major and minor number of the container's data, if it is a block device."""
     if container.data is None:
         return None
-    kind, major, minor = machine.run("stat", "-L", "-c", "%F,%t,%T", container.data).strip().split(",")
-    return (int(major, 16), int(minor, 16)) if kind == IS_BLOCK_DEVICE else None
+    what = f"kind and numbers of {container.data}"
+    said = machine.run("stat", "-L", "-c", "%F,%t,%T", container.data)
+    kind, major, minor = words_of(machine, what, said, 3, ",")
+    if kind != IS_BLOCK_DEVICE:
+        return None
+    return whole_of(machine, what, major, base=16), whole_of(machine, what, minor, base=16)

@@ -14,6 +14,7 @@ from vmtax.core.checks import Check
 from vmtax.core.errors import CannotDo
 from vmtax.hypervisor import BootFailed, BootPatience, Credentials, Guest, GuestSpec, Nic, Passed, Tap, boot
 from vmtax.machine import Machine, MachineError
+from vmtax.machine.answer import whole_of, words_of
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.tools import named, why_not
 from vmtax.network import PEER_ADDRESS, Segment, guest_address
@@ -150,17 +151,17 @@ def _pool(parts: Parts) -> str:
     mount = parts.directory / "dataset"
     host.run("zfs", "create", "-o", f"mountpoint={mount}", f"{parts.name}/dataset")
     _written(host, f"{mount}/file")
-    version = host.run("zfs", "version").split()[0]
+    version = words_of(host, "zfs version", host.run("zfs", "version"))[0]
     return f"{version}: a pool, a volume and a dataset were made, written and read"
 
 
 def _huge_pages(host: Machine) -> str:
     count = host.run(*HUGE_PAGE_COUNT, remedy="the kernel has no huge pages of 2 MiB").strip()
-    before = int(host.read_text(count))
+    before = whole_of(host, count, host.read_text(count))
     wanted = before + HUGE_PAGES
     given_back = host.undo_later(*GIVE_BACK, str(before), str(wanted), count)
     host.run(*WRITE, str(wanted), count)
-    pages = int(host.read_text(count))
+    pages = whole_of(host, count, host.read_text(count))
     if pages < wanted:
         host.run(*WRITE, str(before), count)
         raise CannotDo(f"the kernel has no {HUGE_PAGES} free pages of 2 MiB in one piece")
@@ -211,7 +212,7 @@ def _function(parts: Parts) -> str:
     functions.up()
     (function,) = functions.functions([VF_MAC])
     addresses = host.try_run("getent", "hosts", PEER_NAME)
-    peer = addresses.stdout.split()[0] if addresses.ok else None
+    peer = words_of(host, f"getent hosts {PEER_NAME}", addresses.stdout)[0] if addresses.ok else None
     spec = replace(spec, name="vf", cards=(Passed(function),))
     with _booted(parts, spec) as guest:
         guest.machine.run(*LOAD_DRIVERS)

@@ -159,7 +159,7 @@ def _tools(readings: HostReadings) -> Iterable[Check]:
         else:
             yield _need(name, "missing", "not found where vmtax runs", install_here(name))
     # What few plans take is missing on most hosts; what is there and too old stops them in the middle.
-    for tool in tools.of(tools.CARDS, tools.DEVICES, tools.BUILD, tools.STORAGE):
+    for tool in tools.of(tools.CARDS, tools.SHARE, tools.DEVICES, tools.BUILD, tools.STORAGE):
         if tool.name in readings.tools and (wrong := tools.complaint(tool, readings.tools)):
             yield _need(f"{tool.name}, for {tool.use}", "missing", wrong, install(readings, tool.name))
 

@@ -14,6 +14,7 @@ from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, find_placed
 from vmtax.machine import CommandFailed, Reader, tools
+from vmtax.machine.answer import counts_of
 from vmtax.machine.reader import LocalReader
 from vmtax.machine.rights import Rights, ask
 from vmtax.machine.tools import FoundTool
@@ -125,8 +126,8 @@ def rights_here() -> Rights:
 
 def free_bytes(text: str) -> int | None:
     """Parse "blocks block-size"."""
-    blocks, size = ([whole(word) for word in text.split()] + [None, None])[:2]
-    return None if blocks is None or size is None else blocks * size
+    found = counts_of(text, ("blocks", "size"))
+    return int(found["blocks"] * found["size"]) if found else None
 
 
 def _qemu(reader: Reader) -> tuple[Qemu | None, str]:

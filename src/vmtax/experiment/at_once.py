@@ -25,6 +25,7 @@ class Job:
     limit: float  # seconds for each repetition
     repeats: bool = False  # until each machine has finished the repetition that counts
     held: PurePosixPath | None = None  # directory in which the command expects the pipes of a barrier
+    input: str | None = field(default=None, repr=False)  # for its standard input
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ def _run(job: Job, progress: _Progress) -> Done:
         while lost is None and (not outcomes or (job.repeats and not progress.over)):
             began = watch.now
             try:
-                outcomes.append(job.machine.try_run(*job.argv, timeout=job.limit))
+                outcomes.append(job.machine.try_run(*job.argv, input=job.input, timeout=job.limit))
                 ended = watch.now
                 # Without the time in which a connection was opened for it
                 began = max(began, ended - outcomes[-1].seconds)

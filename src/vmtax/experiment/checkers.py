@@ -16,12 +16,16 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.core.records import Json
 from vmtax.hypervisor import Guest
 from vmtax.machine import MachineError, Process
+from vmtax.machine.answer import json_or_none
 from vmtax.machine.pipes import read_line
 from vmtax.storage.copies import Copies
 from vmtax.storage.power_cut import History, ReplayedDisk
@@ -34,6 +38,24 @@ from vmtax.workload.durability.stacks import Stack
 MOUNT = "/mnt"
 STATE_SECONDS = 120.0  # to check one state
 WORTH = 20  # states that another guest must take over to be worth the seconds of its boot
+
+
+class CheckedWriter(TypedDict):
+    """What is wrong with the records of one writer."""
+
+    lost: int  # number of records
+    torn: int  # number of records
+    words: str  # the first error
+
+
+class CheckedState(TypedDict):
+    """What the program in the guest says of one state."""
+
+    state: int | None
+    file_system: str  # what is wrong with it
+    writers: dict[str, CheckedWriter]
+    image: NotRequired[str]
+    error: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +100,25 @@ class Verifier:
     def refuse_unread(self) -> None:
         """Raises MachineError if the guest's disk cannot be found in a state in which it must be there."""
         state = self._asked({"state": 0, "acknowledged": {}, "whole": True})
-        if wrong := state["file_system"] or state["image"]:
+        if wrong := state["file_system"] or state.get("image"):
             raise MachineError(f"the host's disk cannot be read here as it was before anything was tried: {wrong}")
 
     def verify(self, acknowledged: Mapping[str, int], image: str) -> StateResult:
         """Check the state that the disks now hold. `image`: qemu-img's complaint. Raises MachineError."""
         self._number += 1
         answer = self._asked({"state": self._number, "acknowledged": dict(acknowledged)})
-        return StateResult(answer, image or str(answer.get("image", "")))
+        return StateResult({**answer}, image or answer.get("image", ""))
 
-    def _asked(self, wanted: Json) -> Json:
+    def _asked(self, wanted: Json) -> CheckedState:
         self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
         self._process.stdin.flush()
         try:
             answer = read_answer(self._process, STATE_SECONDS)
         except MachineError as failure:
             raise MachineError(f"{failure}\n{wanted}\n{self._console.text()}") from None
-        try:
-            state: Json = json.loads(answer)
-        except ValueError:
-            raise MachineError(f"no state, but {answer[:100]!r}: {first_line(self._process.stderr_tail())}") from None
+        state = json_or_none(answer, CheckedState)
+        if state is None:
+            raise MachineError(f"no state, but {answer[:100]!r}: {first_line(self._process.stderr_tail())}")
         if error := state.get("error"):
             raise MachineError(f"a state could not be checked: {error}")
         return state

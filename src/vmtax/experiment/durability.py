@@ -21,6 +21,7 @@ from vmtax.experiment.checkers import MOUNT, Checks, StateResult, read_answer
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, Process
+from vmtax.machine.answer import counts_of, whole_of
 from vmtax.storage.copies import fetch
 from vmtax.storage.power_cut import opened
 from vmtax.storage.power_cuts import Lengths, States, lengths
@@ -133,8 +134,8 @@ class Witness:
     def hear(self, line: str) -> None:
         word, _, rest = line.partition(" ")
         name, _, number = rest.partition(" ")
-        if word == "ack" and number.isdecimal():
-            self.acknowledged[name] = max(int(number), self.acknowledged.get(name, 0))
+        if word == "ack" and (counted := counts_of(number, ("ack",))):
+            self.acknowledged[name] = max(int(counted["ack"]), self.acknowledged.get(name, 0))
         elif word == "error":
             self.errors.append(rest)
 
@@ -209,7 +210,7 @@ def _log_bytes(host: Machine, cut: Cut) -> Lengths | None:
         return None  # there is no acknowledgement in this line
     if cut.host_disks is not None:
         return lengths(cut.host_disks.logs)
-    return (int(host.run("stat", "-c", "%s", str(cut.log))),)
+    return (whole_of(host, f"bytes of {cut.log}", host.run("stat", "-c", "%s", str(cut.log))),)
 
 
 def lines_of(process: Process, end: float, pause: float) -> Iterator[str | None]:

@@ -19,7 +19,7 @@ from vmtax.experiment.durability import LISTEN_SECONDS, Ending, EndWhileWriting,
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, Process
 from vmtax.machine.ssh import SshMachine
-from vmtax.meter.facts import read_boot
+from vmtax.meter.facts import present_boot
 from vmtax.storage.copies import fetch
 from vmtax.testbed.cutting import CHECKED_ID
 from vmtax.testbed.power import Cutting, Power
@@ -60,7 +60,7 @@ class EndOrCut(EndWhileWriting):
             return super().ended(ending)
         seed, copies, local = random.SystemRandom().getrandbits(64), cut.copies, cut.copies.local
         ending.say("writing", ", ".join(workload.writers))
-        boot_id = str(read_boot(running.host)["boot_id"])
+        boot_id = present_boot(running.host)
         witness = Witness()
         with contextlib.ExitStack() as ends:
             process = listen(running.host, guest, cut, workload, random.Random(seed), witness, ends)

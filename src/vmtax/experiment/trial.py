@@ -328,7 +328,7 @@ def _command(
     if has_lead and not repeats and is_guest and len(running.subjects) > 1:
         held = PurePosixPath(f"/tmp/vmtax-start-{secrets.token_hex(8)}")
         argv = tuple(workload.held(case, argv, held))
-    job = Job(machine, argv, limit * len(running.subjects), repeats, held)
+    job = Job(machine, argv, limit * len(running.subjects), repeats, held, workload.input(subject.site))
     return _Command(key, workload, case, subject.machine, job)
 
 

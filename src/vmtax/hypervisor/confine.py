@@ -52,19 +52,23 @@ def image_program(
     )
 
 
-def enter_tree(tree: str, *, root: bool, network: bool = False, capabilities: tuple[str, ...] = ()) -> tuple[str, ...]:
+def enter_tree(
+    tree: str, *, root: bool, network: bool = False, capabilities: tuple[str, ...] = (), room: int | None = None
+) -> tuple[str, ...]:
     """Command prefix that enters an unpacked image on a host for a workload: with the host's kernel, and none of its
     files.
 
     The workload has only the given capabilities. If `root` starts it, it sees only its own processes, because it could
     otherwise reach every file through /proc. `network`: it keeps the network of its parent. It is the first process of
     its PID namespace: otherwise bubblewrap would be, its children would be left to init, and their CPU time would be
-    missing from that of the parent.
+    missing from that of the parent. `room`: bytes that it may write into /tmp, and as many into /run, which both are in
+    memory; None: half of the host's memory each, for programs that nobody else can reach.
     """
+    size = () if room is None else ("--size", str(room))
     return (
         *("bwrap", *alone(root=root, network=network), *(("--as-pid-1",) if root else ()), *_only(capabilities)),
         *("--ro-bind", tree, "/", "--dev", "/dev", "--proc", "/proc"),
-        *("--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp", "--tmpfs", "/run", "--chdir", "/tmp"),
+        *("--ro-bind", "/sys", "/sys", *size, "--tmpfs", "/tmp", *size, "--tmpfs", "/run", "--chdir", "/tmp"),
     )
 
 

@@ -18,6 +18,7 @@ from vmtax.image import archive, cache, contents
 from vmtax.image.cache import SHORT, Image, ImageError
 from vmtax.image.packs import Pack
 from vmtax.machine import Machine, Reader
+from vmtax.machine.answer import sha256_of
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.machine.packages import install
 from vmtax.system.output_file import replacing
@@ -135,7 +136,7 @@ def place_pack(machine: Machine, local: LocalMachine, pack: Pack, emit: Callable
         emit(Step("copying a pack", f"{format_room(pack.bytes)} to {machine.path}", 0.0))
         machine.push(pack.path, incoming, timeout=PUSH_SECONDS)
         machine.run("mv", "-T", str(incoming), str(file))
-    digest = machine.run("sha256sum", str(file)).split()[0]
+    digest = sha256_of(machine, f"sha256sum {file}", machine.run("sha256sum", str(file)))
     if digest != pack.digest:
         raise ImageError(f"{machine.path}: {file}: has another digest than was built; remove it there, and run again")
     return str(file)

@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from vmtax.core.machines import CommandFailed, Machine, MachineError, MachineLost, Outcome, Undoing, how_ended
+from vmtax.machine.answer import object_or_none
 from vmtax.machine.pipes import BANNER_BYTES, MOST_LINE, TooMuch, excerpt, listen, read_line
 from vmtax.machine.processes import MARK
 from vmtax.system.packages import install_here
@@ -286,11 +287,7 @@ class Guard:
 
 def _object(line: bytes) -> dict[str, Any]:
     """The JSON object of a line; empty if there is none."""
-    try:
-        answer = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
+    return object_or_none(line) or {}
 
 
 class GuardedMachine(Machine):

@@ -5,7 +5,6 @@ The doctor, what is read before a run, and the run ask the same questions here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ from importlib import resources
 from typing import Any
 
 from vmtax.core.machines import Reader
+from vmtax.machine.answer import object_or_none
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.machine.remedies import Around, Failure, remedy, seen
 
@@ -73,11 +73,7 @@ def source() -> str:
 
 def parse(text: str) -> Rights:
     """The rights in what `tries.py` printed; what is missing or damaged was not tried."""
-    try:
-        answer = json.loads(text)
-    except (ValueError, RecursionError):
-        answer = None
-    parts = answer if isinstance(answer, dict) else {}
+    parts = object_or_none(text) or {}
     tries = parts.get("tries")
     return Rights(
         Around.parse(parts.get("around")),

@@ -32,9 +32,9 @@ class Tool:
         return self.file.rpartition("/")[2]
 
 
-HOST, COPY, NETWORK, CARDS, DEVICES, BUILD, STORAGE = (
+HOST, COPY, NETWORK, CARDS, DEVICES, BUILD, STORAGE, SHARE = (
     *("every run", "copying the image", "a bridge", "a card of the host's", "--disk-device"),
-    *("kernel builds on the host", "disks under test"),
+    *("kernel builds on the host", "disks under test", "SMB copies"),
 )
 TOOLS = (
     Tool("bwrap", HOST, (0, 4), "", "--version"),
@@ -48,6 +48,7 @@ TOOLS = (
     Tool("ip", NETWORK, (), "", "-V"),
     Tool("ip", CARDS, (4, 17), "JSON of routes", "-V"),
     Tool("bwrap", BUILD, (0, 7), "--size of a tmpfs", "--version"),
+    Tool("bwrap", SHARE, (0, 7), "--size of a tmpfs", "--version"),
     Tool("sfdisk", DEVICES, (2, 36), "--lock", "--version"),
     Tool("wipefs", DEVICES, (2, 31), "--output", "--version"),
     Tool("losetup", STORAGE, (2, 29), "--direct-io", "--version"),

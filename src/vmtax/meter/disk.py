@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from vmtax.core.records import Json
 from vmtax.machine import Reader
+from vmtax.machine.answer import object_or_none
 from vmtax.meter.mounts import Mount, mount_of
 from vmtax.meter.text import GREP, Files, parse_files, switch, whole
 
@@ -135,11 +135,7 @@ def _write_cache(name: str) -> str:
 
 
 def _rows(text: str, key: str) -> list[Json]:
-    try:
-        answer = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    return _objects(answer.get(key)) if isinstance(answer, dict) else []
+    return _objects((object_or_none(text) or {}).get(key))
 
 
 def _objects(value: Any) -> list[Json]:

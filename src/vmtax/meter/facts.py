@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.records import Json
 from vmtax.machine import Reader
+from vmtax.machine.answer import boot_id_of
 from vmtax.meter import below
 from vmtax.meter.below import CLOCK, DMI
 from vmtax.meter.disk import disk_facts
@@ -34,6 +35,7 @@ __all__ = ["differences", "disk_facts", "parse_qemu_version", "qemu_facts", "rea
 CPU = "/sys/devices/system/cpu"
 CPUFREQ = f"{CPU}/cpufreq"
 CGROUP = "/sys/fs/cgroup"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 THP = "/sys/kernel/mm/transparent_hugepage"
 HUGE_PAGES = "/sys/kernel/mm/hugepages"
 
@@ -276,9 +278,14 @@ def _kvm(files: Files, found: str) -> Json:
     }
 
 
+def present_boot(machine: Reader) -> str:
+    """What tells this boot of its kernel from all others. Raises MachineError."""
+    return boot_id_of(machine, BOOT_ID, machine.try_run("cat", BOOT_ID).stdout)
+
+
 def read_boot(machine: Reader) -> Json:
     """How a machine is booted, with the keys of `read_facts`: boot_id, kernel_command_line."""
-    names = {"boot_id": "/proc/sys/kernel/random/boot_id", "kernel_command_line": "/proc/cmdline"}
+    names = {"boot_id": BOOT_ID, "kernel_command_line": "/proc/cmdline"}
     return {name: machine.try_run("cat", path).stdout.strip() for name, path in names.items()}
 
 

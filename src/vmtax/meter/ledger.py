@@ -147,7 +147,7 @@ def parse(text: str) -> LedgerReading | None:
         return None
     counted = [int(word) * TICK for word in stat[1].split()]
     # The seventh number is the time of the tasks that ran on the CPU, in nanoseconds.
-    tasks = re.findall(r"^/proc/schedstat:cpu\d+(?: \d{1,20}){6} (\d{1,20})\b", text, re.MULTILINE | re.ASCII)
+    tasks = re.findall(r"^/proc/schedstat:cpu\d{1,6}(?: \d{1,20}){6} (\d{1,20})\b", text, re.MULTILINE | re.ASCII)
     ours = set(map(int, re.findall(r"^ours (\d{1,9})$", text, re.MULTILINE | re.ASCII)))
     processes: dict[tuple[int, int], ProcessTimes] = {}
     threads: dict[int, dict[int, ThreadTimes]] = defaultdict(dict)

@@ -45,17 +45,17 @@ def mount_of(machine: Reader, path: PurePosixPath | str) -> Mount | None:
 def parse(text: str, path: str) -> Mount | None:
     """The mount in what READ prints for a path."""
     wanted = whole((re.search(r"^mnt_id:\s*(\d{1,12})$", text, re.MULTILINE) or [None, None])[1])
-    names = dict(re.findall(r"^block: (\d+:\d+) \S*/([^/\s]+)$", text, re.MULTILINE))
+    names = dict(re.findall(r"^block: ([\d:]{3,20}) \S*/([^/\s]+)$", text, re.MULTILINE))
     free = re.search(r"^free: (\d{1,30}) (\d{1,12})$", text, re.MULTILINE)
     found = None
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
         words, rest = before.split(" "), after.split(" ")
-        if len(words) < 6 or len(rest) < 3 or not words[0].isdigit():
+        if len(words) < 6 or len(rest) < 3 or (mount := whole(words[0])) is None:
             continue
         point, source = _plain(words[4]), _plain(rest[1])
         # By its number. Without one, the path could not be opened: then by name, and of equal places the newest.
-        fits = wanted == int(words[0]) if wanted is not None else _covers(point, path)
+        fits = wanted == mount if wanted is not None else _covers(point, path)
         if not fits or (found is not None and len(point) < len(found.point)):
             continue
         found = Mount(

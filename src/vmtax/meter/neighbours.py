@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vmtax.core.units import at_most
 from vmtax.machine import Reader
-from vmtax.meter.text import parse_files
+from vmtax.meter.text import number, parse_files
 
 MOST_NAMED = 3
 LOAD = ("cat", "/proc/loadavg")
@@ -48,9 +48,5 @@ def processes(text: str) -> tuple[str, ...]:
 
 def read_neighbours(reader: Reader) -> Neighbours:
     """Reads only. What cannot be read is left out."""
-    words = reader.try_run(*LOAD).stdout.split()
-    try:
-        load = float(words[0])
-    except (IndexError, ValueError):
-        load = None
+    load = number(reader.try_run(*LOAD).stdout.partition(" ")[0])
     return Neighbours(other_vms(reader) or (), load)

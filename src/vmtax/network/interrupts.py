@@ -9,6 +9,7 @@ from __future__ import annotations
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.machine import Machine
+from vmtax.machine.answer import whole_of
 from vmtax.machine.local import ISOLATED, PYTHON
 
 # Arguments: a card, and microseconds. It sets how long the card may delay its interrupt for a received packet, and
@@ -42,6 +43,6 @@ def delay_interrupts(guest: Machine, card: str, microseconds: int) -> None:
     done = guest.try_run(*SET_DELAY, card, str(microseconds))
     if not done.ok:
         raise CannotDo(first_line(done.stderr) or "no answer")
-    obtained = done.stdout.strip()
-    if not obtained.isdecimal() or abs(int(obtained) - microseconds) > ROUNDED * microseconds:
-        raise CannotDo(f"{obtained or 'nothing'} of {microseconds} us was set")
+    obtained = whole_of(guest, f"the delay of {card}'s interrupts", done.stdout)
+    if abs(obtained - microseconds) > ROUNDED * microseconds:
+        raise CannotDo(f"{obtained} of {microseconds} us was set")

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
 from vmtax.machine import Machine
+from vmtax.machine.answer import table_of, whole_of
 
 MODULES = "the kernel modules vfio_pci and vfio_iommu_type1 are needed"
 VF_MAC = "52:54:00:76:74:21"
@@ -55,7 +56,7 @@ def free_card(machine: Machine, functions: int = 1, named: str | None = None) ->
 
     InfiniBand is left alone: programs can use it directly while its interface is down.
     """
-    cards = [line.split() for line in machine.run(*CARDS).splitlines()]
+    cards = table_of(machine, "cards with virtual functions", machine.run(*CARDS), 6)
     if named is not None:
         cards = [card for card in cards if card[0] == named]
         if not cards:
@@ -67,8 +68,9 @@ def free_card(machine: Machine, functions: int = 1, named: str | None = None) ->
         up = named is None and machine.run("ip", "-o", "link", "show", "dev", name, "up").strip()
         if (used, kind, ports, uppers) != ("0", ETHERNET, "1", "0") or up:
             continue
-        most = max(most, int(total))
-        if int(total) >= functions:
+        has = whole_of(machine, f"sriov_totalvfs of {name}", total)
+        most = max(most, has)
+        if has >= functions:
             return name
     if most:
         raise NoCard(f"{functions} virtual functions are wanted at once, and a card here has {most} at most")

@@ -10,6 +10,7 @@ import math
 
 from vmtax.core.units import format_room
 from vmtax.machine import Machine
+from vmtax.machine.answer import whole_of
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.storage.file import StorageError
 
@@ -60,7 +61,8 @@ def refuse_data(machine: Machine, device: str) -> None:
     allow = f"--erase {device} lets it be lost"
     answer, _, number = machine.run(*LOOK, device, *NUMBERS, timeout=SECONDS + 30).strip().partition(" ")
     if answer == "data":
-        place = f"byte {number}, after {format_room(int(number))}"
+        at = whole_of(machine, f"the first byte of {device} that is not 0", number)
+        place = f"byte {at}, after {format_room(at)}"
         raise StorageError(f"{machine.path}: {device} holds data of an unknown kind (at {place}); {allow}")
     if answer == "late":
         raise StorageError(

@@ -24,6 +24,7 @@ from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 from vmtax.machine import CommandFailed, Machine, MachineError
 from vmtax.meter.mounts import mount_of
 from vmtax.storage.backing import Backing
+from vmtax.storage.file import block_bytes
 from vmtax.storage.undo import ANY_DEVICE
 
 SCRATCH_BYTES = 64 * 2**20  # more than qcow2 needs for its metadata with its largest clusters
@@ -141,8 +142,7 @@ def _thin(machine: Machine, backing: Backing, image: PurePosixPath, *, is_file: 
 
 
 def _thin_file(machine: Machine, image: PurePosixPath) -> Feature:
-    blocks, unit = map(int, machine.run(*BLOCKS, str(image)).split())
-    share = blocks * unit / SCRATCH_BYTES
+    share = block_bytes(machine, f"blocks of {image}", machine.run(*BLOCKS, str(image))) / SCRATCH_BYTES
     words = f"a fresh image takes {share:.0%} of its size".replace("%", " %")
     return Feature("thin", "yes" if share < THIN else "no", "qemu-img create, sync, stat", words)
 

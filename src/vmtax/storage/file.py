@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import PurePosixPath
 
+from typing_extensions import TypedDict
+
 from vmtax.core.errors import BAD_INPUT, CannotDo
 from vmtax.core.records import Json
 from vmtax.core.stopwatch import Stopwatch
 from vmtax.core.units import format_room
 from vmtax.machine import CommandFailed, Machine, Reader
-from vmtax.machine.answer import number_of
+from vmtax.machine.answer import json_or_none, whole_of, words_of
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.workload.fio import INCOMPRESSIBLE
 
@@ -61,9 +62,26 @@ class RawFile:
 
 def free_bytes(machine: Machine, directory: PurePosixPath) -> int:
     """Free bytes of a directory's file system."""
-    blocks, _, block = machine.run("stat", "-f", "-c", "%a %S", str(directory)).strip().partition(" ")
     what = f"free blocks of {directory} and their size"
-    return int(number_of(machine, what, blocks) * number_of(machine, what, block))
+    return block_bytes(machine, what, machine.run("stat", "-f", "-c", "%a %S", str(directory)))
+
+
+def block_bytes(machine: Machine, what: str, text: str) -> int:
+    """Bytes of a number of blocks, followed by the size of one. Raises MachineError."""
+    blocks, block = (whole_of(machine, what, word) for word in words_of(machine, what, text, 2))
+    return blocks * block
+
+
+class _Bytes(TypedDict):
+    io_bytes: int
+
+
+class _Job(TypedDict):
+    write: _Bytes
+
+
+class _Fio(TypedDict):
+    jobs: list[_Job]
 
 
 def check_free(machine: Machine, directory: PurePosixPath, size: int) -> None:
@@ -138,7 +156,5 @@ def fill_image(
 
 def _written(output: str) -> int:
     """Bytes that fio reports as written; 0 if its output cannot be read."""
-    try:
-        return int(json.loads(output[output.index("{") :])["jobs"][0]["write"]["io_bytes"])
-    except (ValueError, LookupError, TypeError):
-        return 0
+    said = json_or_none(output[output.find("{") :], _Fio)
+    return said["jobs"][0]["write"]["io_bytes"] if said and said["jobs"] else 0

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-import json
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line, last_words
@@ -18,7 +21,9 @@ from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
 from vmtax.hypervisor import BootFailed, Credentials, Drive, Guest, GuestSpec, boot
 from vmtax.machine import Machine, MachineError, MachineLost, Process, Undoing
+from vmtax.machine.answer import json_or_none
 from vmtax.machine.local import LocalMachine
+from vmtax.storage.file import free_bytes
 from vmtax.storage.undo import UNMOUNT
 
 NAME = "pause-on-full"
@@ -92,8 +97,7 @@ def _small_file_system(machine: Machine) -> Iterator[_Small]:
 
 
 def _fill(machine: Machine, small: _Small) -> None:
-    free, block = map(int, machine.run("stat", "-f", "-c", "%a %S", str(small.mount)).split())
-    machine.run("fallocate", "-l", str(free * block - FREE_BYTES), str(small.ballast))
+    machine.run("fallocate", "-l", str(free_bytes(machine, small.mount) - FREE_BYTES), str(small.ballast))
 
 
 @contextlib.contextmanager
@@ -156,8 +160,16 @@ def _paused(guest: Guest, writer: Process) -> bool:
 def _error(writer: Process) -> str:
     """The error that fio reports; "" if there is none. Call it once fio has ended."""
     output = writer.stdout.read().decode(errors="replace")
-    try:
-        number = int(json.loads(output[output.index("{") :])["jobs"][0]["error"])
-    except (ValueError, LookupError, TypeError):
+    said = json_or_none(output[output.find("{") :], _Fio)
+    if not said or not said["jobs"]:
         return first_line(last_words(writer) or output)
+    number = said["jobs"][0]["error"]
     return os.strerror(number) if number else ""
+
+
+class _Job(TypedDict):
+    error: Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class _Fio(TypedDict):
+    jobs: list[_Job]

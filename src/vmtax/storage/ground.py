@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from vmtax.core.machines import first_line
-from vmtax.core.records import Json
 from vmtax.core.units import format_room
-from vmtax.machine import CommandFailed, Machine, MachineError
-from vmtax.machine.answer import number_of, rows_of
+from vmtax.machine import CommandFailed, Machine
+from vmtax.machine.answer import json_of, number_of
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.storage.empty import MIB, refuse_data
 from vmtax.storage.file import NoSuchPlace, RawFile, StorageError
@@ -132,10 +135,20 @@ class Ground:
         # Needed if the kernel has not found them by itself: a loop device, or a kernel without support for this kind of
         # table.
         self.machine.try_run("partx", "-u", real)
-        return [
-            str(row.get("node"))
-            for row in rows_of(self.machine, f"table of {real}", said, "partitiontable", "partitions")
-        ]
+        found = json_of(self.machine, f"sfdisk -J {real}", said, _Sfdisk)
+        return [row["node"] for row in found["partitiontable"]["partitions"]]
+
+
+class _Partition(TypedDict):
+    node: str
+
+
+class _Table(TypedDict):
+    partitions: list[_Partition]
+
+
+class _Sfdisk(TypedDict):
+    partitiontable: _Table
 
 
 def refuse_devices(
@@ -198,25 +211,23 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
     false.
     """
     rows = _lsblk(machine, device)
-    kind = str(rows[0].get("type"))
+    kind = rows[0].type
     if not kind.startswith(WHOLE):
         raise NoSuchPlace(f"{machine.path}: {device} is no whole device ({kind}) that takes partitions; name another")
-    if rows[0].get("ro") in (True, "1"):
+    if rows[0].ro in (True, "1"):
         raise StorageError(f"{machine.path}: {device} is read-only; name another, or see `blockdev --setrw` there")
-    busy = [str(row["name"]) for row in rows if row.get("mountpoint")]
+    busy = [row.name for row in rows if row.mountpoint]
     if busy:
         raise StorageError(f"{machine.path}: {device} is in use: {', '.join(busy)} is mounted, or swap; name another")
-    above = [row for row in rows[1:] if row.get("type") != "part"]
+    above = [row for row in rows[1:] if row.type != "part"]
     if above:
-        raise StorageError(
-            f"{machine.path}: {device} is in use by {above[0]['name']} ({above[0]['type']}); name another"
-        )
+        raise StorageError(f"{machine.path}: {device} is in use by {above[0].name} ({above[0].type}); name another")
     claimed = machine.try_run(*CLAIM, device)
     if not claimed.ok:
         words = (claimed.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise StorageError(f"{machine.path}: {device} cannot be had alone ({words}); name another")
     # Including its partitions: usually a partition is the member, not the whole disk.
-    names = (device, *(str(row["name"]) for row in rows[1:]))
+    names = (device, *(row.name for row in rows[1:]))
     holders = machine.run(*HOLDERS, *names).splitlines()
     if holders:
         raise StorageError(
@@ -242,7 +253,7 @@ def _is_member(signature: str) -> bool:
     return signature.endswith("_member") or signature in ("bcache", "drbd", "stratis", "ceph_bluestore")
 
 
-def _lsblk(machine: Machine, device: str) -> list[Json]:
+def _lsblk(machine: Machine, device: str) -> list[_Block]:
     """The device followed by everything that is built on it. Raises NoSuchPlace if it is no block device."""
     # As a tree: in a list, a device may come after what is built on it.
     # MOUNTPOINTS, with all of them, is missing from lsblk before 2.37.
@@ -252,14 +263,27 @@ def _lsblk(machine: Machine, device: str) -> list[Json]:
             raise CommandFailed(listing, f"what stands on {device} is not known")
         words = first_line(listing.stderr)
         raise NoSuchPlace(f"{machine.path}: {device} is no block device ({words}); `lsblk` shows what there is")
-    what = f"what stands on {device}"
-    rows = list(_with_children(rows_of(machine, what, listing.stdout, "blockdevices")))
-    if not rows or not all(isinstance(row.get("name"), str) and isinstance(row.get("type"), str) for row in rows):
-        raise MachineError(f"{machine.path}: {what}: lsblk must give a name and a type for each of {len(rows)}")
-    return rows
+    said = json_of(machine, f"what stands on {device}: lsblk", listing.stdout, _Lsblk)
+    return list(_with_children(said.blockdevices))
 
 
-def _with_children(rows: Sequence[Json]) -> Iterator[Json]:
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A row of lsblk."""
+
+    name: str
+    type: str
+    ro: bool | str | None = None  # "0" or "1" before util-linux 2.33
+    mountpoint: str | None = None
+    children: tuple[_Block, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lsblk:
+    blockdevices: Annotated[tuple[_Block, ...], Field(min_length=1)]
+
+
+def _with_children(rows: Sequence[_Block]) -> Iterator[_Block]:
     for row in rows:
         yield row
-        yield from _with_children([child for child in row.get("children") or () if isinstance(child, dict)])
+        yield from _with_children(row.children)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from vmtax.machine import Machine, Undoing
+from vmtax.machine.answer import table_of, whole_of, words_of
 from vmtax.storage.file import StorageError
 
 SHARE = 4  # 1/SHARE of the disk fits into a bounded page cache
@@ -29,9 +30,14 @@ REMOVE = (
 )
 
 
+def has_cgroups(machine: Machine) -> bool:
+    """Whether there are memory cgroups, and one may be made in the root."""
+    return machine.succeeds(*HIERARCHY)
+
+
 def why_not(machine: Machine) -> str | None:
     """Why no page cache can be bounded there, and how to change that; None if it can."""
-    if machine.succeeds(*HIERARCHY):
+    if has_cgroups(machine):
         return None
     return (
         "disk.page_cache=bounded takes memory cgroups, which are not there, or not on for children of the root: "
@@ -53,7 +59,7 @@ class Bound:
         """Make an empty cgroup, without a limit yet. Raises StorageError if we may not use memory cgroups."""
         if (reason := why_not(machine)) is not None:
             raise StorageError(f"{machine.path}: {reason}")
-        root, limit = machine.run(*HIERARCHY).split()
+        root, limit = words_of(machine, "where memory cgroups are", machine.run(*HIERARCHY), 2)
         directory = PurePosixPath(root) / name
         undoing = machine.undo_later(*REMOVE, str(directory))
         machine.run("mkdir", str(directory), remedy="memory cgroups take root")
@@ -64,9 +70,14 @@ class Bound:
         """Command prefix that starts a command in it."""
         return (*ENTER, str(self.directory))
 
+    def set_most(self, most: int) -> None:
+        """Limit it to that many bytes, whatever its processes use now."""
+        self.machine.run("tee", str(self.directory / self.limit), input=str(most))
+
     def set_limit(self, cache_bytes: int) -> None:
         """Limit it to what its processes use now plus `cache_bytes` of page cache."""
-        text = self.machine.read_text(self.directory / "memory.stat")
-        held = dict(line.split() for line in text.splitlines())
-        own = int(held.get("anon", held.get("rss", "0"))) + int(held.get("shmem", "0"))
-        self.machine.run("tee", str(self.directory / self.limit), input=str(own + cache_bytes))
+        file = self.directory / "memory.stat"
+        rows = table_of(self.machine, str(file), self.machine.read_text(file), 2)
+        held = {name: whole_of(self.machine, f"{name} of {file}", text) for name, text in rows}
+        own = held.get("anon", held.get("rss", 0)) + held.get("shmem", 0)
+        self.set_most(own + cache_bytes)

@@ -13,6 +13,7 @@ from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed, place
 from vmtax.lab.home import Lab
 from vmtax.machine import Machine, rights, tools
+from vmtax.machine.answer import whole_of
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
@@ -26,6 +27,7 @@ from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, There, Wire
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
+from vmtax.workload.smb import Smb
 from vmtax.workload.wakeup import Wakeup
 
 REAL_TIME, REAL_TIME_BIT = "CAP_SYS_NICE", 23  # the capability that wake-up latency requires on a host, and its number
@@ -215,8 +217,15 @@ def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
             raise CannotMeasure(f"{machine.path}: a wire takes root there: its card goes to a namespace of the run's")
         _check_tools(machine, tools.CARDS)
         _refuse_namespaces(machine)
+    _check_share(peer, plan)
     refuse_cards(host, wire.card, peer, wire.peer_card)
     _check_host(peer)
+
+
+def _check_share(peer: Machine, plan: Plan) -> None:
+    """Raises CannotMeasure if what a guest writes to a share at the peer cannot be bounded."""
+    if any(choice.name == Smb.name for choice in plan.workloads):
+        _check_tools(peer, tools.SHARE)
 
 
 def _refuse_namespaces(machine: Machine) -> None:
@@ -232,6 +241,7 @@ def _check_network(host: Machine, plan: Plan) -> None:
     if is_root(host):
         _check_tools(host, tools.NETWORK)
         _refuse_namespaces(host)
+        _check_share(host, plan)
     elif (needy := next((one for one in networked if one.takes_bridge), None)) is not None:
         raise CannotMeasure(
             f"{host.path}: {needy.takes_bridge} needs a bridge and a tap, which take root there: run as root, or leave"
@@ -379,7 +389,8 @@ def _check_build(host: Machine, plan: Plan) -> None:
 
 def _check_real_time(host: Machine) -> None:
     """Raises CannotMeasure if a workload on the host may not use SCHED_FIFO, which it may use in every guest."""
-    held = int(host.run("grep", "CapEff", "/proc/self/status").rpartition(":")[2], 16)
+    said = host.run("grep", "CapEff", "/proc/self/status")
+    held = whole_of(host, "CapEff of /proc/self/status", said.rpartition(":")[2], base=16, most=2**64)
     if not held >> REAL_TIME_BIT & 1:
         raise CannotMeasure(
             f"{host.path}: wake-up latency on the host takes {REAL_TIME}, which SCHED_FIFO needs; measure as root, or"

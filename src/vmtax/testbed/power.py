@@ -1,8 +1,9 @@
 """Cut the power of the host under test, with a command of the user's that cuts it and restores it.
 
-The command runs on the machine that runs vmtax. It may end before the power is gone (a power strip with a delay) or
-after the host is back. The host itself shows whether its power was cut: it has a new boot id, and has been up for less
-time than has passed since the command began.
+The command runs on the machine that runs vmtax, under `machine/supervisor.py`, which bounds its output, and ends it and
+all that it started when the time for the host to come back is over. It may end before the power is gone (a power strip
+with a delay) or after the host is back. The host itself shows whether its power was cut: it has a new boot id, and has
+been up for less time than has passed since the command began.
 """
 
 from __future__ import annotations
@@ -14,20 +15,22 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event, Step
-from vmtax.core.machines import first_line
+from vmtax.core.machines import first_line, how_ended
 from vmtax.core.records import Json, Treatment
 from vmtax.core.stopwatch import Stopwatch
 from vmtax.core.units import count_of, format_duration
 from vmtax.machine import Machine, MachineError
-from vmtax.machine.local import LocalMachine
+from vmtax.machine.answer import json_or_none, number_of
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.machine.reader import LocalReader, SshReader
 from vmtax.machine.ssh import SshMachine, connect_host
 from vmtax.meter.disk import disk_facts
-from vmtax.meter.facts import read_boot
+from vmtax.meter.facts import present_boot
 from vmtax.plan.schema import Plan
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.testbed import hosts
@@ -106,21 +109,28 @@ class Power:
 
     @contextlib.contextmanager
     def cutting(self, local: LocalMachine) -> Iterator[Cutting]:
-        """Start the command. It is never killed, not even if vmtax ends, because it must restore the power."""
-        output = Path(local.scratch) / "power-cut"
-        with output.open("wb") as file:
-            try:
-                process = subprocess.Popen(
-                    self.order.command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    cwd="/",
-                )
-            except OSError as error:
-                raise NotCut(f"{self.order.words}: {error.strerror}; no power was cut") from error
-        yield Cutting(self, local, process, output, Stopwatch())
+        """Start the command. It goes on if vmtax ends, because it must restore the power, until its time is over."""
+        source = resources.files("vmtax.machine").joinpath("supervisor.py").read_text(encoding="utf-8")
+        answer = Path(local.scratch) / "power-cut"
+        with answer.open("wb") as file:
+            process = subprocess.Popen(
+                (PYTHON, *ISOLATED, source, str(self.order.back_within), *self.order.command),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+            )
+        yield Cutting(self, local, process, answer, Stopwatch())
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the command ended, as `machine/supervisor.py` says it."""
+
+    code: int = 0  # exit status; negative: killed by that signal
+    words: str = ""  # the end of what it printed
+    error: str = ""  # why it could not be started
 
 
 @dataclass
@@ -129,22 +139,27 @@ class Cutting:
 
     power: Power
     local: LocalMachine
-    process: subprocess.Popen[bytes]
-    output: Path  # what the command prints
+    process: subprocess.Popen[bytes]  # of `machine/supervisor.py`
+    answer: Path  # what that prints
     watch: Stopwatch  # since the start of the command
     ended: float | None = None  # when the command was seen to have ended
 
     @property
     def is_late(self) -> bool:
         """Whether the power should be gone by now. Raises NotCut if the command failed."""
-        code = self.process.poll()
-        if code is None:
+        is_gone = self.process.poll() is not None  # before its answer is read, so that it is complete
+        ended = json_or_none(self.answer.read_bytes(), Ended)
+        if ended is None:
+            if is_gone:
+                raise NotCut(f"{self.power.order.words}: what watches over it was killed; nothing counts")
             return False
+        if ended.error:
+            raise NotCut(f"{self.power.order.words}: {ended.error}; no power was cut")
         self.ended = self.ended or time.monotonic()
-        if code != 0:
-            lines = self.output.read_bytes()[-2000:].decode(errors="replace").strip().splitlines()
-            said = f": {lines[-1]}" if lines else " and said nothing"
-            raise NotCut(f"{self.power.order.words} ended with exit code {code}{said}; nothing counts")
+        if ended.code != 0:
+            last = ended.words.strip().rpartition("\n")[2]
+            said = f": {last}" if last else " and said nothing"
+            raise NotCut(f"{self.power.order.words} ended with {how_ended(ended.code)}{said}; nothing counts")
         return time.monotonic() - self.ended > GONE_SECONDS
 
     @property
@@ -193,8 +208,8 @@ class Cutting:
 
     def _why_not_back(self, machine: Machine, boot_id: str, path: PurePosixPath, *, is_late: bool) -> str:
         """Why the host is not back yet; "" if it is. Raises NotCut if it was never off, or is another machine."""
-        up = float(machine.run("cat", UPTIME).split()[0])
-        if read_boot(machine)["boot_id"] == boot_id:
+        up = number_of(machine, UPTIME, machine.read_text(UPTIME).partition(" ")[0])
+        if present_boot(machine) == boot_id:
             if is_late:
                 raise NotCut(
                     f"{self.power.order.words} ended well, and {self.power.host} is up in the same boot as before, for"
@@ -261,8 +276,7 @@ def not_there_again(treatments: Sequence[Treatment]) -> dict[str, str]:
 
 def refuse_cuts(host: str, machine: Machine, target: Target) -> None:
     """Raises CannotDo if a power cut would end vmtax, or destroy the disks under test. Only reads."""
-    here = read_boot(LocalReader())["boot_id"]
-    if not here or read_boot(machine)["boot_id"] == here:
+    if present_boot(machine) == present_boot(LocalReader()):
         raise CannotDo(f"{host} is the machine that runs vmtax, which --power-cut would end: run it on another")
     directory = target.directory or DISK_DIRECTORY
     if any(directory.is_relative_to(each) for each in EMPTIED):

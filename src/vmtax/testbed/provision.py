@@ -19,7 +19,7 @@ from vmtax.plan.guests import guests_at_once
 from vmtax.storage import DISK_DIRECTORY, Ground, Provisioner, RawFile, Target, page_cache, refuse_unsafe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import destination, disks, host_disk, needs, parts
+from vmtax.testbed import destination, disks, host_disk, needs, parts, servers
 from vmtax.testbed.carrier import CarrierDisk
 from vmtax.testbed.cutting import Checking
 from vmtax.testbed.databases import open_pack
@@ -54,6 +54,7 @@ def provision(on: Examined) -> Provisioned:
     if on.networked and on.is_root:
         possible = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in here.impossible]
         here = replace(here, network=open_network(here, possible))
+        notes += servers.notes(here)
     if wired := on.session.wired:
         ends = wired.wire
         notes.append(f"The network goes over the card {ends.card} to the card {ends.peer_card} of {ends.peer}.")

@@ -23,6 +23,7 @@ from vmtax.testbed.examine import Examined
 from vmtax.testbed.networks import Network
 from vmtax.workload import Command, Link
 from vmtax.workload.net import PORT
+from vmtax.workload.site import Access, PeerServer
 
 # Starts a server that serves one test, then becomes the client. Constant text: the client's command line is in
 # arguments.
@@ -57,6 +58,7 @@ class Provisioned(Examined):
     impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be measured here -> why
     checking: Checking | None = None  # None if no guest is ended while it writes
     disks_directory: PurePosixPath | None = None  # of this run; None if no disk is measured
+    access: Access = field(default_factory=Access.random)  # to the servers of this run
 
     @property
     def pack_files(self) -> tuple[str, ...]:
@@ -82,23 +84,21 @@ class Provisioned(Examined):
             return round(EMULATED_KVM_LEAD_SECONDS * guests_at_once(self.plan))
         return EMULATED_LEAD_SECONDS if self.emulated else LEAD_SECONDS
 
-    def peer_servers(self, number: int = 1) -> list[tuple[str, ...]]:
-        """Commands that serve one machine's network tests: a server left busy by a dying guest must not serve the next
+    def peer_servers(self, number: int = 1) -> list[PeerServer]:
+        """Those that serve one machine's network tests: a server left busy by a dying guest must not serve the next
         guest.
 
         `number`: of the machine, among those that are measured at once; each has its own servers.
         """
         commands = [workload for workload in self.workloads if isinstance(workload, Command)]
-        return [
-            self.at_peer(argv, one.server_capabilities)
-            for one in commands
-            for argv in one.servers(PEER_ADDRESS, port(number))
-        ]
+        return [server for one in commands for server in one.servers(PEER_ADDRESS, port(number), self.access)]
 
-    def at_peer(self, argv: Sequence[str], capabilities: tuple[str, ...]) -> tuple[str, ...]:
-        """The command line that runs a command of the image at the network peer, with those capabilities of root's."""
+    def at_peer(self, argv: Sequence[str], capabilities: tuple[str, ...], room: int | None = None) -> tuple[str, ...]:
+        """The command line that runs a command of the image at the network peer, with those capabilities of root's;
+        `room`: as in `enter_tree`.
+        """
         assert self.network is not None
-        userland = enter_tree(self.network.tree, root=True, network=True, capabilities=capabilities)
+        userland = enter_tree(self.network.tree, root=True, network=True, capabilities=capabilities, room=room)
         return ("ip", "netns", "exec", self.network.peer, *userland, "--", *argv)
 
     def watch(self, argv: Sequence[str]) -> Process:

@@ -7,16 +7,19 @@ virtio card, to learn which card carried them.
 
 from __future__ import annotations
 
-import json
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import TypedDict
+
 from vmtax.core.machines import first_line
 from vmtax.design.net import VIRTIO
 from vmtax.hypervisor import BootFailed, Guest, GuestSpec, Nic, Passed, Tap
 from vmtax.machine import Machine, MachineLost, Reader
+from vmtax.machine.answer import json_or_none
 from vmtax.meter import At, MeteredCommand, Readings
 from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.network.segment import NO_MAC
@@ -53,6 +56,22 @@ class Lower:
     sent: int
 
 
+_LOWER = re.compile(r"(\S+) (\S+) (\S+) (\d{1,19}) (\d{1,19})", re.ASCII)
+
+
+class _Packets(TypedDict):
+    packets: int
+
+
+class _Ways(TypedDict):
+    rx: _Packets
+    tx: _Packets
+
+
+class _Link(TypedDict):
+    stats64: _Ways
+
+
 @dataclass(frozen=True, slots=True)
 class CardPair:
     """The cards that a guest has under one name."""
@@ -64,14 +83,14 @@ class CardPair:
 
 def parse(text: str) -> CardPair | None:
     """Parse the output of LOWER; None if the guest has no such card, or the output was not understood. Pure."""
-    name, *rows = text.splitlines() or [""]
+    name, _, rest = text.partition("\n")
     found: dict[bool, Lower] = {}
-    try:
-        for row in rows:
-            lower, driver, link, received, sent = row.split()
-            found[driver == VIRTIO] = Lower(lower, driver, link == "1", int(received), int(sent))
-    except ValueError:
-        return None
+    for row in rest.splitlines():
+        match = _LOWER.fullmatch(row)
+        if match is None:
+            return None
+        lower, driver, link, received, sent = match.groups()
+        found[driver == VIRTIO] = Lower(lower, driver, link == "1", int(received), int(sent))
     return CardPair(name, found.get(False), found.get(True)) if name else None
 
 
@@ -169,12 +188,11 @@ class Tapped:
         there = self.host.try_run("ip", "-n", self.switch, "-s", "-j", "link", "show", "dev", self.tap)
         if pair is None or pair.primary is None:
             return None
-        try:
-            # The host's tap receives what the guest sends.
-            (link,) = json.loads(there.stdout)
-            received, sent = (int(link["stats64"][way]["packets"]) for way in ("rx", "tx"))
-        except (ValueError, LookupError, TypeError):
+        links = json_or_none(there.stdout, list[_Link])
+        if not links:
             return None
+        counted = links[0]["stats64"]  # the host's tap receives what the guest sends
+        received, sent = counted["rx"]["packets"], counted["tx"]["packets"]
         return PacketCounts(pair.primary.received, pair.primary.sent, to_standby=sent, from_standby=received)
 
 

@@ -24,7 +24,7 @@ from vmtax.workload.output import (
     refuse_falling,
     within,
 )
-from vmtax.workload.site import Site
+from vmtax.workload.site import Access, PeerServer, Site
 
 LEAST_OF_RATE = 0.95  # required share of the requested rate; below it a machine is at its limit
 
@@ -238,13 +238,13 @@ class Command(Workload[P]):
         """The machine that runs the command, and the prefix that enters the userland there."""
         return site.machine, site.prefix
 
-    server_capabilities: ClassVar[tuple[str, ...]] = ()  # capabilities of root's that its servers need
-
-    def servers(self, address: str, port: int) -> Sequence[Sequence[str]]:
-        """The argv of each server that the peer runs for one machine, inside its userland; `port`: that of the
-        `Link`.
-        """
+    def servers(self, address: str, port: int, access: Access) -> Sequence[PeerServer]:
+        """Those that the peer runs for one machine; `port`: that of the `Link`."""
         return ()
+
+    def input(self, site: Site) -> str | None:
+        """What its command reads from its standard input; None: nothing."""
+        return None
 
     # Patterns of lines in which the tool doubts its figures, or says that it did not do all of the work
     doubts: ClassVar[Sequence[str]] = ()

@@ -17,7 +17,7 @@ from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import Command, Counted, Measure, Parameters
 from vmtax.workload.output import BadOutput, only
-from vmtax.workload.site import Site, link_of
+from vmtax.workload.site import TIMED, Access, PeerServer, Site, link_of
 
 PORTS_APART = 1000  # from iperf3's port of a machine to sockperf's
 START_SECONDS = 2.3  # it sleeps for two seconds of them
@@ -123,9 +123,9 @@ class Latency(Command[LatencyParameters]):
         link = link_of(site)
         return link.machine, link.prefix
 
-    def servers(self, address: str, port: int) -> Sequence[Sequence[str]]:
+    def servers(self, address: str, port: int, access: Access) -> Sequence[PeerServer]:
         protocols = dict.fromkeys(EXCHANGES[case].protocol for case in self.parameters.cases)
-        return [("sockperf", "server", *_where(address, port, protocol)) for protocol in protocols]
+        return [PeerServer((*TIMED, "sockperf", "server", *_where(address, port, each))) for each in protocols]
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         link, exchange = link_of(site), EXCHANGES[case]

@@ -12,7 +12,7 @@ from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE, LEAST_OF_RATE, Command, Counted, Measure, Parameters
 from vmtax.workload.output import BadOutput, json_of, number
-from vmtax.workload.site import Site, link_of
+from vmtax.workload.site import TIMED, Access, PeerServer, Site, link_of
 
 TEST = ("start", "test_start")  # where iperf3's JSON has its parameters
 TINY = 1e-6  # seconds; no time of a figure is shorter
@@ -159,8 +159,8 @@ class Net(Command[NetParameters]):
         link = link_of(site)
         return link.machine, link.prefix
 
-    def servers(self, address: str, port: int) -> Sequence[Sequence[str]]:
-        return (("iperf3", "--server", "--bind", address, "--port", str(port)),)
+    def servers(self, address: str, port: int, access: Access) -> Sequence[PeerServer]:
+        return (PeerServer((*TIMED, "iperf3", "--server", "--bind", address, "--port", str(port))),)
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         link = link_of(site)

@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 
 from vmtax.core.machines import Machine
+
+# Ends a server that neither vmtax nor its guard could end; no boot is measured for as long.
+TIMED = ("timeout", "-k", "5", "86400")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a client of this run must know to use its servers; for standard inputs alone, and never shown or stored."""
+
+    user: str = field(repr=False)
+    password: str = field(repr=False)
+
+    @staticmethod
+    def random() -> Access:
+        return Access(f"u{secrets.token_hex(8)}", secrets.token_hex(16))
+
+    @property
+    def line(self) -> str:
+        return f"{self.user} {self.password}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerServer:
+    """A server at the peer, for one machine."""
+
+    argv: tuple[str, ...]  # inside the userland
+    input: str = field(default="", repr=False)  # for its standard input
+    answers: bool = False  # prints a line when it is ready, which its client needs
+    room: int | None = None  # bytes of files that it keeps in memory; None: it keeps none for a client
+    memory: int | None = None  # bytes that it may have altogether, where memory cgroups are
+    capabilities: tuple[str, ...] = ()  # of root's that it needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +48,8 @@ class Link:
     address: str  # of the server
     port: int
     at_peer: bool = False  # True: the server is on the layer and the client is at the peer (user networking)
+    access: Access | None = None
+    answer: str = ""  # what the one of its servers that answers said when it was ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, right
             cure = "an image's QEMU needs bubblewrap, which must be allowed to make namespaces there"
         raise QemuError(f"{machine.path}: no usable {name} ({first_line(outcome.stderr or outcome.stdout)}); {cure}")
     line = outcome.stdout.partition("\n")[0].strip()
-    match = re.search(r"version (\d+\.\d+(\.\d+)?)", line)
+    match = re.search(r"version (\d{1,4}\.\d{1,4}(\.\d{1,4})?)", line, re.ASCII)
     if match is None:
         raise QemuError(f"{machine.path}: {name} --version says '{line}', which is no QEMU version")
     if _numbers(match[1]) < MINIMUM:
@@ -210,7 +210,7 @@ def _user(rights: str) -> tuple[int | None, str]:
     """The user that QEMU switches to there, and why it must stay root if it must."""
     if not ROOT.search(rights):
         return None, ""
-    held = re.search(r"^CapEff:\s+([0-9a-f]+)$", rights, re.MULTILINE)
+    held = re.search(r"^CapEff:\s+([0-9a-f]{1,16})$", rights, re.MULTILINE)
     missing = [name for name, bit in NEEDED.items() if not int(held[1] if held else "0", 16) >> bit & 1]
     if missing:
         return None, f"QEMU keeps the rights of root, because root lacks {', '.join(missing)} there."

@@ -67,13 +67,15 @@ def parse_reasons(text: str) -> Reasons:
     return {
         (isa, int(number, 0) + int(more or 0)): name.lower().replace(" ", "_")
         for isa, table in enumerate(tables, start=1)
-        for number, more, name in re.findall(r"\{ (0x[0-9a-f]+|\d+)(?: \+ (\d+))?, \"([\w ]+)\" \}", table, re.ASCII)
+        for number, more, name in re.findall(
+            r"\{ (0x[0-9a-f]{1,16}|0|[1-9]\d{0,18})(?: \+ (\d{1,19}))?, \"([\w ]+)\" \}", table, re.ASCII
+        )
     }
 
 
 def parse_counts(text: str, reasons: Reasons) -> dict[str, float]:
     """Reason -> count, from lines "{ isa: 2, exit_reason: 114 } hitcount: 1234"; an unknown reason keeps its number."""
-    lines = re.findall(r"\{ isa: +(\d+), exit_reason: +(\d+) \} hitcount: +(\d+)", text, re.ASCII)
+    lines = re.findall(r"\{ isa: +(\d{1,19}), exit_reason: +(\d{1,19}) \} hitcount: +(\d{1,19})", text, re.ASCII)
     found: dict[str, float] = {}
     for isa, number, count in lines:
         name = reasons.get((int(isa), int(number)), number)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import IO, Any, Protocol
 
 from vmtax.core.errors import CannotDo
+from vmtax.machine.answer import object_or_none
 
 LONGEST_LINE = 16 * 2**20  # of an answer, in bytes
 
@@ -79,9 +80,11 @@ class Qmp:
     def _read(self) -> None:
         try:
             while line := self._process.stdout.readline(LONGEST_LINE):
-                self._messages.put(json.loads(line))
-        except (OSError, ValueError, RecursionError):
-            pass  # closed by us, or not QMP: either way this connection is over
+                if (message := object_or_none(line)) is None:
+                    break  # not QMP
+                self._messages.put(message)
+        except (OSError, ValueError):
+            pass  # closed by us
         self._messages.put(None)
 
     def _next(self, key: str, timeout: float) -> dict[str, Any]:
@@ -131,5 +134,5 @@ class Qmp:
 
 def parse_usernet(text: str) -> dict[int, int]:
     """Lines such as "TCP[HOST_FORWARD]  12  127.0.0.1 40123  10.0.2.15 22  0  0"."""
-    ports = re.findall(r"TCP\[HOST_FORWARD\]\s+\d+\s+\S+\s+(\d+)\s+\S+\s+(\d+)", text)
+    ports = re.findall(r"TCP\[HOST_FORWARD\]\s+\S+\s+\S+\s+(\d{1,5})\s+\S+\s+(\d{1,5})\b", text, re.ASCII)
     return {int(guest): int(host) for host, guest in ports}

@@ -17,7 +17,10 @@ THREADS = (
     'grep -HsE "^(NSpid|Cpus_allowed_list):" "${file%cmdline}"task/*/status; done; true',
     "sh",
 )
-_LINE = re.compile(r"^/proc/(\d+)/task/(\d+)/status:(NSpid|Cpus_allowed_list):\s*(.*)$", re.MULTILINE)
+_LINE = re.compile(
+    r"^/proc/(\d{1,10})/task/(\d{1,10})/status:(NSpid|Cpus_allowed_list):\s*(.*)$", re.MULTILINE | re.ASCII
+)
+_LAST = re.compile(r"\b\d{1,10}$", re.ASCII)
 
 
 def threads(parent: Machine, qmp: Qmp, unique: str) -> tuple[Thread, ...]:
@@ -35,7 +38,9 @@ def parse_threads(text: str, vcpus: Mapping[int, int]) -> tuple[Thread, ...]:
     for process, thread, name, value in _LINE.findall(text):
         processes[process][thread][name] = value
     for found in processes.values():
-        own = {thread: int(each["NSpid"].split()[-1]) for thread, each in found.items() if each.get("NSpid")}
+        own = {
+            thread: int(match[0]) for thread, each in found.items() if (match := _LAST.search(each.get("NSpid", "")))
+        }
         if vcpus and vcpus.keys() <= set(own.values()):
             return tuple(
                 Thread(int(thread), vcpus.get(number), found[thread].get("Cpus_allowed_list", ""))

@@ -13,7 +13,7 @@ from vmtax.hypervisor import BootFailed, Guest
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter import new_meters
 from vmtax.plan.guests import guests_at_once
-from vmtax.testbed import cards, proof
+from vmtax.testbed import cards, proof, servers
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.footprint import Footprint
 from vmtax.testbed.layers import container, host, nested, vm
@@ -72,10 +72,10 @@ def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulate
 def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> RunningTreatment:
     """Make one attempt; each guest that comes up is appended to `guests`."""
     if on.network is not None:
-        for subject in topology(treatment).subjects:
-            for argv in on.peer_servers(subject.number):
-                stack.callback(on.network.at.start(*argv).stop)
+        serving = [servers.start(on, subject.number, stack) for subject in topology(treatment).subjects]
     outer, subjects = OPENERS[treatment.layer](on, treatment, stack, guests)
+    if on.network is not None:
+        subjects = [servers.linked(on, *pair) for pair in zip(subjects, serving, strict=True)]
     running = RunningTreatment(
         tuple(subjects),
         on.host,
