@@ -75,9 +75,9 @@ def _answer(on: Provisioned, process: Process) -> str:
     assert on.network is not None
     try:
         line = read_line(process.stdout, time.monotonic() + READY_SECONDS)
+        why = "" if line.endswith(b"\n") else first_line(last_words(process))
     except (TimeoutError, TooMuch):
-        line = b""
-    if not line.endswith(b"\n"):
-        why = first_line(last_words(process)) if process.poll() is not None else "it says nothing"
+        why = "it says nothing"
+    if why:
         raise MachineError(f"{on.network.at.path}: a server at the network peer did not start: {why}")
     return line.decode(errors="replace").strip()
