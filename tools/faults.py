@@ -664,6 +664,12 @@ FAULTS = (
         "a full disk ends a command in silence",
     ),
     Fault(
+        "cli/checking.py",
+        "lines = check(work.plan)",
+        "return check(work.plan)",
+        "plan check says nothing of what a run would write",
+    ),
+    Fault(
         "cli/measuring.py",
         'return "Begin although other VMs run here? [y/N]" if is_crowded else "Begin? [Y/n]"',
         'return "Begin? [Y/n]"',
@@ -694,7 +700,7 @@ FAULTS = (
         "some guests of a run are bound to a node and others are not",
     ),
     Fault(
-        "cli/measuring.py",
+        "cli/work.py",
         'worked = [trial for trial in earlier.trials if trial.status == "ok"]  # what others wrote is a guess',
         "worked = list(earlier.trials)",
         "what failed trials may have written is shown as what was written before",
