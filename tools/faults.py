@@ -664,6 +664,12 @@ FAULTS = (
         "a full disk ends a command in silence",
     ),
     Fault(
+        "analysis/durability.py",
+        'names = {end.end for end in self.ends if end.count.states and (end.has_loss or self.state == "yes")}',
+        "names = {end.end for end in self.ends if end.count.states}",
+        "a disk that lost data in a simulated cut is said to have lost them in a real one",
+    ),
+    Fault(
         "cli/checking.py",
         "lines = check(work.plan)",
         "return check(work.plan)",
