@@ -170,8 +170,8 @@ def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: in
 
 
 def _floor(figure: KeyFigure) -> Text:
-    """The cost of a guest against itself."""
-    text = "–" if figure.floor is None else f"±{format_cost(figure.floor).estimate.lstrip('+')}"
+    """The cost of a guest against itself, without a sign: 80 columns have room for it then."""
+    text = "–" if figure.floor is None else format_cost(figure.floor).estimate.lstrip("+")
     return _plain(text, "dim")
 
 
