@@ -100,8 +100,8 @@ def _clear(found: Summary, analysis: Analysis) -> str:
 
 
 def _used(found: Summary, analysis: Analysis) -> str | None:
-    """Who used the host's CPU in the VM's first network case on the screen, or else its first case there, by the name of
-    its line; None: it was not read, or an emulator used it.
+    """Who used the host's CPU in the VM's first network case on the screen or else its first one there, which is named
+    as its line is; None: it was not read, or an emulator used it.
     """
     if _emulated(found):
         return None
