@@ -157,7 +157,7 @@ def _slow(source: random.Random) -> Host:
 
 
 def _tools(source: random.Random) -> Host:
-    """It starts what it is told, but every command prints this and does nothing."""
+    """It starts each command, but every command prints this and does nothing."""
     data = _data(source, 3)
     return Host(f"commands print {data[:200]!r}", f"PATH={{tools}}:$PATH; export PATH; {HONEST}", False, data)
 

@@ -198,7 +198,7 @@ def parse(files: Files) -> CpuTopology:
 
 
 def by_core(cpus: Iterable[Cpu]) -> list[list[int]]:
-    """The numbers of these CPUs, grouped by core; a CPU of which no core is known is one by itself."""
+    """The numbers of these CPUs, grouped by core; a CPU whose core is unknown forms a group of its own."""
     found: dict[int, list[int]] = {}
     for cpu in cpus:
         found.setdefault(cpu.core, []).append(cpu.number)
