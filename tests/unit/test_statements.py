@@ -25,7 +25,7 @@ from vmtax.experiment import archive
 from vmtax.hypervisor import console
 from vmtax.hypervisor.qemu.detect import MINIMUM
 from vmtax.image import build as build_image
-from vmtax.image import kernel, postgresql
+from vmtax.image import kernel
 from vmtax.lab import end, start
 from vmtax.lab.spec import Size
 from vmtax.machine import guard, pipes, ssh
@@ -38,8 +38,8 @@ from vmtax.report import figures
 from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
-from vmtax.testbed import needs, power, provisioned
-from vmtax.workload import build, durability
+from vmtax.testbed import power, provisioned
+from vmtax.workload import build
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
 
 ROOT = Path(__file__).parents[2]
@@ -107,15 +107,8 @@ STATED: dict[str, dict[str, float | None]] = {
     },
     "docs/how-to/what-survives-a-power-cut.md": {
         "15 minutes": power.BACK_WITHIN,
-        "110 MiB": postgresql.PACK_BYTES,
-        "1 GiB": postgresql.KIND.room,
         "5 s": None,  # zfs_txg_timeout of ZFS
-        "128 MiB": needs.DATABASE_MEMORY_BYTES,
-        "64 MiB": durability.DATABASE_BYTES,
-        "25 s": durability.EMULATED_DATABASE_SECONDS,
-        "2 s": durability.EMULATED_RECOVERY_SECONDS,
     },
-    "docs/how-to/which-cache-mode.md": {"4 KiB": None},
     "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
     "docs/development/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.4 s")),
@@ -286,4 +279,4 @@ def test_the_messages_in_troubleshooting_are_printed(message: str) -> None:
 
 
 def test_there_are_messages() -> None:
-    assert len(messages()) > 10
+    assert len(messages()) > 5
