@@ -28,7 +28,7 @@ BANNED = {
     r"found out": "tried, measured",
     r"carriers?": "outer VM",
     r"so many": "the number of, up to N",
-    r"changes? (in speed )?by itself": "drifts",
+    r"changes? by itself": "drifts",
     r"stands? still": "is paused, stops",
     r"found to be": "is, according to",
     r"plays the": "is, emulates",

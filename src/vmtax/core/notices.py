@@ -171,7 +171,7 @@ MEANINGS: Mapping[Code, Meaning] = {
     ),
     "two-hosts": Meaning(
         "two hosts in one session",
-        "Two hosts were measured, and their speeds drift independently",
+        "Two hosts were measured, and each changes in speed by itself",
         "The interval is about this session and no other",
         "Repeat the run in other sessions, and believe in what they agree on",
     ),
