@@ -4,7 +4,7 @@
 
 A fake run is the runner and the store on scripted machines, forked, killed by SIGKILL. A real one is `vmtax run` with
 QEMU, disk and bridge, ended by SIGKILL (of the guard too), Ctrl-C (twice), SIGTERM or SIGHUP. Lost: a trial that was
-told of, or was seen in the store, and is not there afterwards, or not whole; or one that was measured twice. Left: a
+acknowledged, or was seen in the store, and is missing or damaged afterwards; or one that was measured twice. Left: a
 process, namespace, interface, mount, file or undo list of ours.
 """
 
@@ -75,7 +75,7 @@ def identity(trial: Trial) -> Identity:
 
 
 def missing(store: Store, told: set[Identity]) -> Iterator[str]:
-    """What was told and is not in the newest experiment, whole and once."""
+    """What was acknowledged and is not in the newest experiment, whole and once."""
     try:
         found = [identity(trial) for trial in store.load("last", with_raw=True).trials]
     except StoreError as error:
@@ -119,7 +119,7 @@ def _fake_experiment(place: Path, plan: str, longest: float, kills: int, source:
         begun = bool(states)
         if ended:
             score.finished += 1
-            # Two treatments of two cases and an A/A of one. One may have been committed and not told of: it was killed
+            # Two treatments of two cases and an A/A of one. One may be committed, not acknowledged: it was killed
             # in between.
             if states != ["complete"] or trials != FAKE_ROUNDS * 5:
                 score.lost.append(f"{place.name} ended as {states} with {trials} trials")

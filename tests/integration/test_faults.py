@@ -207,7 +207,7 @@ def test_a_host_s_disk_that_is_full_in_mid_write_is_a_failed_trial_that_says_so(
     drive = Drive(str(tmp_path / "disk.raw"), DiskSettings(cache=CacheMode.WRITEBACK, aio="threads"))
     with booted(local, replace(spec, disks=(drive,)), credentials, local) as guest:
         found = tried("exec dd if=/dev/urandom of=/dev/vdb bs=1M oflag=direct", local, guest)
-    assert found.status == "failed" and "has paused host/vm: what its disk lies on is full" in (found.error or "")
+    assert found.status == "failed" and "has paused host/vm: the storage of its disk is full" in (found.error or "")
 
 
 @pytest.fixture

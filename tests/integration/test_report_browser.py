@@ -141,10 +141,17 @@ def pages(report: Path, profile: Path) -> int:
     return len(re.findall(rb"/Type /Page\b", file.read_bytes()))
 
 
-def test_quick_is_small_and_is_printed_on_six_sheets(tmp_path: Path) -> None:
+def test_quick_is_small_and_is_printed_on_three_sheets(tmp_path: Path) -> None:
     page = written(with_repeat(sample_experiment(failures=3)), tmp_path / "report.html")
     assert page.stat().st_size <= 400_000 and "<script" not in page.read_text()
-    assert 1 <= pages(page, tmp_path / "profile") <= 6
+    assert 1 <= pages(page, tmp_path / "profile") <= 3
+
+
+def test_the_report_of_two_layers_is_printed_on_two_sheets_and_each_ranking_on_part_of_one(tmp_path: Path) -> None:
+    page = written(with_repeat(sample_experiment(emulated=False)), tmp_path / "report.html")
+    assert pages(page, tmp_path / "profile") == 2, "the tiles and the first picture, then the figures and the machine"
+    page = written(storage_experiment(emulated=False), tmp_path / "storage.html")
+    assert pages(page, tmp_path / "profile") <= 8, "eleven pictures, none of them across an edge"
 
 
 def told_by(frame: str, experiment: Experiment, directory: Path, *more: object, theme: str = LIGHT) -> Any:

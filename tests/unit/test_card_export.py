@@ -103,7 +103,7 @@ def test_a_network_that_qemu_plays_takes_nothing_of_the_host() -> None:
         *("-netdev", "user,id=network,net=10.0.2.0/24,host=10.0.2.2"),
         *("-device", f"virtio-net-pci,netdev=network,romfile=,mac={MAC}"),
     ), "and the guest reaches the network by it"
-    assert found.host == () and "nothing is to be made" in found.host_notes[0] and "vm1" not in found.put_in
+    assert found.host == () and "nothing to set up" in found.host_notes[0] and "vm1" not in found.put_in
     assert interface(found).attrib == {"type": "user"} and interface(found).find("source") is None
     assert found.proxmox == (("qm", "set", "VMID", "--net0", f"virtio={MAC}"),) and found.proxmox_notes == ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,8 +157,40 @@ def test_memory_is_bound_to_the_node_of_the_cpus_where_it_has_room() -> None:
     assert "set_mempolicy: Operation not permitted" in EqualCpus().announced(asked(refused))[1]
     one = parse(files(Cores(4)))
     assert why_unbound(FakeMachine(), one, one.equal(2), 2**60) == "", "there is one node"
-    spread = parse(files(*XEON)).equal(40)
-    assert spread.node is None
+
+
+@pytest.mark.parametrize(
+    ("cores", "guests", "vcpus", "spread"),
+    [
+        (XEON, "[1]", 2, 0),
+        (XEON, "[1]", 32, 0),
+        (XEON, "[1]", 40, 40),
+        (XEON, "[1, 4]", 2, 0),
+        (XEON, "[1, 12, 16]", 3, 48),
+        (XEON, "[8]", 4, 0),
+        (EPYC, "[1, 2]", 8, 0),
+        (EPYC, "[1, 6]", 8, 48),
+        (LARGE, "[8]", 12, 0),
+        (LARGE, "[12]", 12, 144),
+        (ALDER, "[1, 4]", 4, 0),
+        ((Cores(4),), "[1, 3]", 2, 0),
+        ((Cores(64),), "[1]", 64, 0),
+    ],
+)
+def test_memory_is_bound_for_all_guests_of_a_plan_or_it_is_said_that_it_is_for_none(
+    cores: tuple[Cores, ...], guests: str, vcpus: int, spread: int
+) -> None:
+    machine = host(*cores, room=str(2**40))
+    text = f"name: x\nlayers: [vm]\nguest: {{vcpus: {vcpus}, memory: 512MiB}}\nworkloads: [chess]\n"
+    many = plan(f"{text}factors: {{guest.count: {guests}}}\n")
+    lines = EqualCpus().announced(Request(machine, many, many.treatments()[0]))
+    said = (
+        "memory is not bound to the NUMA node of the CPUs: it is bound for all guests of a plan or for none, and"
+        f" no node has their {spread} CPUs"
+    )
+    assert [line for line in lines if line.startswith("memory")] == ([said] if spread else [])
+    topology = parse(files(*cores, room=str(2**40)))
+    assert bool(why_unbound(machine, topology, topology.equal(vcpus * max(json.loads(guests))), 2**20)) == bool(spread)
 
 
 def test_no_choice_depends_on_how_cpus_are_numbered() -> None:

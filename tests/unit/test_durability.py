@@ -24,7 +24,7 @@ from tests.sample_durability import (
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report import printed
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.durability import NEEDED_STATES, Evidence
+from vmtax.analysis.durability import NEEDED_STATES, Evidence, basis
 from vmtax.analysis.losses import Count, percent
 from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.summary import summary
@@ -394,3 +394,32 @@ def test_durability_by_trial_is_enough_to_recommend_a_disk_of_a_run_that_tried_n
     assert "What each choice gives up" in text
     bare = printed(render(Analysis(durability_experiment())))
     assert "recommend" not in bare.lower(), "no speed, no recommendation"
+
+
+@pytest.mark.parametrize(
+    ("trials", "expected"),
+    [
+        ([(KILLED, 1, 0)], "documented"),
+        ([("power-cut", 700, 0)], "simulated cut"),
+        ([("power-cut", 40, 0)], "documented"),
+        ([("stack-cut", 700, 0)], "simulated cut"),
+        ([("power-cut", 700, 3)], "simulated cut"),
+        ([(KILLED, 1, 0), ("power-cut", 700, 0)], "simulated cut"),
+        ([(KILLED, 5, 5), ("power-cut", 700, 0)], "killed QEMU"),
+        ([("real-cut", 700, 0)], "real cut"),
+        ([("real-cut", 1, 1)], "real cut"),
+        ([("host-cut", 1, 1)], "real cut"),
+        ([("real-cut", 1, 0), ("power-cut", 700, 9)], "simulated cut"),
+        ([], "documented"),
+    ],
+)
+def test_what_the_answer_about_durability_rests_on(trials: list[tuple[str, int, int]], expected: str) -> None:
+    tried = [trial(NONE.name, 1, end, states=states, lost=lost) for end, states, lost in trials]
+    survival = found(*tried) if tried else None
+    assert basis(survival, NONE, ()) == expected
+
+
+def test_what_nobody_documents_or_tried_rests_on_nothing() -> None:
+    unknown = treatment(cache="of-tomorrow")
+    assert basis(None, unknown, ()) is None
+    assert basis(None, NONE, [Feature("durable", "not tried", "", "")]) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -17,7 +16,7 @@ from vmtax.hypervisor.qemu.detect import ELSEWHERE, FIRST, RIGHTS
 from vmtax.machine.packages import READ
 from vmtax.plan.schema import parse
 from vmtax.testbed import examine, provision
-from vmtax.testbed.cpus import QUESTION, Cpu, CpuTopology, read
+from vmtax.testbed.cpus import QUESTION, read
 from vmtax.testbed.examine import note_of_below
 from vmtax.testbed.session import CannotMeasure
 
@@ -228,15 +227,3 @@ def test_a_working_set_that_fits_into_the_page_cache_is_called_so(gib: int, cach
     assert words in " ".join(notes) and bool(notes) == bool(words)
     nested = parse(text.replace("[vm]", "[nested]")).treatments()[0]
     assert provision._working_set(host, nested) == [], "its carrier caches that"
-
-
-@pytest.mark.parametrize(("guests", "unbound", "node"), [(1, "", 0), (4, "", None), (1, "it is forbidden there", None)])
-def test_memory_is_bound_if_all_guests_of_the_plan_have_one_node(guests: int, unbound: str, node: int | None) -> None:
-    """What was tried for fewer is not done to some: all of a run are treated alike."""
-    text = f"name: x\nlayers: [host, vm]\nfactors: {{guest.count: ['1', '{guests}']}}\nworkloads: [chess]\n"
-    plan = parse(text.replace("['1', '1']", "['1']"))
-    topology = CpuTopology(
-        tuple(Cpu(number, number, node=number // 4) for number in range(8)), room=((0, 2**34), (1, 2**34))
-    )
-    side = SimpleNamespace(plan=plan, topology=topology, unbound=unbound)
-    assert examine.Examined.node(cast(Any, side), topology.equal(plan.guest.vcpus)) == node

@@ -22,7 +22,8 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.by_workload import view
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.noise import noise_floor
-from vmtax.cli.measuring import RunWork, _alone
+from vmtax.cli.measuring import _alone
+from vmtax.cli.work import RunWork
 from vmtax.core.events import NoticeEvent, RunStarted
 from vmtax.core.records import Experiment, Treatment
 from vmtax.design.interleaved import both

@@ -41,20 +41,20 @@ def blue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 def test_a_lab_that_stands_still_says_so_why_and_what_helps(blue: Lab, tmp_path: Path) -> None:
     cure = "then vmtax lab start blue; or vmtax lab cut blue"
-    still = f"stands still: what {blue.directory} lies on is full; make room, {cure}"
+    still = f"is paused: the file system of {blue.directory} is full; make room, {cure}"
     with qemu_that_says(tmp_path / "qmp", query_status=[STILL], query_block=[FULL]):
         assert why_gone(blue) == f"lab blue {still}"
         assert still.replace(" ", "") in told("status", "blue").replace(" ", "")
         assert still in json.loads(told("status", "blue", "--json"))["data"]["warnings"]
         assert told("list").endswith(f"; it {still}")
-        with pytest.raises(LabError, match=r"lab blue stands still: .* is full; make room"):
+        with pytest.raises(LabError, match=r"lab blue is paused: .* is full; make room"):
             start(blue, Wish(), quiet)
     (tmp_path / "qmp").unlink()
     with qemu_that_says(tmp_path / "qmp", query_status=[STILL], query_block=[FAILED]):
-        assert why_gone(blue) == f"lab blue stands still: what {blue.directory} lies on failed; repair it, {cure}"
+        assert why_gone(blue) == f"lab blue is paused: the file system of {blue.directory} failed; repair it, {cure}"
     (tmp_path / "qmp").unlink()
     with qemu_that_says(tmp_path / "qmp", query_status=[RUNS]):
-        assert why_gone(blue) == "" and "stands still" not in told("list") + told("status", "blue")
+        assert why_gone(blue) == "" and "paused" not in told("list") + told("status", "blue")
 
 
 def test_a_paused_lab_goes_on_only_if_it_still_does_a_moment_later(
@@ -69,7 +69,7 @@ def test_a_paused_lab_goes_on_only_if_it_still_does_a_moment_later(
                     == "lab blue was paused, as happens when the disk here is full; it continues now"
                 )
             else:
-                with pytest.raises(LabError, match="lab blue stands still"):
+                with pytest.raises(LabError, match="lab blue is paused"):
                     start(blue, Wish(), quiet)
             assert "cont" in asked
         path.unlink()

@@ -165,7 +165,7 @@ def test_root_that_may_not_make_networks_has_those_of_qemu(monkeypatch: pytest.M
     found = MagicMock(warnings=[], segment=None, namespace=None, link="")
     _make_peer(found)
     assert found.segment is None and found.namespace is None
-    assert "may not make networks (mount --make-shared: Operation not permitted)" in found.warnings[0]
+    assert "may not create networks (mount --make-shared: Operation not permitted)" in found.warnings[0]
 
 
 def test_a_lab_shares_the_network_of_another_that_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_a_lab_shares_the_network_of_another_that_is_up(monkeypatch: pytest.Monk
     with pytest.raises(LabError, match="--link green: is the lab itself"):
         _make_peer(found)
     found.link, there.peer_namespace = "blue", None
-    with pytest.raises(LabError, match="--link blue: QEMU plays that lab's network"):
+    with pytest.raises(LabError, match=r"--link blue: that lab has QEMU.s user-mode network"):
         _make_peer(found)
     there.peer_namespace = "vmtax-abc123-peer"
     with pytest.raises(LabError, match="has its cards' addresses: leave out --link with --from blue"):

@@ -15,7 +15,7 @@ from tests.unit.test_preview import host
 from vmtax.cli import measuring
 from vmtax.cli.app import BadUse
 from vmtax.cli.files import check_room
-from vmtax.cli.measuring import RunWork
+from vmtax.cli.work import RunWork, written_per_round
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.events import Event, Step
 from vmtax.core.records import Experiment
@@ -206,6 +206,6 @@ def test_what_is_expected_to_be_written_is_what_earlier_trials_wrote_and_no_gues
     failed = [dataclasses.replace(last, status="failed", measurements=())]
     earlier = dataclasses.replace(SAMPLE, trials=(*SAMPLE.trials, *failed), plan=load("quick").model_dump(mode="json"))
     store.put(earlier)
-    expected = measuring._written_per_round(store, work(), [place()], "emulated, as it was")
+    expected = written_per_round(store, work(), [place()], "emulated, as it was")
     assert expected is not None
     assert expected == pytest.approx(sum(map(disk.written_by, wrote)) / len({trial.round for trial in wrote}))

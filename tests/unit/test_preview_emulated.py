@@ -10,7 +10,7 @@ from tests import rights
 from tests.topologies import listed
 from tests.unit.test_preview import FOUR, host, lines, said
 from vmtax.core.errors import BadInput
-from vmtax.experiment.preview import emulation_advice, look, refuse_emulation
+from vmtax.experiment.preview import look, refuse_emulation
 from vmtax.plan.estimate import Emulation, demonstration, foresee
 from vmtax.plan.schema import from_data, load, parse
 from vmtax.testbed.cpus import QUESTION
@@ -70,24 +70,6 @@ def test_a_first_guess_knows_of_emulation_and_an_earlier_run_gives_a_figure() ->
     assert tcg[0] < 31 * 60 < tcg[1], "what seven rounds took where no guest boots with KVM"
     assert foresee(plan, plan.entries(), Emulation(host=True)).seconds[0] > tcg[0], "in a lab all of it is emulated"
     assert foresee(plan, plan.entries(), emulation, measured=100.0).seconds == (700.0, 700.0)
-
-
-@pytest.mark.parametrize(
-    ("layers", "usable", "words"),
-    [
-        ("[host, vm]", False, "there is no /dev/kvm. Emulated, a run takes"),
-        ("[host, vm]", True, "whether guests boot with KVM is tried when `vmtax run` begins, before it asks"),
-        ("[host]", False, ""),
-    ],
-)
-def test_a_plan_check_says_what_is_known_of_kvm_without_a_boot(layers: str, usable: bool, words: str) -> None:
-    machine = host(
-        more={
-            rights.asked: rights.answer() if usable else rights.answer(kvm=rights.NO_KVM),
-        }
-    )
-    found = emulation_advice(parse(f"name: x\nlayers: {layers}\nworkloads: [chess]"), machine)
-    assert [line[: len(words)] for line in found] == ([words] if words else [])
 
 
 def test_a_demonstration_is_the_same_work_in_three_short_rounds_and_can_be_resumed() -> None:

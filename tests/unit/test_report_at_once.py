@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -27,17 +29,27 @@ def machines(layer: str, count: int) -> list[str]:
     return [start if number == 1 else f"{start}-{number}" for number in range(1, count + 1)]
 
 
-def experiment(*, rated: bool = False) -> Experiment:
-    """Three rounds of one and of four machines on each layer; the guests of four lack a tenth of a CPU each."""
+def experiment(
+    rounds: int = 3, *, rated: bool = False, rates: Mapping[str, tuple[float, float]] = RATES, spread: float = 0.0
+) -> Experiment:
+    """Rounds of one and of four machines on each layer; the guests of four lack a tenth of a CPU each.
+
+    rates: of one machine and of four together; spread: by which share a rate differs from round to round
+    """
+    source = random.Random(1)
     treatments, trials, boots = [], [], []
-    for layer, together in RATES.items():
+    for layer, together in rates.items():
         for count, rate in zip((1, 4), together, strict=True):
             levels = {"guest.count": str(count)} if layer != "host" or count > 1 else {}
             treatment = Treatment(layer if count == 1 else f"{layer} guest.count={count}", layer, levels)
             treatments.append(treatment)
-            for number in (1, 2, 3):
+            for number in range(1, rounds + 1):
                 for place, machine in enumerate(machines(layer, count), 1):
-                    figures = (Measurement(RATE, rate / count), Measurement(TAIL, 1e-3 * place))
+                    own = rate / count * (1 + source.uniform(-spread, spread))
+                    figures = (
+                        Measurement(RATE, own),
+                        Measurement(TAIL, 1e-3 * place * (1 + source.uniform(-spread, spread))),
+                    )
                     readings = {"clock.steal_seconds": 1.0, "clock.soft_irq": 2.0, "memory.beyond_bytes": 50.0 * MIB}
                     one = Trial(number, 1, treatment.name, "disk", RATE.case, 1, "ok", 0.0, 10.0)
                     measured = figures[1:] if rated else figures

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from tests.answers import experiment_data
 from tests.sample import sample_experiment
+from tests.sample_durability import with_trials
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report import check_golden, on_terminal, printed
 from tests.unit.test_report_html import HOSTILE, Page
@@ -416,3 +417,34 @@ def test_of_each_feature_what_is_given_up_is_said_first() -> None:
         assert states == sorted(states)
     assert any(one.feature.state == "no" for one in found.reasons)
     assert all(0 < len(one.treatments) <= one.of == 24 for one in found.reasons)
+
+
+def _tried(experiment: Experiment, *, but: str = "") -> Experiment:
+    """Its guests' disks lost their power in simulation, except those with these words in their name."""
+    trials = with_trials(experiment).trials[len(experiment.trials) :]
+    kept = [one for one in trials if not but or but not in one.treatment]
+    return dataclasses.replace(experiment, trials=(*experiment.trials, *kept))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "head", "cells"),
+    [
+        (SMALL, "durable, documented", {"yes"}),
+        (_tried(SMALL), "durable, simulated cut", {"yes"}),
+        (_tried(SMALL, but="writeback"), "durable", {"yes simulated cut", "yes documented"}),
+        (_tried(SMALL, but="qcow2"), "durable", {"yes simulated cut", "yes documented"}),
+    ],
+)
+def test_the_column_says_whether_durability_was_tried(experiment: Experiment, head: str, cells: set[str]) -> None:
+    analysis = Analysis(experiment, requirements=SAVEVM)
+    table = of(analysis).table
+    assert table is not None
+    heads = [head if isinstance(head, str) else head[0].text for head in (column.head for column in table.columns)]
+    place = heads.index(head)
+    assert {" ".join(piece.text for piece in row.cells[place].pieces) for row in table.rows} == cells
+    for text in (plain(Page(render_html(analysis)).prose()), plain(render_markdown(analysis))):
+        assert re.search(head, text)
+        assert all(re.search(cell.replace(" ", r"\W+", 1), text) for cell in cells)
+    assert max(map(len, printed(render(analysis)).splitlines())) <= 80
+    named = {row["durable_by"] for row in experiment_data(analysis)["advice"]["give_ups"]}
+    assert named == {"documented"} if experiment is SMALL else {"documented", "simulated cut"}  # xfs was not tried

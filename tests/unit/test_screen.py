@@ -147,7 +147,52 @@ def test_many_busy_cores_are_a_number_without_an_exponent() -> None:
         dataclasses.replace(one, busy=64 * one.busy, entries={name: 64 * n for name, n in one.entries.items()})
         for one in analysis.ledger
     )
-    assert re.search(r"The host's 1\d\d busy cores", printed(render(analysis)))
+    assert re.search(r"1\d\d host cores busy", printed(render(analysis)))
+
+
+@pytest.mark.parametrize(
+    ("without", "name"),
+    [
+        ((), "network, inbound"),
+        (("net",), "CPU, chess"),
+        (("net", "chess"), "memory bandwidth"),
+        (("net", "disk"), "CPU, chess"),
+    ],
+)
+def test_the_line_about_busy_cores_names_the_line_of_the_table_that_it_is_about(
+    without: tuple[str, ...], name: str
+) -> None:
+    analysis = Analysis(quick(emulated=False))
+    analysis.ledger = tuple(one for one in analysis.ledger if one.workload not in without)
+    lines = printed(render(analysis)).splitlines()
+    assert any(line.startswith(f"In “{name}”, 1.") and "host cores busy (vm): guest code " in line for line in lines)
+    assert any(line.startswith(f"{name} ") for line in lines)
+
+
+def test_nothing_is_said_of_cases_that_the_screen_does_not_show() -> None:
+    analysis = Analysis(quick(emulated=False))
+    analysis.ledger = tuple(dataclasses.replace(one, case="of another plan") for one in analysis.ledger)
+    assert "cores busy" not in printed(render(analysis))
+
+
+@pytest.mark.parametrize("golden", sorted(GOLDEN.glob("show*.txt")), ids=lambda file: file.name)
+def test_no_screen_is_wider_than_the_terminal_that_it_is_for(golden: Path) -> None:
+    columns = re.search(r"-(\d+)\.txt$", golden.name)
+    assert max(map(len, golden.read_text().splitlines())) <= (int(columns[1]) if columns else 80)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 72, 80, 100, 120])
+def test_no_stored_run_is_wider_than_the_terminal(columns: int, stored: list[Experiment]) -> None:
+    for run in [*stored, quick(), quick(emulated=False)]:
+        table = [
+            line for line in shown(run, columns).splitlines() if not line.startswith("Next") and "vmtax " not in line
+        ]
+        assert max(map(len, table)) <= columns, run.id
+
+
+def test_the_noise_is_beside_each_cost_on_a_terminal_of_80_columns() -> None:
+    text = shown(quick(emulated=False))
+    assert " noise\n" in text and "Noise: guest against itself." in text
 
 
 def test_two_sides_are_named_without_their_prepositions(stored: list[Experiment]) -> None:
@@ -169,7 +214,7 @@ def test_emulated_stands_in_the_banner_the_heads_and_the_sentence_with_costs() -
     assert [n for n in marked if n > first + 1 and "vmtax doctor" not in lines[n]] == [
         number for number, line in enumerate(lines) if line.startswith(highest)
     ]
-    assert highest in "".join(lines) and "busy cores" not in "".join(lines), "an emulator's say nothing"
+    assert highest in "".join(lines) and "cores busy" not in "".join(lines), "an emulator's say nothing"
     assert lines[2].startswith("EMULATED: Every guest ran on an emulated CPU")
     hosts = shown(on_emulated_host(quick(emulated=False)), 120)
     assert ["emulated"] * 6 in [line.split() for line in hosts.splitlines()]
@@ -184,7 +229,7 @@ def test_a_cost_within_the_noise_floor_is_said_to_be_the_same() -> None:
         for one in figure.contrasts:
             if one is not None and one.same:
                 assert figure.floor is not None and 1 / figure.floor <= one.ratio <= figure.floor
-    assert "Noise: what a guest costs against itself" in shown(run, 100)
+    assert "Noise: guest against itself" in shown(run, 100)
 
 
 def test_a_doubt_is_a_numbered_footnote_at_its_number() -> None:

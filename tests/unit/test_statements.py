@@ -25,12 +25,10 @@ from vmtax.experiment import archive
 from vmtax.hypervisor import console
 from vmtax.hypervisor.qemu.detect import MINIMUM
 from vmtax.image import build as build_image
-from vmtax.image import kernel, postgresql
-from vmtax.lab import end, start
+from vmtax.image import kernel
 from vmtax.lab.spec import Size
 from vmtax.machine import guard, pipes, ssh
 from vmtax.meter.moment import SET_SECONDS
-from vmtax.network import wire
 from vmtax.plan import yaml
 from vmtax.plan.estimate import demonstration
 from vmtax.plan.schema import load
@@ -38,8 +36,8 @@ from vmtax.report import figures
 from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
-from vmtax.testbed import needs, power, provisioned
-from vmtax.workload import build, durability, site
+from vmtax.testbed import power, provisioned
+from vmtax.workload import build, site
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
 
 ROOT = Path(__file__).parents[2]
@@ -92,13 +90,10 @@ STATED: dict[str, dict[str, float | None]] = {
         "15 seconds": undo.ZERO_SECONDS,
     },
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
-    "docs/how-to/network.md": {"40 s": wire.WAIT_SECONDS, **dict.fromkeys(("0.8 s", "0.125 GB"))},  # an example
-    "docs/how-to/what-a-migration-costs.md": {"40 s": wire.WAIT_SECONDS},
+    "docs/how-to/network.md": dict.fromkeys(("0.8 s", "0.125 GB")),  # an example
     "docs/how-to/use-a-lab.md": {
-        "a minute": end.SHUTDOWN_SECONDS,
         "4 GiB": Size().memory_bytes,
         "2 GiB": None,  # tried by hand
-        "90 s": start.SETTLE_SECONDS,
     },
     "docs/how-to/what-cpu-work-costs.md": dict.fromkeys(("one second", "0.02 s")),  # an example
     "docs/how-to/what-huge-pages-cost.md": {
@@ -107,15 +102,8 @@ STATED: dict[str, dict[str, float | None]] = {
     },
     "docs/how-to/what-survives-a-power-cut.md": {
         "15 minutes": power.BACK_WITHIN,
-        "110 MiB": postgresql.PACK_BYTES,
-        "1 GiB": postgresql.KIND.room,
         "5 s": None,  # zfs_txg_timeout of ZFS
-        "128 MiB": needs.DATABASE_MEMORY_BYTES,
-        "64 MiB": durability.DATABASE_BYTES,
-        "25 s": durability.EMULATED_DATABASE_SECONDS,
-        "2 s": durability.EMULATED_RECOVERY_SECONDS,
     },
-    "docs/how-to/which-cache-mode.md": {"4 KiB": None},
     "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
     "docs/development/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.4 s")),
@@ -287,4 +275,4 @@ def test_the_messages_in_troubleshooting_are_printed(message: str) -> None:
 
 
 def test_there_are_messages() -> None:
-    assert len(messages()) > 10
+    assert len(messages()) > 5

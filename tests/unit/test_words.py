@@ -27,6 +27,11 @@ BANNED = {
     r"none is named": "by default",
     r"found out": "tried, measured",
     r"carriers?": "outer VM",
+    r"so many": "the number of, up to N",
+    r"changes? by itself": "drifts",
+    r"stands? still": "is paused, stops",
+    r"found to be": "is, according to",
+    r"plays the": "is, emulates",
     r"host/vm": "host, VM, nested VM",
 }
 # In help and documentation, but not in JSON, CSV and plans, where it is an identifier.
@@ -90,6 +95,20 @@ def test_messages(package: str) -> None:
         if (match := words(BANNED).search(text))
     ]
     assert not seen, "\n".join(seen)
+
+
+def test_comments_and_tools_say_who_reports_what() -> None:
+    """Of the habit to call a parse, a warning or a remedy "being told"."""
+    habit = words(
+        {
+            r"(is|are|was|were|be) told": "gets, parses, reports",
+            r"so many things": "up to N",
+            r"one by itself": "a group",
+        }
+    )
+    assert habit.search("a reader is told that") and not habit.search("untold")
+    files = [*SOURCE.rglob("*.py"), *(ROOT / "tools").rglob("*.py")]
+    assert not [f"{file.name}: {match[0]}" for file in files if (match := habit.search(file.read_text()))]
 
 
 def test_glossary() -> None:

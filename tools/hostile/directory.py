@@ -34,7 +34,7 @@ TITLE = "current directory"
 HOW_MANY = 40  # generated cases at full size
 OTHER = 65534  # whose directory it is
 NOWHERE = "/nowhere/at/all"
-# What python3 is told to run, anywhere.
+# Code that python3 runs, anywhere.
 PROGRAMS = (guard_source(), *(argv[-1] for argv in (GO_ON, CLAIM, HOLDERS, CPUID)))
 # What any Python may import at its start, or when it fails.
 ALWAYS = ("site", "sitecustomize", "usercustomize", "encodings", "codecs", "io", "abc", "os", "traceback", "linecache")

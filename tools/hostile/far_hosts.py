@@ -189,7 +189,7 @@ def _slow(source: random.Random) -> Host:
 
 
 def _tools(source: random.Random) -> Host:
-    """It starts what it is told, but every command prints this and does nothing."""
+    """It starts each command, but every command prints this and does nothing."""
     data = _data(source, 3)
     # Every command but the first of a connection is started by timeout.
     return Host(f"commands print {data[:200]!r}", WITH_TOOLS, False, {"timeout": _print(data)})

@@ -50,7 +50,7 @@ class AtOnce:
 
     @property
     def share_of_ideal(self) -> float | None:
-        """The total as a share of that many machines' rates alone; for latencies, alone as a share of together.
+        """The total as a share of the sum of the machines' rates alone; for latencies, alone as a share of together.
 
         None without `alone`.
         """

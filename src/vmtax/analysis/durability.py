@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from vmtax.analysis.losses import End, end_of
 from vmtax.core.records import Experiment, Treatment, Trial
@@ -32,6 +33,7 @@ from vmtax.workload.durability import (
 )
 
 FEATURE = "durable"  # in design.features.FEATURES
+Basis = Literal["documented", "real cut", "simulated cut", "killed QEMU"]  # how it is known whether a disk is durable
 MOST_NAMES = 3  # per sentence
 
 
@@ -110,6 +112,16 @@ class Evidence:
         if self.documented.state == "no" and not self.has_loss and enough and end is not None:
             return f"{self.treatment} is documented as not durable ({self.documented.words}), but {end.sentence}."
         return ""
+
+    @property
+    def basis(self) -> Basis:
+        """What its feature rests on: the strongest kind of end that was tried, or the one that lost data."""
+        if self.feature.how != BY_TRIAL:
+            return "documented"
+        names = {end.end for end in self.ends if end.count.states and (end.has_loss or self.state == "yes")}
+        if names & {HOST_CUT, REAL_CUT}:
+            return "real cut"
+        return "simulated cut" if names & {POWER_CUT, STACK_CUT} else "killed QEMU"
 
     @property
     def feature(self) -> Feature:
@@ -220,6 +232,14 @@ def documented(treatment: Treatment, recorded: Sequence[Feature]) -> Feature:
         return documented_durability(DiskSettings.of(treatment.levels))
     except UnknownLevel as error:  # a run of another version has it
         return Feature(FEATURE, "not tried", "documented", str(error))
+
+
+def basis(survival: Survival | None, treatment: Treatment, recorded: Sequence[Feature]) -> Basis | None:
+    """How it is known whether the disk is durable; None: it is not known."""
+    evidence = survival.named(treatment.name) if survival else None
+    if evidence is not None and evidence.basis != "documented":
+        return evidence.basis
+    return "documented" if documented(treatment, recorded).state in ("yes", "no") else None
 
 
 def _mount_options(run: Experiment) -> str:

@@ -33,7 +33,7 @@ def _fact(experiment: Experiment, name: str) -> str:
 
 
 def is_bare_metal(experiment: Experiment) -> bool:
-    """Whether the host under test was found to be no VM."""
+    """Whether detection says that the host under test is bare metal."""
     host = experiment.facts.get("host")
     return isinstance(host, dict) and host.get("virtualized") is False
 

@@ -1,4 +1,4 @@
-"""The few figures of a run that answer what it was made for: shown by `show`, the page's tiles and `--json=summary`.
+"""The few figures that answer the question of a run: shown by `show`, the page's tiles and `--json=summary`.
 
 Each workload reports dozens of metrics, most of which are redundant: bandwidth is operations times their size, and the
 mean latency is the time of one operation at a time. `FIGURES` names those that answer a question of their own, in the

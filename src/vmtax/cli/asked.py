@@ -78,14 +78,6 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class Continued:
-    """Which stopped run goes on, if any."""
-
-    resume: Resume = False
-    after_reboot: AfterReboot = False
-
-
-@dataclass(frozen=True, slots=True)
 class PowerOptions:
     """How the power of the host under test is cut."""
 
@@ -94,13 +86,31 @@ class PowerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Consent:
-    """What the user agrees to beforehand."""
+class WithoutKvm:
+    """What is done where no guest boots with KVM."""
 
     emulate: Emulate = False
     or_demo: OrDemo = False
-    yes: Yes = False
-    wait: Wait = False
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that changes what is measured, how and where."""
+
+    changes: PlanChanges = PlanChanges()
+    disks: DiskOptions = DiskOptions()
+    cards: CardOptions = CardOptions()
+    versions: Versions = Versions()
+    power: PowerOptions = PowerOptions()
+    without_kvm: WithoutKvm = WithoutKvm()
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """Which stopped run goes on, if any."""
+
+    resume: Resume = False
+    after_reboot: AfterReboot = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +127,8 @@ class AnswerOptions:
 class RunOptions:
     """All of them."""
 
-    changes: PlanChanges = PlanChanges()
-    disks: DiskOptions = DiskOptions()
-    cards: CardOptions = CardOptions()
-    versions: Versions = Versions()
-    power: PowerOptions = PowerOptions()
+    measured: Measured = Measured()
     continued: Continued = Continued()
     results: AnswerOptions = AnswerOptions()
-    consent: Consent = Consent()
+    yes: Yes = False
+    wait: Wait = False

@@ -10,7 +10,7 @@ from vmtax.cli.app import AsJson, BadUse, Emulate, Yes, answer, app, complete_pl
 from vmtax.cli.options import PLAN_HELP, Budget, DiskDir, Host, Qemu
 
 if TYPE_CHECKING:
-    from vmtax.cli.measuring import RunWork
+    from vmtax.cli.work import RunWork
 
 DEFAULT_BUDGET = "20m"
 
@@ -67,7 +67,8 @@ def calibrate(
 def _work(plan: str, host: str | None, budget: str | None, qemu: str | None, disk_dir: str | None) -> RunWork:
     from vmtax.analysis.calibration import plan_of
     from vmtax.cli.asked import DiskOptions
-    from vmtax.cli.measuring import RunWork, disk_target, options_of, program
+    from vmtax.cli.measuring import disk_target, options_of, program
+    from vmtax.cli.work import RunWork
     from vmtax.core.units import parse_duration
     from vmtax.plan.schema import from_data, load
     from vmtax.testbed.session import TestbedOptions

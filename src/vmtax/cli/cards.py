@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import CardOptions, Versions
-from vmtax.cli.measuring import RunWork
 from vmtax.cli.option_groups import given
+from vmtax.cli.work import RunWork
 from vmtax.design.interleaved import is_host
 from vmtax.plan import rules
 from vmtax.testbed.session import Destination, Wire

@@ -28,7 +28,7 @@ app.add_typer(image_app, name="image")
 def image_build(
     again: Annotated[bool, typer.Option("--again", help="Build even if there is a current image.")] = False,
 ) -> None:
-    """Build the root image from Debian packages. The first run does this by itself."""
+    """Build the root image from Debian packages. The first run does this automatically."""
     from vmtax.experiment import progress
     from vmtax.image import build
 

@@ -9,74 +9,43 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_cut, agree_to_erase, fail, warn
 from vmtax.cli.asked import DiskOptions
 from vmtax.cli.files import check_room
 from vmtax.cli.results import keep_results
+from vmtax.cli.work import RunWork, foreseen, outlook_of
 from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.events import ExpectedTime, RunStarted
 from vmtax.core.records import Experiment
 from vmtax.design.host import arguments, reboots_itself
 from vmtax.experiment import live, progress, runner
 from vmtax.experiment.live import Journal
-from vmtax.experiment.outlook import Line, outlook
+from vmtax.experiment.outlook import Line
 from vmtax.experiment.preview import Place, look, refuse_emulation, with_disks_tried
 from vmtax.experiment.real_cut import PowerWasCut
 from vmtax.experiment.reboots import RebootNeeded, refuse_boot, refuse_changed, refuse_off
 from vmtax.experiment.resume import image_of, refuse_impossible, resumable
 from vmtax.experiment.runner import Options
-from vmtax.experiment.writes import written_by_round
 from vmtax.image import build
 from vmtax.lab.home import Lab
 from vmtax.lab.reboot import reboot
 from vmtax.meter.facts import read_boot
-from vmtax.plan.estimate import Emulation, Foreseen, demonstration, foresee, settled
-from vmtax.plan.schema import Plan
+from vmtax.plan.estimate import settled
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.store import Store, StoreError
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold
-from vmtax.testbed.host_disk import more_seconds
 from vmtax.testbed.host_facts import host_facts
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.interleave import other_host
 from vmtax.testbed.machines import examined, set_up
-from vmtax.testbed.session import Destination, Hosts, TestbedOptions, Wire, connected
+from vmtax.testbed.session import Hosts, TestbedOptions, connected
 
 ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
-
-
-@dataclass(frozen=True, slots=True)
-class RunWork:
-    """The work that `run` was asked to do."""
-
-    plan: Plan
-    options: Options
-    resumed: Experiment | None = None  # a stopped experiment to be resumed
-    rebooted: bool = False  # the host was rebooted since the experiment stopped
-    agreed: bool = False  # the user agreed when it began, which still holds
-    or_demo: bool = False  # if guests would be emulated, make only a demonstration
-    waits: bool = False  # for others who measure on the host, until they have ended
-
-    def emulating(self) -> RunWork:
-        """The same, even if no guest boots with KVM."""
-        return self.on(replace(self.options.testbed, emulate=True))
-
-    def over(self, wire: Wire | None) -> RunWork:
-        """The same, over that wire."""
-        return self.on(replace(self.options.testbed, wire=wire))
-
-    def to(self, destination: Destination | None) -> RunWork:
-        """The same, with guests that are migrated to that host."""
-        return self.on(replace(self.options.testbed, destination=destination))
-
-    def on(self, testbed: TestbedOptions) -> RunWork:
-        """The same, with these testbed options."""
-        return replace(self, options=replace(self.options, testbed=testbed))
 
 
 def going_on(experiment: Experiment, erase: Sequence[str] = (), *, rebooted: bool) -> RunWork:
@@ -272,9 +241,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
         looking = with_disks_tried(looking, [side.of_plan(work.plan) for side in sides])
         if work.resumed:
             refuse_impossible(work.resumed, {name: why for place in looking for name, why in place.impossible.items()})
-        foreseen = _foreseen(store, work, looking, why)
-        written = _written_per_round(store, work, looking, why)
-        lines = outlook(work.plan, looking, work.options.testbed, foreseen, emulated=why, written=written)
+        expected, lines = outlook_of(store, work, looking, why)
         if work.resumed:
             lines.insert(0, Line("resumes", f"{work.resumed.id}, whose {len(work.resumed.trials)} trials are kept"))
         if not work.agreed:
@@ -286,7 +253,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             else:
                 agree(yes, _question(looking))
         with progress.open_screen(said) as journal.screen:
-            journal.emit(ExpectedTime(*foreseen.seconds))
+            journal.emit(ExpectedTime(*expected.seconds))
             make = functools.partial(set_up, [side.of_plan(work.plan) for side in sides], journal.emit)
             if work.resumed:
                 return runner.resume(work.resumed.id, store, journal.emit, make)
@@ -325,42 +292,5 @@ def _emulated(store: Store, work: RunWork, places: Sequence[Place], why: str) ->
     if asked.emulate or (work.resumed and "host" in work.resumed.facts):
         return work
     if not work.or_demo:
-        refuse_emulation(work.plan, _foreseen(store, work, places, why).seconds, why)
-    testbed = replace(asked, emulate=True, demonstration=True)
-    return replace(work, plan=demonstration(work.plan), options=replace(work.options, testbed=testbed))
-
-
-def _foreseen(store: Store, work: RunWork, places: Sequence[Place], why: str) -> Foreseen:
-    """How long it takes; `why`: why guests are emulated, "" if they are not."""
-    plan, before, target = work.plan, work.resumed, work.options.testbed.target
-    host = _is_emulated(places)
-    more = (
-        more_seconds(lab_of(place.name), place.machine, target, plan, emulated=bool(why) or host) for place in places
-    )
-    return foresee(
-        plan,
-        [treatment for place in places for treatment in place.possible],
-        Emulation(guests=bool(why), host=host),
-        more=sum(more),
-        measured=store.seconds_per_round(
-            plan.model_dump(mode="json"), plan.host, work.options.testbed.interleave_with, emulated=bool(why) or host
-        ),
-        done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
-    )
-
-
-def _written_per_round(store: Store, work: RunWork, places: Sequence[Place], why: str) -> float | None:
-    """Bytes that each round of the newest run of the same plan on the same host wrote; None if there is none."""
-    plan, other = work.plan, work.options.testbed.interleave_with
-    emulated = bool(why) or _is_emulated(places)
-    earlier = store.same_work(plan.model_dump(mode="json"), plan.host, other, emulated=emulated)
-    if earlier is None:
-        return None
-    worked = [trial for trial in earlier.trials if trial.status == "ok"]  # what others wrote is a guess
-    rounds = written_by_round(worked, plan.build_workloads())
-    return sum(rounds.values()) / max(1, len(rounds))
-
-
-def _is_emulated(places: Sequence[Place]) -> bool:
-    """Whether a host under test is itself emulated."""
-    return any(place.below["emulated_cpu"] is True for place in places)
+        refuse_emulation(work.plan, foreseen(store, work, places, why).seconds, why)
+    return work.demonstrated()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from vmtax.cli.app import AsJson, Vary, answer, app, complete_plan, say, say_wrapped
+from vmtax.cli.asked import Measured
 from vmtax.cli.command import App
 from vmtax.cli.options import PLAN_HELP
 
@@ -51,18 +52,11 @@ def plan_show(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
 
 
 @plan_app.command("check")
-def plan_check(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
-    """Print what a plan compares, how long it takes, and what it cannot show."""
-    from vmtax.experiment.preview import emulation_advice
-    from vmtax.machine.reader import LocalReader
-    from vmtax.plan.estimate import check
-    from vmtax.plan.schema import load
-    from vmtax.plan.vary import varied
+def plan_check(plan: PlanName, asked: Measured, json: AsJson = False) -> None:
+    """Print what a plan compares and cannot show, and what `run` with these options would do here; measure nothing."""
+    from vmtax.cli.checking import checked
 
-    loaded = varied(load(plan), vary or ())
-    lines = check(loaded)
-    if loaded.host == "local":
-        lines += emulation_advice(loaded, LocalReader())
+    lines = checked(plan, asked)
     if json:
         answer("plan-check", lines)
         return

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import PowerOptions
-from vmtax.cli.measuring import RunWork
+from vmtax.cli.work import RunWork
 from vmtax.core.units import parse_duration
 from vmtax.testbed.power import BACK_WITHIN, PowerCut, one_state, why_not
 

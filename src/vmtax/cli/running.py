@@ -12,14 +12,15 @@ from typing import Any
 import typer
 
 from vmtax.cli.app import BadUse, say, warn
-from vmtax.cli.asked import Consent, Continued, PlanChanges, RunOptions
+from vmtax.cli.asked import Continued, Measured, PlanChanges, PowerOptions, RunOptions, WithoutKvm
 from vmtax.cli.cards import with_cards
 from vmtax.cli.files import check_output, check_room
-from vmtax.cli.measuring import RunWork, disk_target, going_on, measure, options_of, program
+from vmtax.cli.measuring import disk_target, going_on, measure, options_of, program
 from vmtax.cli.notify import notify, seen, words_of
 from vmtax.cli.option_groups import given
 from vmtax.cli.power import power_order, with_cuts, with_cuts_again
 from vmtax.cli.results import shown, written
+from vmtax.cli.work import RunWork
 from vmtax.core.errors import FAILED
 from vmtax.core.records import label_problem
 from vmtax.design.host import boots_asked
@@ -39,24 +40,21 @@ REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
 
 def carry_out(plan: str, asked: RunOptions) -> None:
     """Measure, print the answer and write the report. `plan`: the plan's name, or that of a run that goes on."""
-    results, yes = asked.results, asked.consent.yes
-    _refuse_both(asked.consent, asked.changes)
+    results, yes = asked.results, asked.yes
     if results.label is not None and (problem := label_problem(results.label)):
         raise BadUse(f"--label {results.label!r}: {problem}")
     _check_report(results.output or Path("vmtax-RUN.html"))
     continues = _continues(asked)
-    order, command = power_order(asked.power), words_of(results.notify)
+    begun, command = asked.measured, words_of(results.notify)
     with Store() as store:
         if continues:
-            work = _resumed(store, plan, asked.disks.erase or (), rebooted=asked.continued.after_reboot)
-            work = with_cuts_again(work, order, yes=yes)
+            work = _resumed(store, plan, begun.disks.erase or (), rebooted=asked.continued.after_reboot)
+            work = with_cuts_again(work, power_order(begun.power), yes=yes)
+            work = work.emulating() if begun.without_kvm.emulate else work
         else:
-            work = with_cards(with_cuts(_new(plan or "quick", asked), order), asked.cards, asked.versions)
-            options = replace(work.options, label=results.label or "")
-            work = replace(work, options=options, or_demo=asked.consent.or_demo)
-        if asked.consent.emulate:
-            work = work.emulating()
-        work = replace(work, waits=asked.consent.wait)
+            work = new_work(plan or "quick", begun)
+            work = replace(work, options=replace(work.options, label=results.label or ""))
+        work = replace(work, waits=asked.wait)
         before = seen(store, work.plan.host)
         try:
             id = measure(store, work, yes=yes)
@@ -73,9 +71,9 @@ def carry_out(plan: str, asked: RunOptions) -> None:
         raise typer.Exit(FAILED)
 
 
-def _refuse_both(consent: Consent, changes: PlanChanges) -> None:
+def _refuse_both(without_kvm: WithoutKvm, changes: PlanChanges) -> None:
     """Raises BadUse for two options that contradict each other."""
-    if consent.emulate and consent.or_demo:
+    if without_kvm.emulate and without_kvm.or_demo:
         raise BadUse("--emulate measures as the plan says, --or-demo only demonstrates: leave out one of them")
     if changes.rounds is not None and changes.budget is not None:
         raise BadUse("--rounds says how many rounds there are, --budget how long they take: leave out one of them")
@@ -88,9 +86,11 @@ def _continues(asked: RunOptions) -> bool:
         raise BadUse("--after-reboot goes on where the host was rebooted, --resume where not: leave out one of them")
     if not (resume or after_reboot):
         return False
-    begun = [asked.changes, replace(asked.disks, erase=None), asked.cards, asked.versions]
-    begun += [Consent(or_demo=asked.consent.or_demo), replace(asked.results, output=None, json=False, notify=None)]
-    others = given(*begun, *([asked.power] if after_reboot else []))
+    begun = asked.measured
+    power = begun.power if after_reboot else PowerOptions()
+    without_kvm = replace(begun.without_kvm, emulate=False)
+    begun = replace(begun, disks=replace(begun.disks, erase=None), power=power, without_kvm=without_kvm)
+    others = given(begun, replace(asked.results, output=None, json=False, notify=None))
     if others:
         option = given(Continued(resume, after_reboot))[0]
         raise BadUse(f"{option} goes on as the run was begun: leave out {' '.join(others)}")
@@ -104,7 +104,9 @@ def _check_report(file: Path) -> None:
         check_room(file.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
 
 
-def _new(plan: str, asked: RunOptions) -> RunWork:
+def new_work(plan: str, asked: Measured) -> RunWork:
+    """The work of a new run, or of `plan check`. Raises BadUse and PlanError."""
+    _refuse_both(asked.without_kvm, asked.changes)
     wanted = overridden(load(plan), asked.changes)
     qemu = program(wanted.host, asked.versions.qemu, "--qemu")
     other = asked.versions.interleave_with
@@ -114,7 +116,9 @@ def _new(plan: str, asked: RunOptions) -> RunWork:
     problem = why_not(wanted, options)
     if problem:
         raise BadUse(f"--interleave-with: {problem}")
-    return RunWork(wanted, options_of(options))
+    work = RunWork(wanted, options_of(options), or_demo=asked.without_kvm.or_demo)
+    work = with_cards(with_cuts(work, power_order(asked.power)), asked.cards, asked.versions)
+    return work.emulating() if asked.without_kvm.emulate else work
 
 
 def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool = False) -> RunWork:

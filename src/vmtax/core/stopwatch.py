@@ -1,6 +1,6 @@
 """How long something takes on the machine that runs vmtax. Wall time says when something was, never how long it took.
 
-CLOCK_MONOTONIC cannot be set and stands still while the machine is suspended; CLOCK_BOOTTIME goes on meanwhile.
+CLOCK_MONOTONIC cannot be set and stops while the machine is suspended; CLOCK_BOOTTIME goes on meanwhile.
 """
 
 from __future__ import annotations

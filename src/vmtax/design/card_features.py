@@ -39,7 +39,7 @@ class Documented:
         return Feature(MIGRATABLE, sent, DOCUMENTED, how), Feature(ISOLATION, alone, DOCUMENTED, why)
 
 
-_SENT: Answer = ("yes", "QEMU plays the card, and sends its state along")
+_SENT: Answer = ("yes", "QEMU emulates the card, and migrates its state")
 _STAYS: Answer = (
     "no",
     "QEMU refuses to migrate a guest with a virtual function whose state the host's driver cannot save",

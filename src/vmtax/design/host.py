@@ -25,7 +25,7 @@ class HostSettings(Settings):
         str,
         "arguments of the host's own kernel, such as mitigations=off; spaces separate several of them; none: without"
         " any of the arguments that the other levels name. The host is rebooted for each level in each round: `vmtax"
-        " run` says when, and a lab reboots by itself",
+        " run` says when, and a lab reboots automatically",
         layers=tuple(LAYERS),
         scope="reboot",
         others=ARGUMENTS,

@@ -56,7 +56,7 @@ class Path(StrEnum):
 
 
 VIRTIO = "virtio_net"
-# In microseconds; None: as the driver does it by itself. 8138 and not 8000, which igbvf reports and does not keep: it
+# In microseconds; None: the driver's default. 8138 and not 8000, which igbvf reports and does not keep: it
 # adapts every delay whose rate, 1e9 / (1024 * delay) without its fraction, is no multiple of four.
 DELAYS = {"auto": None, "1ms": 1000, "4ms": 4000, "8ms": 8138}
 
@@ -115,8 +115,8 @@ class NetSettings(Settings):
         tuple(DELAYS),
         DELAYS.__getitem__,
         "the longest time from the receipt of a packet until the guest's card interrupts. Packets that arrive meanwhile"
-        " share the interrupt, so a long delay saves exits, and adds to the latency. auto: what the card's driver does"
-        " by itself; often it adapts the delay to the load. It is set in the guest, as by `ethtool -C NAME rx-usecs"
+        " share the interrupt, so a long delay saves exits, and adds to the latency. auto: the driver's"
+        " default, which often adapts the delay to the load. It is set in the guest, as by `ethtool -C NAME rx-usecs"
         " 1000`; some drivers refuse long delays",
         layers=("vm",),
         scope="network",

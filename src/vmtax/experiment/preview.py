@@ -12,12 +12,11 @@ from vmtax.design.disk import DiskSettings
 from vmtax.design.interleaved import both, is_host
 from vmtax.hypervisor import Accelerator, Qemu, QemuError, known
 from vmtax.image import kernel, postgresql
-from vmtax.machine import Machine, Reader
+from vmtax.machine import Machine
 from vmtax.machine.rights import why_not
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.neighbours import Neighbours, read_neighbours
-from vmtax.plan.estimate import Emulation, foresee
 from vmtax.plan.schema import Plan
 from vmtax.storage import DISK_DIRECTORY, NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
@@ -212,29 +211,6 @@ def with_disks_tried(places: Sequence[Place], sides: Sequence[Examined]) -> list
         refuse_none_left(place.machine, place.plan.treatments()[0], impossible)
         found.append(replace(place, impossible=impossible))
     return found
-
-
-def emulation_advice(plan: Plan, host: Reader) -> list[str]:
-    """What a reader of the plan must know about KVM on this host: a line if no guest boots with it, or if it was not
-    tried yet.
-
-    Reads only; nothing is booted.
-    """
-    if not plan.has_guests:
-        return []
-    try:
-        accelerator = known(host, Qemu.probe(host))
-    except QemuError as error:
-        return [f"no guest can be booted: {error}"]
-    if accelerator is None:
-        return ["whether guests boot with KVM is tried when `vmtax run` begins, before it asks"]
-    if accelerator.name == "kvm":
-        return []
-    seconds = foresee(plan, plan.entries(), Emulation(guests=True)).seconds
-    return [
-        f"{accelerator.reason}. Emulated, a run takes {format_span(*seconds)} and its figures "
-        "say nothing about cost; to measure anyway: vmtax run --emulate"
-    ]
 
 
 def refuse_emulation(plan: Plan, seconds: tuple[float, float], why: str) -> None:

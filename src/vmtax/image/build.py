@@ -139,7 +139,7 @@ def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None
         subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd="/"
         ) as source,
-        # A file, because a full pipe that nobody reads would block both processes.
+        # A file, because a full pipe without a reader would block both processes.
         (work / "tar.log").open("w+") as log,
         subprocess.Popen(unpack, stdin=source.stdout, stderr=log, env=environment, cwd="/") as sink,
     ):

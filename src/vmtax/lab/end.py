@@ -86,7 +86,7 @@ def _ask_to_end(local: LocalMachine, one: Lab, up: Up) -> None:
     try:
         machine = reach(local, one, guarded=False)
     except MachineError as error:
-        if gone(up, 1.0):  # it had just ended by itself
+        if gone(up, 1.0):  # it has just shut down
             return
         said = f"lab {one.name} cannot be asked to shut down, and is left as it is"
         raise LabError(f"{said}: {error}; vmtax lab cut {one.name} cuts its power") from error

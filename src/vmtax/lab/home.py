@@ -242,7 +242,7 @@ def write(path: Path, record: Any) -> None:
 
 @contextlib.contextmanager
 def held(one: Lab, *, shared: bool = False) -> Iterator[None]:
-    """Locks the lab: nobody else can start, end or save it meanwhile. Raises LabError if somebody is doing so.
+    """Locks the lab: no other process can start, end or save it meanwhile. Raises LabError if one is doing so.
 
     `shared`: only for reading, which others may do at the same time
     """

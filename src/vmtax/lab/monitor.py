@@ -37,10 +37,10 @@ def _why_still(one: Lab, qmp: Qmp) -> str:
         return ""
     going_on = f"vmtax lab start {one.name}"
     if status["status"] != "io-error":
-        return f"stands still, QEMU says {status['status']}: unless it is being saved, {going_on} lets it go on"
+        return f"is paused, QEMU says {status['status']}: unless it is being saved, {going_on} lets it go on"
     full = any(entry.get("io-status") == "nospace" for entry in qmp.execute("query-block"))
     what = "is full; make room" if full else "failed; repair it"
-    return f"stands still: what {one.directory} lies on {what}, then {going_on}; or vmtax lab cut {one.name}"
+    return f"is paused: the file system of {one.directory} {what}, then {going_on}; or vmtax lab cut {one.name}"
 
 
 def go_on(one: Lab, up: Up) -> bool:

@@ -272,7 +272,7 @@ def _make_peer(state: _Start) -> None:
     except (CommandFailed, LabError) as error:
         reason = str(error).splitlines()[-1].strip()
         state.warnings.append(
-            f"QEMU's user networking plays the peer, for this root may not make networks ({reason}): "
+            f"the peer is QEMU's user networking, because this root may not create networks ({reason}): "
             f"a container needs {TUN}, NET_ADMIN and SYS_ADMIN"
         )
 
@@ -283,7 +283,9 @@ def _linked(one: Lab, name: str) -> Up:
         raise LabError(f"--link {name}: is the lab itself; name another")
     there = lab(name).running()
     if there.peer_namespace is None:
-        raise LabError(f"--link {name}: QEMU plays that lab's network, which no other can share: start it as root")
+        raise LabError(
+            f"--link {name}: that lab has QEMU's user-mode network, which cannot be shared: start it as root"
+        )
     return there
 
 

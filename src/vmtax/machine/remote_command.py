@@ -19,8 +19,8 @@ USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ANYWHERE = f'command cd / || exit 125; case ":$PATH:" in *:[!/]*) PATH={USUAL_PATH};; esac; export PATH; '
 COMMAND = "VMTAX_COMMAND"  # an environment variable that differs for each command and its descendants
 OURS = ": vmtax; "  # the beginning of a line that a login executes
-# All that a login shell is told, whatever shell it is: csh does not leave newlines and exclamation marks alone between
-# quotes, nor fish backslashes. What is to be done comes in one line of standard input; lines before that are skipped.
+# The only text that the login shell parses, whichever it is: csh changes newlines and exclamation marks between quotes,
+# and fish backslashes. What is to be done comes in one line of standard input; lines before that are skipped.
 # `read` takes no byte of the next line.
 ENTRY = f'exec sh -c \'while IFS= read -r l; do case $l in "{OURS}"*) eval "$l";; esac; done; exit 125\''
 # Lines for start-up files of a login that read standard input; and for those that replace the shell by another, which

@@ -1,7 +1,7 @@
 """The mount that is in force at a path: the kernel's own answer, because a path may be below several mounts.
 
 An automounter's mount and what it mounted have the same place, and a mount may cover the parent of an older one: a list
-that is searched by names then shows a mount that nobody can reach. `parse` is pure.
+that is searched by names then shows a mount that is unreachable. `parse` is pure.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
 
 
 def _is_own_budget(plan: Plan) -> bool:
-    """Whether it is the budget of a built-in plan, about which nobody needs to hear a complaint."""
+    """Whether it is the budget of a built-in plan, whose limits are intended: no warning is given."""
     return plan.name in builtin_plans() and load(plan.name).budget == plan.budget
 
 

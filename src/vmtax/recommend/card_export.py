@@ -86,7 +86,7 @@ def export_card(levels: Mapping[str, str]) -> CardExport:
     )
 
 
-NO_NOTE = "nothing is to be made: QEMU plays the network, behind the host's own address."
+NO_NOTE = "nothing to set up: QEMU's user-mode network, behind the host's own address."
 # libvirt's type of interface, and its source, for paths without a bridge.
 SOURCES: Mapping[Path, tuple[str, dict[str, str]]] = {
     Path.MACVTAP: ("direct", {"dev": CARD, "mode": "bridge"}),

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
-from vmtax.analysis.durability import documented
+from vmtax.analysis.durability import FEATURE, Basis, basis, documented
 from vmtax.core.records import Metric, Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.design.factors import DISK
@@ -74,6 +74,11 @@ class DiskKind(ChoiceKind):
     def danger(self, features: Sequence[Feature], treatment: Treatment) -> str | None:
         durable = durability(features, treatment)
         return f"{durable.words} ({durable.how}): {LOSS}" if durable.state == "no" else None
+
+    def basis(self, analysis: Analysis, treatment: Treatment, feature: str) -> Basis | None:
+        if feature != FEATURE:
+            return None
+        return basis(analysis.survival, treatment, self.looked_at(analysis).get(treatment.name, ()))
 
     def grounds(self, analysis: Analysis, treatment: Treatment) -> Iterator[str]:
         if analysis.survival is None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
+from vmtax.analysis.durability import Basis
 from vmtax.core.layers import GUESTS
 from vmtax.core.records import Metric, Treatment
 from vmtax.design.features import Feature
@@ -81,6 +82,10 @@ class ChoiceKind(ABC):
     @abstractmethod
     def danger(self, features: Sequence[Feature], treatment: Treatment) -> str | None:
         """Why this choice is dangerous, whatever its advantages; None if it is not."""
+
+    def basis(self, analysis: Analysis, treatment: Treatment, feature: str) -> Basis | None:
+        """What the answer about this feature rests on; None: nothing is known, or all answers rest on the same."""
+        return None
 
     def grounds(self, analysis: Analysis, treatment: Treatment) -> Iterator[str]:
         """The evidence that a choice can do what it is chosen for, in sentences, if there is more than one source."""

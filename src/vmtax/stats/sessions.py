@@ -96,7 +96,7 @@ def compare_sessions(
     stored: BetweenSessions | None = None,
     confidence: float = 0.95,
 ) -> SessionResult:
-    """The ratio of after to before, with an interval if there are enough sessions to estimate what changes by itself.
+    """The ratio of after to before, with an interval if there are enough sessions to estimate the drift.
 
     With two or more on each side: Welch's t interval of the levels. With an sd of 1 % between sessions and of 2 %
     between their 30 rounds, it excludes 1 in 4.2 % of 20,000 simulated comparisons of equal sides with five sessions
@@ -159,5 +159,5 @@ def _why(sessions: tuple[int, int]) -> str:
     before, after = sessions
     return (
         f"{before} session{'' if before == 1 else 's'} before and {after} after do not show how much the machine"
-        " changes by itself from session to session"
+        " drifts from session to session"
     )

@@ -132,7 +132,7 @@ class Ground:
         self.machine.run(*how, device, input=table(self.mark, areas))
         real = self.machine.run("realpath", "-e", device).strip()
         said = self.machine.run("sfdisk", "-J", real)
-        # Needed if the kernel has not found them by itself: a loop device, or a kernel without support for this kind of
+        # Needed if the kernel has not scanned for them: a loop device, or a kernel without support for this kind of
         # table.
         self.machine.try_run("partx", "-u", real)
         found = json_of(self.machine, f"sfdisk -J {real}", said, _Sfdisk)

@@ -25,7 +25,7 @@ from vmtax.storage.power_cut import TRIES, Acknowledged, CutMoment, History, Rep
 Lengths = tuple[int, ...]  # bytes, of each log
 Heard = Sequence[tuple[Lengths, Acknowledged]]  # in order: an instant, and what was known to be acknowledged by then
 PAUSE_SECONDS = 0.001
-STILL_SECONDS = 0.5  # in which a log does not grow if nobody writes
+STILL_SECONDS = 0.5  # without growth of a log: writing has ended
 
 
 def lengths(logs: Sequence[Path]) -> Lengths | None:

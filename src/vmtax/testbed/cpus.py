@@ -198,7 +198,7 @@ def parse(files: Files) -> CpuTopology:
 
 
 def by_core(cpus: Iterable[Cpu]) -> list[list[int]]:
-    """The numbers of these CPUs, grouped by core; a CPU of which no core is known is one by itself."""
+    """The numbers of these CPUs, grouped by core; a CPU whose core is unknown forms a group of its own."""
     found: dict[int, list[int]] = {}
     for cpu in cpus:
         found.setdefault(cpu.core, []).append(cpu.number)
@@ -227,12 +227,15 @@ def bound(cpus: str, node: int | None) -> tuple[str, ...]:
 
 
 def why_unbound(machine: Reader, topology: CpuTopology, chosen: Equal, memory: int) -> str:
-    """Why memory cannot be bound to the node of these CPUs; empty if it can, or if there is nothing to bind.
+    """Why memory is bound to no node, for any guest of a plan; empty if it is, or if there is one node.
 
+    chosen: the CPUs of all guests that run at once
     memory: bytes that are needed at most
     """
-    if chosen.node is None:
+    if len(topology.room) < 2:
         return ""
+    if chosen.node is None:  # fewer guests would fit: they would be treated unlike the others
+        return f"it is bound for all guests of a plan or for none, and no node has their {len(chosen.cpus)} CPUs"
     if (room := dict(topology.room)[chosen.node]) < memory:
         return f"node {chosen.node} has {format_room(room)} of memory available, {format_room(memory)} are needed"
     return rights.why_not(machine, command=(*bound(chosen.text, chosen.node), "true"))

@@ -56,7 +56,7 @@ class Examined:
     workloads: Sequence[Workload[Any]]
     placed: Placed
     topology: CpuTopology  # all CPUs that we may use there
-    unbound: str  # why memory is not bound to the node of the CPUs; empty: it is, if there are several nodes
+    unbound: str  # why memory is not bound to the node of the CPUs, for any guest; empty: it is, if there are several
     is_root: bool  # we are root on the host under test
     why_warm: str  # why its page cache is not dropped; empty if it is
     host_emulated: bool  # the host under test itself runs on TCG, and so does everything on it
@@ -89,11 +89,8 @@ class Examined:
         return bound(chosen.text, self.node(chosen))
 
     def node(self, chosen: Equal) -> int | None:
-        """The NUMA node to which memory is bound beside these CPUs; None: to none, as for all guests of a plan if some
-        need more than one.
-        """
-        most = self.topology.equal(guests_at_once(self.plan) * self.plan.guest.vcpus)
-        return None if self.unbound or most.node is None else chosen.node
+        """The NUMA node to which memory is bound beside these CPUs; None: to none."""
+        return None if self.unbound else chosen.node
 
     def cpus_of_one(self, number: int, sets: int) -> str:
         """The CPUs of the container of that number, of `sets` that work at once: as many as one guest gets."""

@@ -1,7 +1,7 @@
 """Measure two hosts, or two QEMUs, in the same shuffled rounds (`run --interleave-with`).
 
 Two QEMUs share their host and its drift: the sides differ in nothing else, and their contrast needs no correction for
-sessions. Two hosts run at the same time, but each drifts by itself; a warning beside their contrasts says so. The pure
+sessions. Two hosts run at the same time, but drift independently; a warning beside their contrasts says so. The pure
 part is in `design/interleaved.py`.
 """
 

@@ -296,6 +296,6 @@ def refuse_cuts(host: str, machine: Machine, target: Target) -> None:
             reader.close()
     except MachineError as error:
         raise CannotDo(
-            f"{host}: --power-cut logs in again and again while nobody is there to be asked, which fails:"
+            f"{host}: --power-cut logs in repeatedly without a user at the terminal, which fails:"
             f" {first_line(str(error))}; ssh-add gives the key to an agent"
         ) from error

@@ -1,4 +1,4 @@
-"""How much a machine changes by itself from session to session, from its runs of `vmtax calibrate`."""
+"""How much a machine's figures drift from session to session, from its runs of `vmtax calibrate`."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ KILL = (
     'test "$pid" = $$ || kill -KILL "$pid" 2> /dev/null; done; true',
     "sh",
 )
-CONNECT_SECONDS = 20.0  # to a guest that just migrated; ssh to a guest that stands still waits for up to 30 s
+CONNECT_SECONDS = 20.0  # to a guest that just migrated; ssh to a paused guest waits for up to 30 s
 QUIT_SECONDS = 5.0
 PLUG_SECONDS = 60.0  # to pass a device of the host: all of the guest's memory is mapped for it
 LOST = "the guest is lost: during a postcopy its newest memory is at the destination"
@@ -209,7 +209,7 @@ class QemuGuest:
         except QmpError:
             return None
         full = any(event.get("data", {}).get("nospace") for event in self.qmp.events)
-        return f"QEMU has paused {self.path}: what its disk lies on {'is full' if full else 'failed'}"
+        return f"QEMU has paused {self.path}: the storage of its disk {'is full' if full else 'failed'}"
 
     def kill(self, parent: Machine) -> None:
         parent.try_run(*KILL, self.unique)
@@ -219,7 +219,7 @@ class QemuGuest:
             raise MachineError(f"QEMU of {self.path} could not be killed: {error}") from error
 
     def shut_down(self) -> float | None:
-        """Shut it down; returns the seconds until QEMU was gone, None if QEMU did not end properly by itself.
+        """Shut it down; returns the seconds until QEMU was gone, None if QEMU had to be killed or failed.
 
         Power-off by QMP, then kill, are the last resorts; a warning reports them.
         """

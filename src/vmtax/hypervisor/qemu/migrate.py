@@ -45,7 +45,7 @@ def differs(source: GuestSpec, destination: GuestSpec) -> str:
 
 
 class Late(QmpError):
-    """A migration took too long, and QEMU was told to cancel it."""
+    """A migration took too long, and was cancelled."""
 
 
 class Split(QmpError):

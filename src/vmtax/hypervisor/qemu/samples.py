@@ -88,7 +88,7 @@ for name in ("ask", "answers"):
 """
 # It runs in the background, with a FIFO each for questions and answers, because an ssh server allows few sessions at
 # once. $1: directory of the FIFOs, which it removes at its end. Each is opened for reading and writing, so that no side
-# waits for the other to open it. Errors are answers too, so that nobody waits for a program that could not start.
+# waits for the other to open it. Errors are answers too, so that no reader waits for a program that could not start.
 # Constant text.
 START = (
     *("sh", "-c"),

@@ -11,6 +11,7 @@ from typing import Any
 
 from vmtax.analysis import gains, scores
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.durability import FEATURE, Basis
 from vmtax.core.records import Json
 from vmtax.design.features import Feature
 from vmtax.recommend import Advice, CardExport, DiskExport, Option
@@ -36,6 +37,7 @@ class GivenUp(AnswerRecord):
 
     treatment: str  # name of the treatment
     features: Sequence[Feature]  # its features, each once
+    durable_by: Basis | None  # what is known of a disk's durability rests on this; null: nothing is known, or a card
 
 
 STABILITY = Shape(
@@ -111,5 +113,6 @@ def advised(shape: Shape, found: Recommendation | None, analysis: Analysis) -> J
     if found is None:
         return None
     apply = found.apply if found.advice.export else None
-    rows = [GivenUp(*row) for row in found.rows]
+    named = {one.name: one for one in analysis.experiment.treatments}
+    rows = [GivenUp(name, has, found.kind.basis(analysis, named[name], FEATURE)) for name, has in found.rows]
     return shape.made(found.advice, analysis, metric=found.metric, apply=apply, give_ups=rows)

@@ -1,4 +1,4 @@
-"""The few figures of a run that answer what it was made for. The context is the analysis of the run."""
+"""The few figures that answer the question of a run. The context is the analysis of the run."""
 
 from __future__ import annotations
 

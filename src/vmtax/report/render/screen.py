@@ -129,7 +129,7 @@ def heading(analysis: Analysis) -> Iterator[Text]:
 
 
 def next_lines(analysis: Analysis, width: int, most: int = MOST) -> Iterator[Text]:
-    """At most so many things to do next: the command and its purpose, below it if they do not fit on one line."""
+    """Up to `most` next steps: each command with its purpose, on a second line if one is too short."""
     steps, head = next_steps(analysis)[:most], "Next: "
     longest = max(len(command) for command, _ in steps)
     fits = all(len(head) + longest + 2 + len(what) <= width for _, what in steps)
@@ -170,8 +170,8 @@ def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: in
 
 
 def _floor(figure: KeyFigure) -> Text:
-    """The cost of a guest against itself."""
-    text = "–" if figure.floor is None else f"±{format_cost(figure.floor).estimate.lstrip('+')}"
+    """The cost of a guest against itself, without a sign: 80 columns have room for it then."""
+    text = "–" if figure.floor is None else format_cost(figure.floor).estimate.lstrip("+")
     return _plain(text, "dim")
 
 

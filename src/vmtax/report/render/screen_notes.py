@@ -100,19 +100,23 @@ def _clear(found: Summary, analysis: Analysis) -> str:
 
 
 def _used(found: Summary, analysis: Analysis) -> str | None:
-    """Who used the host's CPU in the VM's first network case, or else in its first case; None: it was not read, or an
-    emulator used it.
+    """Who used the host's CPU in the VM's first network case on the screen or else its first one there, which is named
+    as its line is; None: it was not read, or an emulator used it.
     """
     if _emulated(found):
         return None
     names = [place.treatment for place in found.places if place.layer != "host"] or [p.treatment for p in found.places]
-    own = [one for one in analysis.ledger if one.treatment.name in names[:1] and "/" not in one.machine]
+    labels: dict[tuple[str, str], str] = {}
+    for figure in found.figures:
+        labels.setdefault((figure.metric.workload, figure.metric.case), figure.label)
+    shown = [one for one in analysis.ledger if (one.workload, one.case) in labels]
+    own = [one for one in shown if one.treatment.name in names[:1] and "/" not in one.machine]
     chosen = next((one for one in own if one.workload == "net"), own[0] if own else None)
     if chosen is None:
         return None
-    label = " ".join(filter(None, (chosen.workload, chosen.case)))
+    name = labels[chosen.workload, chosen.case]
     cores = f"{chosen.cores:.2g}" if chosen.cores < 10 else f"{chosen.cores:.0f}"
-    lead = f"The host's {cores} busy cores ({chosen.treatment.name}, {label}): "
+    lead = f"In “{name}”, {cores} host cores busy ({chosen.treatment.name}): "
     parts, end = in_words(chosen).split(", "), "."
     while len(lead) + len(", ".join(parts)) + len(end) > LINE and len(parts) > 1:
         end = ", …"  # the rest is in the table
@@ -123,7 +127,7 @@ def _used(found: Summary, analysis: Analysis) -> str | None:
 def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:
     meaning = "; “same”: within it." if same else "."
     if by_figure:
-        return f"Noise: what a guest costs against itself{meaning}"
+        return f"Noise: guest against itself{meaning}"
     least, most = (format_cost(floor).estimate.lstrip("+") for floor in (found.floors[0], found.floors[-1]))
     what = "Noise floor" if same else "Noise, guest against itself"
     return f"{what}: {most if least == most else f'{least} to {most}'}{meaning}"

@@ -69,6 +69,6 @@ def _sessions(calibration: Calibration) -> Iterator[str]:
         missing = max(FEWEST_SESSIONS - calibration.sessions, 1)
         yield (
             f"This is session {calibration.sessions}. `vmtax compare` needs {FEWEST_SESSIONS} to know how much the"
-            f" machine changes by itself: calibrate {missing} more time{'' if missing == 1 else 's'}, at other times of"
+            f" machine drifts: calibrate {missing} more time{'' if missing == 1 else 's'}, at other times of"
             " the day or after reboots."
         )

@@ -11,7 +11,7 @@ from vmtax.core.records import Metric, Treatment
 from vmtax.design.features import Feature
 from vmtax.design.topology import varying
 from vmtax.recommend import Advice, ChoiceKind, members_of
-from vmtax.report.document import Cell, Column, Row, Span, Table, headed, name_cell, value_cell
+from vmtax.report.document import Cell, Column, Row, Table, headed, name_cell, value_cell
 from vmtax.report.sections.give_ups import shown
 from vmtax.report.wording.cost import effect_in_words
 from vmtax.report.wording.figures import amounts
@@ -65,7 +65,7 @@ class Choices:
         heads = (
             Column(" ".join(words[name] for name in factors)),
             *(Column(f"{head}, {unit}") for (head, _), unit in zip(metrics, units, strict=True)),
-            *(Column(head) for _, head in self.kind.asked_first),
+            *(Column(self._head(name, head)) for name, head in self.kind.asked_first),
         )
         lines = (
             Row((self._name(row, factors), *(column[place] for column in cells), *self._features(row)))
@@ -97,4 +97,13 @@ class Choices:
         answers = self.kind.answers(self.features.get(row.name, ()), row)
         for name, _ in self.kind.asked_first:
             feature = answers.get(name)
-            yield Cell((Span(shown(feature.state) if feature else "?"),))
+            rests_on = "" if self._common_basis(name) else self.kind.basis(self.analysis, row, name) or ""
+            yield name_cell(shown(feature.state) if feature else "?", rests_on)
+
+    def _head(self, feature: str, head: str) -> str:
+        """With what all answers rest on; if they rest on different things, each says it."""
+        return ", ".join(filter(None, (head, self._common_basis(feature))))
+
+    def _common_basis(self, feature: str) -> str:
+        found = {self.kind.basis(self.analysis, row, feature) for row in self.rows}
+        return (found.pop() or "") if len(found) == 1 else ""

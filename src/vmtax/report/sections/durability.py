@@ -64,7 +64,7 @@ OF_HOST = (
     " disk was read. What the host does with a flush is tried; the drive's own cache is not."
 )
 OF_SEVERAL = (
-    "RAIDZ1 lies on several disks, each with a log of its own: its states are of moments at which none of these logs"
+    "RAIDZ1 is on several disks, each with a log of its own: its states are of moments at which none of these logs"
     " grew, so all disks had at once what they have there; on each, writes after its own last flush may be missing."
     " Which disk is gone, where one is, is drawn for each state."
 )
