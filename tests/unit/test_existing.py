@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fake_machine import FakeMachine, Reply
+from tests.sample_storage import storage_experiment
 from vmtax.cli import app
-from vmtax.existing.advice import advice
+from vmtax.existing.advice import SettingAdvice, advice
 from vmtax.existing.guest import HIDDEN, ExistingGuest, NoGuest, shown
+from vmtax.existing.measured import measured
 from vmtax.existing.plan import plan_of, remark_lines
 from vmtax.existing.source import PARSERS, decoded, existing, recognised
+from vmtax.store import Store
 
 XML = """\
 <domain type='kvm'>
@@ -370,3 +374,52 @@ def test_plan_from_writes_a_plan_that_can_be_checked(tmp_path: Path) -> None:
     assert printed.output == (tmp_path / "plan.yaml").read_text()
     answer = json.loads(CliRunner().invoke(app, ["plan", "from", str(tmp_path / "web1.xml"), "--json"]).output)
     assert answer["kind"] == "guest" and answer["data"]["plan"] == printed.output
+
+
+STORED = storage_experiment(rounds=6, emulated=False, host=False)
+WRITETHROUGH = SettingAdvice("slow", "vda", "disk.cache", "writethrough", "none", "why")
+
+
+def test_what_a_run_has_measured_of_a_setting_is_said() -> None:
+    cost = measured([STORED], WRITETHROUGH)
+    assert cost is not None and cost.run == STORED.id and not cost.is_emulated
+    assert cost.metric.name in STORED.plan["primary"] and cost.is_shown and cost.ratio > 1
+    assert cost.low is not None and cost.high is not None and cost.low <= cost.ratio <= cost.high
+    other = measured([STORED], replace(WRITETHROUGH, level="none", better="writethrough"))
+    assert other is not None and other.ratio >= 1 / cost.ratio, "the same comparisons, turned"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replace(WRITETHROUGH, level="unsafe"),
+        replace(WRITETHROUGH, factor="net.path", level="tap", better="vhost"),
+        replace(WRITETHROUGH, factor="disk.iothread", level="off", better="on"),
+    ],
+)
+def test_what_no_run_compares_is_not_measured(change: SettingAdvice) -> None:
+    assert measured([STORED], change) is None
+    assert measured([], change) is None
+
+
+def test_doctor_says_what_was_measured_on_that_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "guest.xml").write_text(xml(driver=" cache='writethrough'"))
+    command = ["doctor", str(tmp_path / "guest.xml")]
+    assert "not measured here" in CliRunner().invoke(app, command).output
+    with Store() as store:
+        store.put(STORED)
+    words = " ".join(CliRunner().invoke(app, command).output.split())
+    assert "time with writethrough against none, disk." in words and f"in run {STORED.id}" in words
+    answer = json.loads(CliRunner().invoke(app, [*command, "--json"]).output)["data"]["advice"]
+    found = next(each for each in answer if each["factor"] == "disk.cache")
+    assert found["measured"]["run"] == STORED.id and found["measured"]["shown"] is True
+
+
+def test_the_page_shows_what_doctor_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    printed = CliRunner().invoke(app, ["doctor", "tests/existing/libvirt/writethrough.xml"]).output
+    assert f"```\n{printed}```\n" in (root / "docs/how-to/your-own-vm.md").read_text()

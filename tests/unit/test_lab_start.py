@@ -132,7 +132,7 @@ def test_an_interrupt_that_comes_too_late_takes_no_disk_from_a_running_lab(monke
 
 
 @pytest.mark.parametrize(
-    "failure", [BootFailed("the guest kernel panicked"), MachineLost("lab blue stands still: why"), FAILED]
+    "failure", [BootFailed("the guest kernel panicked"), MachineLost("lab blue hangs: why"), FAILED]
 )
 def test_a_start_is_tried_twice_also_where_qemu_takes_its_networks_along(
     failure: Exception, monkeypatch: pytest.MonkeyPatch

@@ -61,7 +61,7 @@ def test_the_probe_finds_a_timer_that_does_not_tick(tmp_path: Path, monkeypatch:
 
 def test_a_run_does_not_begin_on_a_lab_that_stands_still(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made("blue")
-    monkeypatch.setattr(hosts, "lab_standing", lambda one: f"stands still: why; vmtax lab cut {one.name}")
+    monkeypatch.setattr(hosts, "lab_standing", lambda one: f"hangs: why; vmtax lab cut {one.name}")
     monkeypatch.setattr(hosts, "reach", lambda *_: pytest.fail("it was begun"))
-    with pytest.raises(LabError, match="lab blue stands still: why; vmtax lab cut blue"):
+    with pytest.raises(LabError, match="lab blue hangs: why; vmtax lab cut blue"):
         hosts.connect(SimpleNamespace(), "lab:blue", "host")  # type: ignore[arg-type]  # not used

@@ -13,9 +13,12 @@ from vmtax.cli.options import Host
 from vmtax.cli.plans import plan_app
 
 if TYPE_CHECKING:
+    from vmtax.core.records import Experiment
     from vmtax.existing.advice import SettingAdvice
     from vmtax.existing.guest import ExistingGuest
+    from vmtax.existing.measured import MeasuredSetting
 
+MOST_RUNS = 10  # that are looked at
 GUEST_HELP = (
     "A guest: libvirt:NAME, proxmox:VMID or qemu:PID, or a file with what describes one: a domain's XML, a qm.conf,"
     " or QEMU's command line."
@@ -50,7 +53,7 @@ def plan_from(
     if json:
         from vmtax.report.answers.existing import guest_answer
 
-        answer("guest", guest_answer(described, plan))
+        answer("guest", guest_answer(described, plan, runs_here(host)))
     elif output is None:
         document(plan.text)
     if output is None:
@@ -86,13 +89,14 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
     from vmtax.core.units import count_of, format_room
     from vmtax.existing.advice import advice
     from vmtax.existing.guest import KINDS
+    from vmtax.existing.measured import measured
     from vmtax.existing.plan import plan_of
 
     guest = existing_guest(source, host)
     if json:
         from vmtax.report.answers.existing import guest_answer
 
-        answer("guest", guest_answer(guest, plan_of(guest, host=host or "local")))
+        answer("guest", guest_answer(guest, plan_of(guest, host=host or "local"), runs_here(host)))
         return
     disks = sum(not disk.is_cd for disk in guest.disks)
     size = f"{count_of(guest.vcpus, 'CPU')}, {format_room(guest.memory_bytes)}"
@@ -101,19 +105,45 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
         f" {count_of(len(guest.cards), 'card')}"
     )
     found = advice(guest)
+    runs = runs_here(host)
     for each in found:
-        _print_one(each, guest)
+        _print_one(each, guest, measured(runs, each))
     if not found:
         say_wrapped("The manuals call nothing in it unsafe or slow.")
     where = f" --host {host}" if host else ""
-    say_wrapped(
-        f"By the manuals; nothing was measured. What it costs here: vmtax plan from {source}{where} -o plan.yaml"
-    )
+    say_wrapped(f"What your settings cost here: vmtax plan from {source}{where} -o plan.yaml && vmtax run plan.yaml")
     sys.stdout.flush()
 
 
-def _print_one(each: SettingAdvice, guest: ExistingGuest) -> None:
+def runs_here(host: str | None) -> list[Experiment]:
+    """The newest runs with results on that host."""
+    from vmtax.store import Store
+    from vmtax.store.listing import default_path
+
+    if not default_path().exists():
+        return []
+    with Store() as store:
+        alike = [each.id for each in store.experiments() if each.host == (host or "local") and each.ok][:MOST_RUNS]
+        return store.load_all(lambda entry: entry.id in alike)
+
+
+def _in_words(cost: MeasuredSetting | None, change: SettingAdvice) -> str:
+    """What was measured of it."""
+    from vmtax.core.units import format_cost
+
+    if cost is None:
+        return "not measured here"
+    emulated = ", emulated" if cost.is_emulated else ""
+    where = f"{cost.metric.name} in run {cost.run}{emulated}"
+    if not cost.is_shown:
+        return f"measured: no difference shown, {where}"
+    times = format_cost(cost.ratio, cost.low, cost.high)
+    return f"measured: {times} time with {change.level} against {change.better}, {where}"
+
+
+def _print_one(each: SettingAdvice, guest: ExistingGuest, cost: MeasuredSetting | None) -> None:
     setting = f"{each.factor}={each.level}"
     say_wrapped(f"{each.where}: {setting}: {each.why}", first=f"  {each.weight:<7}", indent=9)
+    say_wrapped(_in_words(cost, each), first="         ", indent=9)
     patch = each.patch(guest)
     say_wrapped(patch or f"{each.factor}={each.better}", first="         → ", indent=11)

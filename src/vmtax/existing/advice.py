@@ -33,7 +33,7 @@ _RULES: Mapping[str, Mapping[str, tuple[Weight, str, str]]] = {
         "unsafe": (
             "unsafe",
             "none",
-            "flushes are ignored: a power cut, or a crash of the host, loses what the guest was told is stored",
+            "flushes are ignored: a power cut, or a crash of the host, loses data that the guest has flushed",
         ),
         "writethrough": (
             "slow",

@@ -71,4 +71,4 @@ def lab_standing(one: Lab) -> str:
         return ""  # why it is gone is said elsewhere
     finally:
         reader.close()
-    return f"stands still: {why}; vmtax lab cut {one.name}, then vmtax lab start {one.name}" if why else ""
+    return f"hangs: {why}; vmtax lab cut {one.name}, then vmtax lab start {one.name}" if why else ""

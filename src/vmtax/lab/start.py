@@ -324,7 +324,7 @@ def _attempt(state: _Start, number: int) -> Up:
         if state.link:
             guest.machine.run(*OWN_ADDRESS, own_address(local.token))
         if _settles(state, guest.machine) and (why := why_standing(guest.machine)):
-            raise MachineLost(f"lab {name} stands still: {why}")
+            raise MachineLost(f"lab {name} hangs: {why}")
         settled = time.monotonic() - state.began
         guest.leave()
     return Up(

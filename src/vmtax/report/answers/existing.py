@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from vmtax.core.records import Experiment
 from vmtax.existing.advice import advice
 from vmtax.existing.guest import ExistingGuest, shown
+from vmtax.existing.measured import MeasuredSetting, measured
 from vmtax.existing.plan import ExistingPlan
 from vmtax.report.answers.part import AnswerRecord
 
@@ -39,6 +41,19 @@ class NotAsConfigured(AnswerRecord):
 
 
 @dataclass(frozen=True)
+class MeasuredAnswer(AnswerRecord):
+    """The time that the same work takes with the guest's level, against the recommended one."""
+
+    run: str  # id of the run
+    metric: str  # name of the primary metric that it costs most
+    ratio: float  # ratio of the times; 2: twice as long with the guest's level
+    low: float | None  # lower end of its interval; null: there are too few rounds
+    high: float | None  # upper end of its interval; null: there are too few rounds
+    shown: bool  # whether a difference is shown
+    emulated: bool  # whether either side ran on an emulated CPU
+
+
+@dataclass(frozen=True)
 class GuestAdvice(AnswerRecord):
     """A setting that manuals call unsafe, slow or wasteful."""
 
@@ -49,6 +64,7 @@ class GuestAdvice(AnswerRecord):
     better: str  # the level that is recommended instead
     why: str  # the reason, according to the manuals; nothing was measured
     patch: str  # how to change it; empty if there is no single line for it
+    measured: MeasuredAnswer | None  # what the newest fitting run on the host has measured of it; null: none fits
 
 
 @dataclass(frozen=True)
@@ -67,7 +83,8 @@ class GuestAnswer(AnswerRecord):
     plan: str  # the plan, as YAML
 
 
-def guest_answer(guest: ExistingGuest, plan: ExistingPlan) -> GuestAnswer:
+def guest_answer(guest: ExistingGuest, plan: ExistingPlan, runs: Sequence[Experiment]) -> GuestAnswer:
+    """`runs`: of the same host, newest first."""
     return GuestAnswer(
         guest.name,
         guest.kind,
@@ -78,8 +95,19 @@ def guest_answer(guest: ExistingGuest, plan: ExistingPlan) -> GuestAnswer:
         plan.levels,
         [NotAsConfigured(each.where, each.text, each.why) for each in plan.remarks],
         [
-            GuestAdvice(*(each.weight, each.where, each.factor, each.level, each.better, each.why), each.patch(guest))
+            GuestAdvice(
+                *(each.weight, each.where, each.factor, each.level, each.better, each.why, each.patch(guest)),
+                _measured(measured(runs, each)),
+            )
             for each in advice(guest)
         ],
         plan.text,
+    )
+
+
+def _measured(cost: MeasuredSetting | None) -> MeasuredAnswer | None:
+    if cost is None:
+        return None
+    return MeasuredAnswer(
+        *(cost.run, cost.metric.name, cost.ratio, cost.low, cost.high), shown=cost.is_shown, emulated=cost.is_emulated
     )
