@@ -250,7 +250,7 @@ def test_states_without_a_disk_are_among_the_others_and_counted_beside_them() ->
     assert "31 of 40 states of the host's disks lost data (at least 64 % at 95 %, in 18 of 20 of those" in lost.reason
     (end,) = lost.ends
     assert end.without_disk == Count(20, 18)
-    assert "RAIDZ1 lies on several disks" in " ".join(render_markdown(Analysis(run)).split())
+    assert "RAIDZ1 is on several disks" in " ".join(render_markdown(Analysis(run)).split())
 
 
 def test_states_without_a_disk_are_counted_where_they_are_found() -> None:
