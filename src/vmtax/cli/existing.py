@@ -63,7 +63,7 @@ def plan_from(
     if not json:
         for line in remark_lines(plan.remarks):
             say_wrapped(line)
-        say(f"{output}: measured by `vmtax run {output}`; the lines above are not measured as they are configured")
+        say_wrapped(f"{output}: measured by `vmtax run {output}`; what is listed above is not measured as configured")
 
 
 def existing_guest(source: str, host: str | None) -> ExistingGuest:
