@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, answer, document, say, say_wrapped
+from vmtax.cli.app import AsJson, BadUse, answer, document, say_wrapped
 from vmtax.cli.options import Host
 from vmtax.cli.plans import plan_app
 
