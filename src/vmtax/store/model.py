@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from vmtax.core.names import label_problem
 from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Trial, Value
 
 DEEPEST = 32  # levels of nested JSON; facts have 5
@@ -204,5 +205,8 @@ def explained(error: ValidationError, within: str = "", *, with_value: bool = Tr
     where = ".".join(filter(None, (within, *(str(part)[:100] for part in first["loc"]))))
     value = first.get("input")
     found = f", not {str(value)[:40]!r}" if isinstance(value, (str, int, float)) and first["loc"] else ""
-    message = "Input is not possible" if first["type"] == "predicate_failed" else first["msg"][:150]
+    message = first["msg"][:150]
+    if first["type"] == "predicate_failed":
+        problem = label_problem(value) if first["loc"][-1:] == ("label",) and isinstance(value, str) else None
+        message = problem or "Input is not possible"
     return f"{where or 'line'}: {message}{found}"
