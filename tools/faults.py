@@ -891,4 +891,16 @@ FAULTS = (
         "if holder is not None or holder == run.id:  # which is not stored again",
         "an imported run takes a label that means a run of the user's",
     ),
+    Fault(
+        "store/model.py",
+        'if boot["round"] > most:',
+        'if boot["round"] < most:',
+        "a damaged run whose search for the next boot of its host takes minutes is shown",
+    ),
+    Fault(
+        "design/reboots.py",
+        "rest = itertools.dropwhile(lambda block: block != newest and block.round <= newest.round, order)",
+        "rest = itertools.dropwhile(lambda block: block != newest and block.round < newest.round, order)",
+        "a run that goes on after a reboot measures a part of a round again",
+    ),
 )
