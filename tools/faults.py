@@ -981,4 +981,28 @@ FAULTS = (
         "better = any(s.place[one] - s.place[other] > matters for s in scales)",
         "a choice is dropped because another happened to measure better",
     ),
+    Fault(
+        "store/names.py",
+        "[run.id for run in labelled if not run.is_imported],",
+        "[run.id for run in labelled if run.is_imported],",
+        "a label that an imported run has too means that run",
+    ),
+    Fault(
+        "experiment/archive.py",
+        "if holder is None or holder == run.id:  # which is not stored again",
+        "if holder is not None or holder == run.id:  # which is not stored again",
+        "an imported run takes a label that means a run of the user's",
+    ),
+    Fault(
+        "store/model.py",
+        'if boot["round"] > most:',
+        'if boot["round"] < most:',
+        "a damaged run whose search for the next boot of its host takes minutes is shown",
+    ),
+    Fault(
+        "design/reboots.py",
+        "rest = itertools.dropwhile(lambda block: block != newest and block.round <= newest.round, order)",
+        "rest = itertools.dropwhile(lambda block: block != newest and block.round < newest.round, order)",
+        "a run that goes on after a reboot measures a part of a round again",
+    ),
 )

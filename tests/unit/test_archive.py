@@ -101,18 +101,34 @@ def changed(file: Path, change: dict[str, Any]) -> Path:
     return file
 
 
+NO_IDS = (  # each could stand for a label, or for the beginning of an id
+    *("last", "before", "after", "a", "2026", "20261121", "20261121-0412", "20261121-0412-quick", "run"),
+    *("20261121-0412-quick-7F3A", "20261121-0412-quick-7f3", "20261121-0412-quick-7f3a5", "20261121-0412--7f3a"),
+    *("20261121-0412-Quick-7f3a", "20261121-0412-qu.ck-7f3a", "20261121-0412-quick--x-7f3a", "20261121-0412-7f3a"),
+    *(
+        "2026112-0412-quick-7f3a",
+        "x20261121-0412-quick-7f3a",
+        "20261121-0412-" + "q" * 33 + "-7f3a",
+        "٢0261121-0412-q-7f3a",
+    ),
+    *("20261121-0412-quick-7f3a ", "20261121-0412-quick-7f3a\n", "damaged-ff00"),
+)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"treatments": []}, "does not fit together: "),
         ({"plan": {}}, "plan: name:"),
         ({"trials": [None]}, "trial: Input should be an object"),
-        ({"id": "../../etc/cron.d/x"}, "cannot be an experiment's id"),
+        ({"id": "../../etc/cron.d/x"}, "is none that vmtax gives"),
         ({"created": "soon"}, "created:"),
         ({"state": "dancing"}, "state:"),
         ({"created": 1e12}, "created: Input should be less than 8589934592"),
         ({"created": 8e9}, "is in the future"),
-        ({"id": "last"}, "cannot be an experiment's id"),
+        *(({"id": id}, f"run.id: {id!r} is none that vmtax gives, such as 20261121-") for id in NO_IDS),
+        ({"label": "20261121-0412"}, "run.label: looks like a run's id"),
+        ({"label": "last"}, "run.label: always means the newest run"),
         ({"facts": {"host": None}}, "facts.host:"),
         ({"facts": {"host": {"boot_id": {}}}}, "facts.host.boot_id:"),
         ({"facts": {"host": {"cpu_model": "\ud800"}}}, "Invalid JSON"),

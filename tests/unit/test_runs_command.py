@@ -22,6 +22,7 @@ from vmtax.store import Store, StoreError, default_path
 from vmtax.store.failure import DamagedRun
 
 MADE = sample_experiment(rounds=1)
+CARRIED = "20261125-0001-quick-0008"
 KEPT = dataclasses.replace(MADE, id="kept", trials=MADE.trials[:3])
 GONE = dataclasses.replace(MADE, id="gone", trials=MADE.trials[:2], created=MADE.created + 1)
 
@@ -137,8 +138,8 @@ def test_parquet_of_a_run_in_which_nothing_worked_has_its_columns(data: Path, tm
 
 def test_an_imported_run_has_its_headline(data: Path, tmp_path: Path) -> None:
     with Store(tmp_path / "elsewhere.sqlite") as store:
-        store.put(dataclasses.replace(sample_experiment(rounds=7), id="carried"))
+        store.put(dataclasses.replace(sample_experiment(rounds=7), id=CARRIED))
         file = archive.export(store, "last", tmp_path / "carried").file
     assert CliRunner().invoke(app, ["import", str(file)]).exit_code == 0
     with Store() as store:
-        assert next(run.result for run in store.experiments() if run.id == "carried").startswith("VM ")
+        assert next(run.result for run in store.experiments() if run.id == CARRIED).startswith("VM ")

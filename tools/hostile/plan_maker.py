@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from vmtax.design.factors import FACTORS
@@ -45,6 +46,17 @@ def at(plan: dict[str, Any], key: str, value: Any) -> None:
         plan[first] = {**(inner if isinstance(inner, dict) else {}), rest: value}
 
 
+def factors_of(layers: Collection[str]) -> list[str]:
+    """The factors that are about one of these layers at least: any other one is refused."""
+    return [name for name, factor in FACTORS.items() if set(factor.layers) & set(layers)]
+
+
+def default_first(name: str) -> list[str]:
+    """All levels of a factor."""
+    factor = FACTORS[name]
+    return [factor.default, *(level for level in factor.levels if level != factor.default)]
+
+
 def valid_plan(source: random.Random) -> dict[str, Any]:
     """A plan that vmtax has to accept: its first combination consists of defaults and is not excluded."""
     layers = source.sample(["host", "vm", "nested"], source.randint(1, 3))
@@ -53,7 +65,7 @@ def valid_plan(source: random.Random) -> dict[str, Any]:
     workloads = [name for name in workloads if not any(name in WORKLOADS[other].not_with for other in workloads)]
     plan: dict[str, Any] = {"name": _name(source), "layers": layers}
     plan["workloads"] = [_workload(source, name) for name in workloads]
-    usable = [name for name, factor in FACTORS.items() if set(factor.layers) & set(layers)]
+    usable = factors_of(layers)
     named = source.sample(usable, min(len(usable), source.randint(0, 5)))
     factors: dict[str, list[str]] = {}
     for name in named:
@@ -63,7 +75,7 @@ def valid_plan(source: random.Random) -> dict[str, Any]:
     optional: dict[str, Any] = {
         "factors": factors,
         "exclude": _excludes(source, factors),
-        "combinations": _combinations(source, [name for name in usable if name not in factors]),
+        "combinations": _combinations(source, usable, factors, len(layers)),
         "design": source.choice(["full", "one-at-a-time"]),
         "host": source.choice(["local", "ssh://box", "ssh://me@box.example:2222", "lab", "lab:blue"]),
         "guest": {"vcpus": source.randint(1, 1024), "memory": source.choice(["256MiB", "1GiB", "1.5G", 2**40])},
@@ -91,9 +103,8 @@ def _name(source: random.Random) -> str:
 
 
 def _levels(source: random.Random, name: str) -> list[str]:
-    factor = FACTORS[name]
-    others = [level for level in factor.levels if level != factor.default]
-    return [factor.default, *source.sample(others, source.randint(0, len(others)))]
+    first, *others = default_first(name)
+    return [first, *source.sample(others, source.randint(0, len(others)))]
 
 
 def _excludes(source: random.Random, factors: dict[str, list[str]]) -> list[dict[str, Any]]:
@@ -105,13 +116,22 @@ def _excludes(source: random.Random, factors: dict[str, list[str]]) -> list[dict
     ]
 
 
-def _combinations(source: random.Random, names: list[str]) -> list[dict[str, Any]]:
-    """A few, of one or two factors each, the default first."""
+def _combinations(
+    source: random.Random, usable: Collection[str], factors: Mapping[str, Collection[str]], layers: int
+) -> list[dict[str, Any]]:
+    """A few entries, of one or two factors each that are not in `factors`, the default first; with the factors, they
+    make MOST configurations at most.
+    """
     entries: list[dict[str, Any]] = []
+    names = [name for name in usable if name not in factors]
+    left = MOST // (layers * math.prod(map(len, factors.values())))  # combinations of the entries' levels
     for number in range(source.randint(0, 3)):
         chosen = source.sample(names, min(len(names), source.randint(1, 2)))
-        if chosen:
-            entries.append({"name": f"n{number}", **{name: _levels(source, name)[:3] for name in chosen}})
+        levels = {name: _levels(source, name)[:3] for name in chosen}
+        size = math.prod(map(len, levels.values()))
+        if chosen and size <= left:
+            left -= size
+            entries.append({"name": f"n{number}", **levels})
     return entries
 
 

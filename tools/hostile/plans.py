@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from tools.hostile.case import Case, Result, complaints, forked
-from tools.hostile.plan_maker import KEYS, NUMBERS, WORKLOAD_KEYS, at, valid_plan
+from tools.hostile.plan_maker import KEYS, NUMBERS, WORKLOAD_KEYS, at, default_first, factors_of, valid_plan
 from vmtax.design.factors import FACTORS
 
 TITLE = "plans"
@@ -214,12 +214,13 @@ def out_of_bounds(source: random.Random) -> Made:
 
 def product(source: random.Random) -> Made:
     """Any factors with all their levels: refused from more than 10,000 configurations on, and in no other case."""
-    names = source.sample(list(FACTORS), source.randint(1, 20))
     layers = source.sample(["host", "vm", "nested"], source.randint(1, 3))
     if "vm" not in layers:
         layers.append("vm")
+    usable = factors_of(layers)
+    names = source.sample(usable, min(len(usable), source.randint(1, 20)))
     # The default first: then the first combination is legal.
-    factors = {name: [FACTORS[name].default, *set(FACTORS[name].levels) - {FACTORS[name].default}] for name in names}
+    factors = {name: default_first(name) for name in names}
     design = source.choice(["full", "full", "one-at-a-time"])
     plan = {"name": "a", "layers": layers, "design": design, "factors": factors, "workloads": ["chess"]}
     if source.random() < 0.5:

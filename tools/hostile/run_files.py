@@ -1,6 +1,7 @@
 """Run files: what `vmtax import` accepts can be shown, reported, compared, exported and removed; the rest is refused.
 
-Mutants of a file that `vmtax export` wrote, in its present and in its earlier form, and files made to exhaust.
+Mutants of files that `vmtax export` wrote, of runs of every built-in plan and of every way to run one, in their present
+and in their earlier form, and files made to exhaust.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 from rich.console import Console
 
 from tests.sample import sample_experiment, with_repeat
+from tests.sample_plans import WAYS, run_of
 from tests.sample_storage import storage_experiment
 from tools.hostile.case import Case, called, complaints, in_memory, started
 from vmtax.analysis.analysis import Analysis
@@ -38,7 +40,8 @@ from vmtax.store import Store
 
 TITLE = "Run files"
 DATABASE = ".local/share/vmtax/vmtax.sqlite"
-MUTANTS = 1300  # of each kind of run, half of them in each form of the file
+MUTANTS = 700  # of each of the two runs that have all records, half of them in each form of the file
+MUTANTS_OF_PLAN = 80  # of the run of each built-in plan, and of each way to run one
 CASES = ("randread-4k-qd1", "randwrite-4k-fsync", "")
 Path_ = tuple[str | int, ...]  # keys and indexes, from the top of the document
 
@@ -80,6 +83,17 @@ ALWAYS: tuple[tuple[Path_, str], ...] = (  # what once was accepted and broke a 
     (("trials", 0, "disturbance", "wall_seconds"), "zero"),
     (("trials", 0, "disturbance", "throttles"), "10^400"),
     (("boots", 0, "round"), "2^63"),
+    *(((*HOST, "boots", 0), what) for what in ("text", "null", "object")),
+    *(((*HOST, "boots", 0, key), what) for key in ("level", "round", "over", "boot_id") for what in ("absent", "list")),
+    *(((*HOST, "boots", 5, key), what) for key in ("level", "round") for what in ("text", "2^31")),
+    *(((*HOST, pack, "digest"), "true") for pack in ("kernel_pack", "postgresql_pack")),
+    *(((*HOST, pack), "1e308") for pack in ("kernel_pack", "postgresql_pack")),
+    *(
+        (("options", name), what)
+        for name in ("wire", "power_cut", "destination")
+        for what in ("text", "object in list")
+    ),
+    (("options", "wire", "peer"), "twice"),
 )
 
 
@@ -87,11 +101,13 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
     """Each mutant with all that follows it, then files that are made to exhaust."""
     place = in_memory(home)
     try:
-        for run in (small_run(), small_storage_run()):
+        runs = [(small_run(), MUTANTS), (small_storage_run(), MUTANTS)]
+        runs += [(run_of(way), MUTANTS_OF_PLAN) for way in WAYS]
+        for run, count in runs:
             document = json.loads(json.dumps(dataclasses.asdict(run)))
             beside = dataclasses.replace(run, id="beside", host=f"{run.host}, imported")
             wanted = [(path, what) for path in paths(document) for what in (*BAD, *OTHERS)]
-            chosen = source.sample(wanted, int(MUTANTS * share / 2))
+            chosen = source.sample(wanted, int(count * share) + 1)
             for number, (path, what) in enumerate([*(one for one in ALWAYS if one in wanted), *chosen]):
                 older = bool(number % 2)
                 yield mutant(place, document, path, what, older, beside=beside, full=not number % 8)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import json
 import os
 import random
 import shutil
@@ -19,8 +21,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.sample_plans import WAYS, run_of
 from tools.hostile.case import Case, called, complaints, environment, in_memory
-from tools.hostile.run_files import DATABASE, small_run, small_storage_run
+from tools.hostile.run_files import BAD, DATABASE, OTHERS, changed, paths, small_run, small_storage_run
+from vmtax.core.records import Experiment
 from vmtax.experiment import archive as share
 from vmtax.store import Store
 from vmtax.store.schema import TABLES
@@ -54,6 +58,7 @@ VALUES: tuple[Any, ...] = (
     *("[" * 5000, '{"primary": 5}', '{"host": null}', '{"disk": 5}', "\x1b[2Jcleared", "../../../etc/passwd"),
     *(-1, 0, 5, 2**62, 0.5, -1e300, 1e300, b"", b"\xff\xfe\x00", b"abc"),
 )
+JSON_CELLS = ("plan", "options", "facts")
 SHARED = ("metric", "meta")  # tables that are not of one run
 
 
@@ -61,22 +66,24 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
     """One for each damage, with all commands; then imports that are killed."""
     place = in_memory(home)
     try:
-        template = _made(place / "template")
+        template = _made(place / "template", small_run())
         fixed = [*_fixed(), *_files()]
         few = source.sample(fixed, max(6, int(len(fixed) * min(1.0, share))))
         for what, harm, of_all in (*_cells(source, int(DAMAGES * share) + 2), *few):
             yield Case(what, _damaged(template, place / "home", harm, of_all=of_all))
+        for way, document in _documents(source, int(DAMAGES * share) + len(WAYS)):
+            yield from _inside(source, place, way, document)
         yield from _kills(source, place, int(KILLS * share) + 1)
     finally:
         shutil.rmtree(place)
 
 
-def _made(home: Path) -> Path:
-    """A home with three runs."""
+def _made(home: Path, damaged: Experiment) -> Path:
+    """A home with three runs, one of which is to be damaged."""
     run, other = small_run(), small_storage_run()
     stopped = dataclasses.replace(run, id=STOPPED, created=run.created - 90_000, state="interrupted", finished=None)
     with Store(home / DATABASE) as store:
-        for one in (stopped, dataclasses.replace(other, id=HEALTHY), dataclasses.replace(run, id=DAMAGED)):
+        for one in (stopped, dataclasses.replace(other, id=HEALTHY), dataclasses.replace(damaged, id=DAMAGED)):
             store.put(one)
     return home
 
@@ -97,6 +104,34 @@ def _cells(source: random.Random, count: int) -> Iterator[tuple[str, Callable[[P
         statement = f'UPDATE OR IGNORE "{table}" SET "{column.name}" = ? WHERE {key} = ({row})'
         shown = repr(value)[:40]
         yield f"{table}.{column.name} = {shown}", _sql((statement, (value,))), table in SHARED
+
+
+def _documents(source: random.Random, count: int) -> Iterator[tuple[str, Any]]:
+    """Every way to run a plan, several times, as a JSON document."""
+    documents = {way: json.loads(json.dumps(dataclasses.asdict(run_of(way)))) for way in WAYS}
+    for way in itertools.islice(itertools.cycle(source.sample(list(WAYS), len(WAYS))), count):
+        yield way, documents[way]
+
+
+def _inside(source: random.Random, place: Path, way: str, document: Any) -> Iterator[Case]:
+    """Something within the JSON of a plan, of options or of facts, in the run of a built-in plan."""
+    template = place / f"template {way}"
+    if not template.exists():
+        _made(template, run_of(way))
+    wanted = [path for path in paths(document) if path[0] in JSON_CELLS and len(path) > (1 + (path[0] == "facts"))]
+    path, what = source.choice(wanted), source.choice((*BAD, *OTHERS))
+    part, cells = path[0], changed(document, path, what)
+    of_facts = part == "facts"
+    found = cells[part][path[1]] if of_facts else cells[part]
+    text = json.dumps(found).replace('"DEEP"', "[" * 100_000 + "]" * 100_000)
+    where = (
+        f"facts SET facts = ? WHERE experiment = '{DAMAGED}' AND path = '{path[1]}'"
+        if of_facts
+        else f"experiment SET {part} = ? WHERE id = '{DAMAGED}'"
+    )
+    harm = _sql((f"UPDATE {where}", (text,)))
+    name = f"{way}: {'.'.join(map(str, path))}: {what}"
+    yield Case(name, _damaged(template, place / "home", harm, of_all=False))
 
 
 def _fixed() -> Iterator[tuple[str, Callable[[Path], None], bool]]:

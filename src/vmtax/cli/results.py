@@ -213,6 +213,8 @@ def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file th
     with Store() as store:
         added = archive.import_(store, file)
         keep_results(store, added.id)
+    if added.dropped:
+        warn(added.dropped)
     say(f"{added.id}  imported {added.trials} measurements of {added.name}")
 
 

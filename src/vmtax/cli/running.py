@@ -22,7 +22,7 @@ from vmtax.cli.power import power_order, with_cuts, with_cuts_again
 from vmtax.cli.results import shown, written
 from vmtax.cli.work import RunWork
 from vmtax.core.errors import FAILED
-from vmtax.core.records import label_problem
+from vmtax.core.names import label_problem
 from vmtax.design.host import boots_asked
 from vmtax.design.interleaved import is_host
 from vmtax.experiment.resume import CannotResume

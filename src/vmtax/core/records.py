@@ -5,7 +5,6 @@ Their types define the possible values. `store.model` checks everything that was
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval, Len, Predicate
 
 from vmtax.core.layers import LAYERS
+from vmtax.core.names import label_problem
 from vmtax.core.notices import Code, Notice
 
 Better = Literal["higher", "lower"]
@@ -37,23 +37,6 @@ Json = dict[str, Any]
 def _is_plausible(value: float) -> bool:
     """True for any figure of a machine; ratios of such figures are finite. False for NaN."""
     return value == 0 or 1e-100 < abs(value) < 1e100
-
-
-LONGEST_LABEL = 40  # characters
-LIKE_AN_ID = re.compile(r"\d{8}(-|$)")  # prefix of run ids
-
-
-def label_problem(text: str) -> str | None:
-    """Why a run cannot have this label; None if it can."""
-    if not 0 < len(text) <= LONGEST_LABEL:
-        return f"must have from 1 to {LONGEST_LABEL} characters"
-    if not text.isprintable() or text.strip() != text:
-        return "must be printable, and neither begin nor end with a space"
-    if "," in text or text.startswith("-"):
-        return "must neither hold a comma nor begin with a hyphen, which mean something else on a command line"
-    if text == "last":
-        return "always means the newest run; name something else, such as before"
-    return "looks like a run's id: name something else, such as before" if LIKE_AN_ID.match(text) else None
 
 
 def _is_label(text: str) -> bool:

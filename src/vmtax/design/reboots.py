@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -47,8 +48,9 @@ def next_block(experiment: Experiment) -> Block:
     newest = Block(boots[-1]["round"], boots[-1]["level"])
     if not boots[-1]["over"]:
         return newest
-    next(block for block in order if block == newest)
-    return next(order)
+    rest = itertools.dropwhile(lambda block: block != newest and block.round <= newest.round, order)
+    following = next(rest)  # where a stored boot is none of the order's, it is of the next round
+    return next(rest) if following == newest else following
 
 
 def how_to_boot(experiment: Experiment) -> str:

@@ -25,12 +25,12 @@ from pydantic_core import from_json
 from typing_extensions import TypedDict
 
 from vmtax.core.errors import BAD_INPUT, CannotDo
+from vmtax.core.names import EXAMPLE_ID, RUN_ID
 from vmtax.core.records import Boot, Experiment, Json, Trial
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import PlanError, from_data
 from vmtax.store import Store, StoreError
 from vmtax.store.choice import IMPORTED
-from vmtax.store.fit import check_id
 from vmtax.store.model import Unfit, check_json, check_treatment, explained, treatment_names
 from vmtax.system.output_file import refuse_no_file, replacing
 
@@ -76,6 +76,7 @@ class Imported:
     name: str
     host: str
     trials: int
+    dropped: str = ""  # why the run lost its label, in one line; "": it kept what it had
 
 
 class _Record(TypedDict, total=False):
@@ -132,12 +133,13 @@ def import_(store: Store, source: Path) -> Imported:
             records = _records(stream)
             run = cast(Experiment, next(records))
             counted = _Counted(cast(Iterator[Boot | Trial], records))
-            store.put(_carried(run), counted)
+            carried, dropped = _without_taken_label(_carried(run), store)
+            store.put(carried, counted)
     except Unfit as error:
         raise NoRunFile(f"{source}: {error}") from error
     except OSError as error:
         raise ShareError(f"{source}: {error.strerror}") from error
-    return Imported(run.id, run.name, _carried(run).host, counted.trials)
+    return Imported(carried.id, carried.name, carried.host, counted.trials, dropped)
 
 
 def _carried(run: Experiment) -> Experiment:
@@ -148,6 +150,16 @@ def _carried(run: Experiment) -> Experiment:
         host=run.host.removesuffix(IMPORTED) + IMPORTED,
         options={**run.options, "imported": True},
     )
+
+
+def _without_taken_label(run: Experiment, store: Store) -> tuple[Experiment, str]:
+    """The run without a label that means something here already, and why it lost it: labels are names that a user of
+    this store gave, and scripts rely on them.
+    """
+    holder = store.holder(run.label) if run.label else None
+    if holder is None or holder == run.id:  # which is not stored again
+        return run, ""
+    return dataclasses.replace(run, label=""), f"its label {run.label!r} is left out: here it means run {holder}"
 
 
 def _why_no_file(source: Path) -> str:
@@ -241,10 +253,11 @@ def _records(stream: BinaryIO) -> Iterator[Experiment | Boot | Trial]:
 
 def _complete(run: Experiment) -> Experiment:
     """The run with every key of its plan. Raises Unfit for errors that the records' own types do not detect."""
+    if not RUN_ID.fullmatch(run.id):
+        raise Unfit(f"run.id: {run.id[:60]!r} is none that vmtax gives, such as {EXAMPLE_ID}; {OTHER_VERSION}")
     try:
-        check_id(run.id)
         plan = from_data(run.plan, source="plan").model_dump(mode="json")
-    except (PlanError, StoreError) as error:
+    except PlanError as error:
         raise Unfit(f"{str(error).splitlines()[0]}; {OTHER_VERSION}") from error
     if run.created > time.time() + AHEAD_SECONDS:
         raise Unfit(f"created: {run.created:.0f} is in the future; is the clock of this machine right?")

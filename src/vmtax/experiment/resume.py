@@ -17,7 +17,8 @@ from vmtax.design.host import boots_asked
 from vmtax.experiment.activity import BOOT
 from vmtax.experiment.trial import TrialKey
 from vmtax.image.cache import SHORT
-from vmtax.plan.schema import Plan, from_data
+from vmtax.plan.schema import Plan
+from vmtax.plan.stored import plan_of
 from vmtax.testbed.session import TestbedOptions
 
 # Host facts, by dotted name, that must be unchanged, or the rounds before and after would not be comparable.
@@ -104,7 +105,7 @@ def resumable(experiment: Experiment) -> tuple[Plan, TestbedOptions]:
         raise CannotResume(f"{experiment.id} is running: `vmtax watch {experiment.id}` shows it")
     if experiment.state == "complete":
         raise CannotResume(f"{experiment.id} is complete: `vmtax show {experiment.id}`; `vmtax run` starts another")
-    return from_data(experiment.plan, source=experiment.id), TestbedOptions.from_json(experiment.options)
+    return plan_of(experiment), TestbedOptions.from_json(experiment.options)
 
 
 def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> None:

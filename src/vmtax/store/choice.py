@@ -23,6 +23,11 @@ class RunChoice:
     note: str = ""  # in one line, which runs were passed over, or why it is less than was wanted; "": nothing to say
 
 
+def is_imported(host: object) -> bool:
+    """Whether the host's name says that the run was measured elsewhere."""
+    return isinstance(host, str) and host.endswith(IMPORTED)
+
+
 def has_result(run: ExperimentSummary) -> bool:
     """For those who read results: it has ended, and something can be compared, or it came to its own end."""
     return (
@@ -47,7 +52,7 @@ RESULTS = (has_result, has_trials, is_whole)  # what those who read results want
 
 def was_stopped(run: ExperimentSummary) -> bool:
     """For going on: only a run that was measured here, and that nobody measures just now."""
-    return run.state in ("interrupted", "failed") and not run.host.endswith(IMPORTED)
+    return run.state in ("interrupted", "failed") and not is_imported(run.host)
 
 
 def choose(meant: Sequence[ExperimentSummary], wanted: Sequence[Fits]) -> RunChoice:

@@ -63,14 +63,23 @@ def fitting_boot(boot: Boot) -> Boot:
 def fitting_facts(path: str, facts: Json, others: Json) -> Json:
     """The facts with texts cut, and with numbers beyond the limits as text; `others`: facts of other machines.
 
-    If there are still too many, or they have the wrong structure, only the reason is kept.
+    Of facts with the wrong structure only the reason is kept, as of all if there are still too many.
     """
     fitting = {str(key): _fitting_value(value, DEEPEST - 4) for key, value in facts.items()}
+    unfit = {key: why for key, value in fitting.items() if (why := _unfit_facts({path: {key: value}}))}
+    if unfit:
+        fitting = {key: value for key, value in fitting.items() if key not in unfit}
+        fitting["not_kept"] = "; ".join(unfit.values())
+    why = _unfit_facts({**others, path: fitting})
+    return {"not_kept": why} if why else fitting
+
+
+def _unfit_facts(facts: Json) -> str | None:
     try:
-        model.check_facts({**others, path: fitting})
+        model.check_facts(facts)
     except Unfit as error:
-        return {"not_kept": str(error)}
-    return fitting
+        return str(error)
+    return None
 
 
 def fitting_text(text: str) -> str:

@@ -1,94 +1,38 @@
 """Validate runs: all data from the store or from a file is checked here before it is used.
 
 The types in `records.py` define valid records. Plan, facts and options are JSON, to which later versions may add: the
-models below define the parts that reports rely on, and `bounded` limits the rest.
+models in `core/stored.py` define the parts that readers rely on, and `bounded` limits the rest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from annotated_types import Interval
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from vmtax.core.names import label_problem
 from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Trial, Value
+from vmtax.core.stored import MachineFacts, StoredOptions, StoredPlan
 
 DEEPEST = 32  # levels of nested JSON; facts have 5
 MOST_VALUES = 100_000  # in one JSON object; the features of 2,000 disks have 56,000
 LONGEST_TEXT = 2**20  # characters
+_HALF = re.compile("[\ud800-\udfff]")  # one of the two halves in which JSON writes rare characters
 
 
 class Unfit(Exception):
     """Data that are no valid run; the text says where, what is wrong, and what would be right, in one line."""
 
 
-class _Open(BaseModel):
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
-
-
-class _Rounds(_Open):
-    min: int = Field(ge=1, le=1_000_000)
-    max: int = Field(ge=1, le=1_000_000)
-
-
-class _Decide(_Open):
-    worse_than: float = Field(gt=0, lt=1)
-
-
-class _Plan(_Open):
-    primary: list[str]
-    rounds: _Rounds
-    precision: float | None
-    decide: _Decide | None = None
-    same_within: Annotated[float, Interval(ge=0, lt=1)] = 0.02
-    iterations: int | Literal["auto"] = 1
-    factors: dict[str, list[str]] = {}
-
-
-class _FirstWrite(_Open):
-    allocation: str
-    size: int = Field(ge=0, lt=2**63)
-    when: str
-
-
-class _Feature(_Open):
-    name: str
-    state: Literal["yes", "no", "not tried"]
-    how: str
-    words: str = ""
-
-
-class _Disk(_Open):
-    first_write: dict[str, _FirstWrite] | None = None
-    features: dict[str, list[_Feature]] | None = None
-
-
-class _Facts(_Open):
-    cpu_model: str | None = None
-    boot_id: str | None = None
-    disk: _Disk | None = None
-    image: Json | None = None
-
-
-class _Options(_Open):
-    qemu: str | None = None
-    disk_directory: str = ""
-    disk_devices: list[str] = []
-    disk_group: str | None = None
-    disk_pool: str | None = None
-    interleave_with: str | None = None
-    emulate: bool = False
-    demonstration: bool = False
-
-
 _RUN = TypeAdapter(Experiment)
 _JSON: Mapping[str, TypeAdapter[Any]] = {
-    "plan": TypeAdapter(_Plan),
-    "facts": TypeAdapter(dict[str, _Facts]),
-    "options": TypeAdapter(_Options),
+    "plan": TypeAdapter(StoredPlan),
+    "facts": TypeAdapter(dict[str, MachineFacts]),
+    "options": TypeAdapter(StoredOptions),
 }
 _METRICS = TypeAdapter(dict[int, Metric])
 _MEASUREMENTS = TypeAdapter(list[tuple[int, int, Value]])
@@ -136,6 +80,12 @@ def check_json(run: Experiment) -> None:
     """Raises Unfit if its plan, facts or options contain values that the reports cannot show."""
     for name in _JSON:
         _check_json(name, getattr(run, name))
+    most = run.plan["rounds"]["max"]
+    for path, facts in run.facts.items():
+        for number, boot in enumerate(facts.get("boots") or ()):
+            if boot["round"] > most:
+                where = f"facts.{path[:100]}.boots.{number}.round"
+                raise Unfit(f"{where}: {boot['round']} is more than the plan's rounds.max, {most}")
 
 
 def check_facts(facts: Json) -> None:
@@ -166,7 +116,9 @@ def measurements_of(metrics: Mapping[int, Json], rows: Sequence[tuple[Any, Any, 
 
 
 def bounded(value: object) -> None:
-    """Raises ValueError for JSON that is nested too deeply or too large, or has numbers beyond 64 bits."""
+    """Raises ValueError for JSON that is nested too deeply or too large, has numbers beyond 64 bits, or texts that are
+    no Unicode.
+    """
     level, count = [value], 1
     for _ in range(DEEPEST):
         below: list[object] = []
@@ -192,8 +144,11 @@ def _check_scalar(value: object) -> None:
         raise ValueError("a whole number of more than 64 bits")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        raise ValueError(f"text of more than {LONGEST_TEXT} characters")
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise ValueError(f"text of more than {LONGEST_TEXT} characters")
+        if not value.isascii() and _HALF.search(value):
+            raise ValueError(f"text with half a character, {value[:40]!a}, which no file can hold")
     if not isinstance(value, (str, int, float, bool, type(None))):
         raise ValueError("cannot be read as JSON")
 
@@ -204,5 +159,8 @@ def explained(error: ValidationError, within: str = "", *, with_value: bool = Tr
     where = ".".join(filter(None, (within, *(str(part)[:100] for part in first["loc"]))))
     value = first.get("input")
     found = f", not {str(value)[:40]!r}" if isinstance(value, (str, int, float)) and first["loc"] else ""
-    message = "Input is not possible" if first["type"] == "predicate_failed" else first["msg"][:150]
+    message = first["msg"][:150]
+    if first["type"] == "predicate_failed":
+        problem = label_problem(value) if first["loc"][-1:] == ("label",) and isinstance(value, str) else None
+        message = problem or "Input is not possible"
     return f"{where or 'line'}: {message}{found}"

@@ -8,9 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import re
-import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any, Literal, Self, get_args
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from vmtax.core.names import LAST, new_id
 from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, names, rows, schema
 from vmtax.store.choice import Fits, RunChoice, choose, passed_over
@@ -62,12 +60,10 @@ class Store:
     # Writing
 
     def new_id(self, name: str, when: float) -> str:
-        """An unused "20261121-0412-quick-7f3a"; its time is UTC, so that ids sort by time."""
-        slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:32].strip("-") or "run"
-        prefix = f"{time.strftime('%Y%m%d-%H%M', time.gmtime(when))}-{slug}"
+        """An unused one for a run of the plan of that name."""
         with self._reading() as connection:
             used = names.ids(connection)
-        while (new := f"{prefix}-{secrets.token_hex(2)}") in used:
+        while (new := new_id(name, when)) in used:
             pass
         return new
 
@@ -217,6 +213,11 @@ class Store:
         with self._reading() as connection:
             return names.resolve(connection, wanted)
 
+    def holder(self, label: str) -> str | None:
+        """The id of the run that has this label, or whose id begins with it; None if the label is free."""
+        with self._reading() as connection:
+            return names.holder(connection, label)
+
     def choose(self, wanted: str, fits: Sequence[Fits], plan: str = "") -> RunChoice:
         """The run that a user means by "last", an id, the beginning of one, or a label. An id means its run, whether it
         fits or not; otherwise `fits` are conditions as of `choice.choose`. `plan`: "last" is one of this plan, if there
@@ -227,7 +228,7 @@ class Store:
             ids = names.candidates(connection, wanted)
             named = frozenset(ids)
             found = [row for row in connection.execute(newest) if names.name(row.id) in named]
-            if wanted == "last":
+            if wanted == LAST:
                 of_plan = [row for row in found if row.name == plan]
                 return choose(Summaries(of_plan or found, lambda row: self._summary(connection, row)), fits)
             meant = [self._summary(connection, row) for row in found]
@@ -237,10 +238,10 @@ class Store:
         id = names.the_only(wanted, ids)
         return RunChoice(next(entry for entry in meant if entry.id == id))
 
-    def load(self, wanted: str = "last", with_raw: bool = False) -> Experiment:
-        """The experiment that `resolve` finds; `raw` of its trials is "" unless `with_raw`."""
+    def load(self, wanted: str = LAST, with_raw: bool = False) -> Experiment:
+        """The experiment of that id, or else the one that `resolve` finds; `raw` of trials is "" unless `with_raw`."""
         with self._reading() as connection:
-            id = names.resolve(connection, wanted)
+            id = names.exactly(connection, wanted)
             with self._damage_of(id):
                 row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one_or_none()
                 if row is None:
@@ -266,7 +267,7 @@ class Store:
         """The tool's output in trial `number`: from 1, in the order of Experiment.trials."""
         trial = schema.trial.c
         with self._reading() as connection:
-            id = names.resolve(connection, wanted)
+            id = names.exactly(connection, wanted)
             files = connection.scalars(rows.of(id, trial.raw).where(trial.number == number)).all()
         if not files:
             raise StoreError(f"{id} has no trial number {number}: `vmtax show {id}` lists what it has")
@@ -289,7 +290,7 @@ class Store:
         """Remove the run of that id with its raw outputs, damaged or not; returns its id. Refuses a running one."""
         table = schema.experiment
         with self._writing() as connection:
-            id = names.resolve(connection, wanted)
+            id = names.exactly(connection, wanted)
             row = next(row for row in connection.execute(sa.select(table)) if names.name(row.id) == id)
             if self._state(row) == "running":
                 raise StoreError(f"{self.path}: {id} is running: end it first, or wait until it has ended")

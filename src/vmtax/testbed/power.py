@@ -75,10 +75,6 @@ class PowerCut:
     def to_json(self) -> Json:
         return {"command": list(self.command), "back_within": self.back_within}
 
-    @staticmethod
-    def from_json(data: Json) -> PowerCut:
-        return PowerCut(tuple(data["command"]), float(data["back_within"]))
-
     @property
     def words(self) -> str:
         return shlex.join(self.command)

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
 from vmtax.core.records import Json
+from vmtax.core.stored import StoredOptions
 from vmtax.hypervisor import Credentials, Qemu
 from vmtax.image.cache import Image
 from vmtax.image.packs import Pack
@@ -88,20 +89,18 @@ class TestbedOptions:
     @staticmethod
     def from_json(data: Json) -> TestbedOptions:
         """Options of a resumed run. Permission to erase is never restored: the devices are empty again."""
-        target = Target(
-            PurePosixPath(data.get("disk_directory", DISK_DIRECTORY)),
-            tuple(data.get("disk_devices", ())),
-            data.get("disk_group"),
-            data.get("disk_pool"),
-        )
-        emulate, demonstration = (bool(data.get(name)) for name in ("emulate", "demonstration"))
-        wire = Wire(**data["wire"]) if data.get("wire") else None
-        given = data.get("power_cut")
-        power_cut = PowerCut.from_json(given) if given else None
-        destination = Destination(**data["destination"]) if data.get("destination") else None
-        interleaved = data.get("interleave_with")
+        stored = StoredOptions.model_validate(data)
+        directory = DISK_DIRECTORY if stored.disk_directory is None else PurePosixPath(stored.disk_directory)
+        wire, cut, to = stored.wire, stored.power_cut, stored.destination
         return TestbedOptions(
-            data.get("qemu"), target, interleaved, emulate, demonstration, wire, power_cut, destination
+            qemu=stored.qemu,
+            target=Target(directory, tuple(stored.disk_devices), stored.disk_group, stored.disk_pool),
+            interleave_with=stored.interleave_with,
+            emulate=stored.emulate,
+            demonstration=stored.demonstration,
+            wire=Wire(wire.card, wire.peer, wire.peer_card) if wire else None,
+            power_cut=PowerCut(tuple(cut.command), cut.back_within) if cut else None,
+            destination=Destination(to.host, to.card, to.far_card) if to else None,
         )
 
 

@@ -65,7 +65,7 @@ def flat(facts: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
         name = f"{prefix}{key}"
         if name in VOLATILE:
             continue
-        if name == FEATURES and value is not None:
+        if name == FEATURES and prefix and value is not None:
             yield from ((f"{name}.{treatment}", _answers(found)) for treatment, found in value.items())
         elif isinstance(value, dict):
             yield from flat(value, f"{name}.")

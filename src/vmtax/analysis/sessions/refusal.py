@@ -11,7 +11,7 @@ from vmtax.analysis.sessions.level import FEWEST_ROUNDS, rounds_of
 from vmtax.core.errors import BadInput
 from vmtax.core.notices import Notice
 from vmtax.core.records import Experiment
-from vmtax.plan.schema import from_data
+from vmtax.plan.stored import plan_of
 
 ENOUGH_ROUNDS = stats.minimum_rounds(stats.ALPHA)  # for a run that was stopped before it was complete
 
@@ -48,7 +48,7 @@ def check(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[No
 
 def differences(one: Experiment, other: Experiment) -> Iterator[str]:
     """Differences that make a comparison meaningless, one line each, with both values."""
-    plans = [from_data(experiment.plan, source=experiment.id) for experiment in (one, other)]
+    plans = [plan_of(experiment) for experiment in (one, other)]
     yield from _unequal("guest", *(plan.guest.model_dump() for plan in plans))
     yield from _parameters(one, other)
     yield from _unequal("", *({"iterations": plan.iterations} for plan in plans))
@@ -74,7 +74,7 @@ def machine(experiment: Experiment) -> tuple[str, str]:
 
 def parameters(experiment: Experiment) -> dict[str, dict[str, Any]]:
     """Workload -> parameters of its work, including defaults."""
-    plan = from_data(experiment.plan, source=experiment.id)
+    plan = plan_of(experiment)
     return {
         workload.name: workload.parameters.model_dump(exclude=set(workload.parameters.reporting))
         for workload in plan.build_workloads()

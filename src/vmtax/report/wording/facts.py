@@ -64,6 +64,10 @@ def fact_value(name: str, text: str) -> str:
 def fact_in_words(name: str, facts: Mapping[str, str]) -> str:
     """One of the flat facts of a machine; the number of CPUs also says if the run may use only some of them."""
     value, allowed = facts.get(name, ""), facts.get("cpus_allowed", "")
-    if name == "cpus_online" and value.isdecimal() and 0 < len(cpu_numbers(allowed)) < int(value):
+    if name == "cpus_online" and _is_count(value) and 0 < len(cpu_numbers(allowed)) < int(value):
         return f"{value}, of which {allowed} may be used"
-    return format_room(float(value)) if name == "memory_bytes" and value.isdecimal() else value
+    return format_room(float(value)) if name == "memory_bytes" and _is_count(value) else value
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and len(text) < 20
