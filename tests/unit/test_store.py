@@ -96,8 +96,9 @@ def test_odd_text_and_numbers_come_back(
     store: Store, trials: list[Trial], note: str, command: str, facts: dict[str, str]
 ) -> None:
     id = store.new_id(command, CREATED)
+    each_once = tuple(dataclasses.replace(trial, round=number) for number, trial in enumerate(trials, 1))
     experiment = unstarted(
-        SAMPLE, id=id, command=command, trials=tuple(trials), notes=(note,), facts={"host": facts}, state="complete"
+        SAMPLE, id=id, command=command, trials=each_once, notes=(note,), facts={"host": facts}, state="complete"
     )
     store.put(experiment)
     assert store.load(id, with_raw=True) == experiment
