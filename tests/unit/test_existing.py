@@ -168,11 +168,11 @@ def test_settings_become_levels(text: str, has: dict[str, str]) -> None:
     ("text", "said"),
     [
         (xml(driver=" io='native'"), "disk.aio (native): "),  # with a cache of the host's
-        (xml().replace("</devices>", "<shmem name='x'/><new-thing a='1'/></devices>"), "devices/new-thing (a='1'): "),
-        (xml().replace("</domain>", "<launchSecurity type='sev'/></domain>"), "launchSecurity (type='sev'): is not"),
+        (xml().replace("</devices>", "<shmem name='x'/><new-thing a='1'/></devices>"), "devices/new-thing (a=1): "),
+        (xml().replace("</domain>", "<launchSecurity type='sev'/></domain>"), "launchSecurity (type=sev): is not"),
         (
             xml(DISK.replace("<target", "<iotune><total_iops_sec>5</total_iops_sec></iotune><target")),
-            "iotune (total_iops_sec: 5)",
+            "iotune (total_iops_sec=5)",
         ),
         (xml(cpu="<features><hyperv><relaxed state='on'/></hyperv></features>"), "features/hyperv (relaxed=on): "),
         (xml(CARD.replace("virtio", "vmxnet3")), "vmxnet3): is measured as virtio on a tap"),
@@ -187,7 +187,7 @@ def test_settings_become_levels(text: str, has: dict[str, str]) -> None:
         (CONF.replace("virtio-scsi-single", "lsi") + "scsi0: local:1/a.raw,iothread=1\n", "has no effect without"),
         (QEMU + "-device newthing,a=1", "-device (newthing,a=1): is not translated"),
         (QEMU + "-newoption x", "-newoption (x): is not translated"),
-        (QEMU + "-cpu host,-avx2,+aes", "-cpu -avx2 (on): is not translated"),
+        (QEMU + "-cpu host,-avx2,+aes", "-cpu (-avx2, +aes): is not translated"),
         (QEMU + "-drive file=rbd:pool/a,format=raw", "is measured as a file in --disk-dir"),
     ],
 )

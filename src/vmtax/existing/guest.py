@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,14 +17,17 @@ KINDS: Mapping[Kind, str] = {
     "qemu": "a command line of QEMU",
 }
 # Names of settings whose values nobody is shown.
-_WORDS = r"pass(?:w|phrase|\b)|secret|key|token|auth|credential"
+_WORDS = r"pass(?:w|phrase|\b)|secret|key|token|auth|credential|cookie|session|dhcert|\bosk\b"
 _SECRET = re.compile(rf"{_WORDS}|(^|[_-])(data|string)$", re.IGNORECASE)
-# The same within a text, such as "-object secret,id=a,data=x".
+# The same within a text, such as "-object secret,id=a,data=x"; "data:vm-1-disk-0" is a volume.
 _INNER = re.compile(
-    rf"""((?:[\w.-]*(?:{_WORDS})[\w.-]*|\bdata|\bstring)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;"']+)""", re.IGNORECASE
+    rf"""((?:[\w.-]*(?:{_WORDS})[\w.-]*)["']?\s*[=:]\s*|(?<![\w-])(?:data|string)(?:=|["']\s*:\s*))"""
+    r"""("[^"]*"|'[^']*'|[^\s,;"']+)""",
+    re.IGNORECASE,
 )
 HIDDEN = "(hidden)"
-LONGEST = 200  # characters of a setting that are shown
+LONGEST = 200  # characters of a setting that are shown on a line
+MOST_LINES = 50  # of a single setting
 BUSES = ("virtio", "virtio-scsi", "ide", "sata", "nvme")  # those of disk.bus
 
 
@@ -88,21 +92,46 @@ class Remarks:
         self._all: list[Remark] = []
 
     def add(self, where: str, text: str, why: str) -> None:
-        self._all.append(Remark(where, shown(where, text), why))
+        """A long text takes several lines, for nothing of it may be lost."""
+        lines = textwrap.wrap(_hidden(where, text), LONGEST, break_on_hyphens=False)
+        self._all += [Remark(where, line, why) for line in lines[:MOST_LINES] or [""]]
+        if len(lines) > MOST_LINES:
+            self._all.append(Remark(where, f"{len(lines) - MOST_LINES} lines more", why))
+
+    def add_list(self, where: str, items: Iterable[str], why: str) -> None:
+        """Settings of one kind, as few lines as they fit on; nothing if there are none."""
+        line = ""
+        for item in items:
+            hidden = _hidden("", item)
+            if line and len(line) + len(hidden) + 2 > LONGEST:
+                self.add(where, line, why)
+                line = ""
+            line += f", {hidden}" if line else hidden
+        if line:
+            self.add(where, line, why)
 
     def all(self) -> tuple[Remark, ...]:
         return tuple(dict.fromkeys(self._all))
 
 
+def is_secret(name: str) -> bool:
+    """Whether nobody is shown the value of a setting with that name."""
+    return _SECRET.search(name.rpartition("/")[2]) is not None
+
+
 def shown(name: str, value: str) -> str:
     """The value of a setting as it may be printed: on one line, not too long, and hidden if it may be a secret."""
-    if value and _SECRET.search(name.rpartition("/")[2]):
+    text = _hidden(name, value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _hidden(name: str, value: str) -> str:
+    if value and is_secret(name):
         return HIDDEN
     # A setting may itself hold others: "password=x", "user:password@host".
     text = _INNER.sub(rf"\1{HIDDEN}", value)
     text = re.sub(r"(?<=://)[^/@\s]*@", f"{HIDDEN}@", text)
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return " ".join(text.split())
 
 
 def topology_level(sockets: int, cores: int, threads: int) -> str | None:

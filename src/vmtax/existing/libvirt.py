@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
     ExistingCard,
     ExistingDisk,
@@ -17,6 +18,7 @@ from vmtax.existing.guest import (
     topology_level,
     volume_levels,
 )
+from vmtax.existing.libvirt_known import in_words, list_unknown
 
 OTHER_HYPERVISORS = {
     "xen": "Xen",
@@ -29,35 +31,12 @@ OTHER_HYPERVISORS = {
 UNITS = {"b": 1, "bytes": 1, "kb": 10**3, "k": 2**10, "kib": 2**10, "mb": 10**6, "m": 2**20, "mib": 2**20}
 UNITS |= {"gb": 10**9, "g": 2**30, "gib": 2**30, "tb": 10**12, "t": 2**40, "tib": 2**40}
 LARGEST = 4 * 2**20  # characters of a definition
+# Those that a guest of QEMU has anyway.
+USUAL_TIMERS = frozenset(
+    (*((name, present) for name in ("rtc", "pit", "kvmclock") for present in ("", "yes")), ("hypervclock", "no"))
+)
+USUAL_DRIVER = frozenset(("name", "error_policy", "rerror_policy"))  # attributes that cost nothing
 MOST_VCPUS = 1024
-
-# Elements that change nothing that is measured: of another guest they would be other names.
-NEUTRAL = frozenset(
-    (
-        *("name", "uuid", "genid", "title", "description", "metadata", "id", "os", "vcpu", "memory", "currentMemory"),
-        *("maxMemory", "on_poweroff", "on_reboot", "on_crash", "on_lockfailure", "pm", "seclabel", "resource"),
-        *("iothreads", "iothreadids", "vcpus", "devices", "cpu", "memoryBacking", "cputune", "clock", "features"),
-    )
-)
-NEUTRAL_DEVICES = frozenset(
-    (
-        *("emulator", "disk", "interface", "controller", "serial", "console", "parallel", "channel", "input"),
-        *("graphics", "video", "sound", "audio", "redirdev", "redirfilter", "hub", "rng", "panic", "watchdog", "tpm"),
-        *("memballoon", "lease", "smartcard"),
-    )
-)
-NEUTRAL_OF_DISK = frozenset(
-    (*("driver", "target", "source", "address", "alias", "boot", "backingStore", "serial", "wwn", "product", "vendor"),)
-)
-NEUTRAL_OF_CARD = frozenset(
-    (
-        *("mac", "source", "model", "driver", "target", "alias", "address", "boot", "mtu", "guest", "script", "link"),
-        *("virtualport", "rom", "acpi", "ip", "route", "backend", "port", "portForward"),
-    )
-)
-# Features that our guests have as well, or that cost nothing.
-USUAL_FEATURES = frozenset(("acpi", "apic", "pae", "vmport", "smm", "gic", "vmcoreinfo", "hap", "viridian"))
-UNLIKE = "is not translated: our guest has no such thing"
 
 
 def parse(text: str) -> ExistingGuest:
@@ -79,6 +58,11 @@ def parse(text: str) -> ExistingGuest:
     if kind == "qemu":
         remarks.add("domain", "type='qemu'", "it is emulated, without KVM; our guest has KVM where the host has it")
     levels = dict(_guest_levels(domain, remarks))
+    arguments = [
+        each.get("value", "") for part in _named(domain, "qemu:commandline") for each in _named(part, "qemu:arg")
+    ]
+    if arguments:
+        levels.update(handed_on(arguments, "qemu:commandline", remarks))
     iothreads = _number(domain.findtext("iothreads")) or len(domain.findall("iothreadids/iothread"))
     disks = tuple(_disks(domain, remarks))
     if iothreads and not any(disk.levels.get("disk.iothread") == "on" for disk in disks):
@@ -138,6 +122,11 @@ def _without_namespaces(root: ET.Element) -> ET.Element:
             parts = [part for part in space.lstrip("{").split("/") if part and not part[:1].isdigit()]
             element.tag = f"{parts[-1] if parts else 'other'}:{name}"
     return root
+
+
+def _named(parent: ET.Element, tag: str) -> list[ET.Element]:
+    """The elements of that name in it; `find` takes a colon for a name space."""
+    return [element for element in parent if element.tag == tag]
 
 
 def _number(text: str | None) -> int | None:
@@ -200,8 +189,8 @@ def _cpu(cpu: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, str]]:
     else:
         remarks.add("cpu/mode", mode, "names no model: QEMU's default qemu64 is measured")
         yield "cpu.model", "qemu64"
-    for feature in cpu.findall("feature"):
-        remarks.add("cpu/feature", f"{feature.get('policy', 'require')} {feature.get('name', '')}", "is not translated")
+    features = (f"{each.get('policy', 'require')} {each.get('name', '')}" for each in cpu.findall("feature"))
+    remarks.add_list("cpu/feature", features, "is not translated")
     topology = cpu.find("topology")
     if topology is not None:
         counts = [_number(topology.get(name)) or 1 for name in ("sockets", "cores", "threads")]
@@ -214,9 +203,6 @@ def _cpu(cpu: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, str]]:
         for name in ("dies", "clusters", "modules"):
             if (_number(topology.get(name)) or 1) > 1:
                 remarks.add(f"cpu/topology/{name}", topology.get(name, ""), "is not translated")
-    known = ("model", "feature", "topology", "vendor")
-    for other in (element for element in cpu if element.tag not in known):
-        remarks.add(f"cpu/{other.tag}", _attributes(other), "is not translated")
 
 
 def _memory_backing(backing: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, str]]:
@@ -229,7 +215,8 @@ def _memory_backing(backing: ET.Element | None, remarks: Remarks) -> Iterator[tu
         if level:
             yield "memory.backing", level
         else:
-            remarks.add("memoryBacking/hugepages", _attributes(huge[0]) if len(huge) else "", "no such pages on x86_64")
+            size = " ".join(in_words(huge[0])) if len(huge) else ""
+            remarks.add("memoryBacking/hugepages", size, "no such pages on x86_64")
         if len(pages) > 1:
             remarks.add("memoryBacking/hugepages", f"{len(pages)} sizes", "the first one is measured")
     source = backing.find("source")
@@ -240,9 +227,6 @@ def _memory_backing(backing: ET.Element | None, remarks: Remarks) -> Iterator[tu
             remarks.add("memoryBacking/source", source.get("type", ""), "anonymous memory is measured")
     if backing.find("nosharepages") is not None:
         yield "memory.merge", "off"
-    for other in backing:
-        if other.tag not in ("hugepages", "source", "nosharepages", "access", "allocation"):
-            remarks.add(f"memoryBacking/{other.tag}", _attributes(other), "is not translated")
 
 
 def _bytes_of_page(page: ET.Element) -> int | None:
@@ -257,11 +241,9 @@ def _pinning(tune: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, s
     if pins:
         if all(pin.strip().isdigit() for pin in pins) and len(set(pins)) == len(pins):
             yield "cpu.pinning", "one-to-one"
-            remarks.add("cputune/vcpupin", ", ".join(pins), "vmtax pins to CPUs of its own choice, one to one")
+            remarks.add_list("cputune/vcpupin", pins, "vmtax pins to CPUs of its own choice, one to one")
         else:
-            remarks.add("cputune/vcpupin", ", ".join(pins), "shared CPUs are not translated")
-    for other in (element for element in tune if element.tag != "vcpupin"):
-        remarks.add(f"cputune/{other.tag}", other.text or _attributes(other), "is not translated")
+            remarks.add_list("cputune/vcpupin", pins, "shared CPUs are not translated")
 
 
 def _clock(clock: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, str]]:
@@ -271,13 +253,13 @@ def _clock(clock: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, st
         name, present = timer.get("name", ""), timer.get("present", "")
         if name == "hpet" and present in ("yes", "no"):
             yield "guest.hpet", "on" if present == "yes" else "off"
-        elif not (name in ("rtc", "pit") or (name == "kvmclock" and present != "no")):
-            remarks.add(f"clock/timer[{name}]", _attributes(timer), "is not translated")
+        elif (name, present) not in USUAL_TIMERS:
+            remarks.add(f"clock/timer[{name}]", " ".join(in_words(timer)), "is not translated")
 
 
 def _disks(domain: ET.Element, remarks: Remarks) -> Iterator[ExistingDisk]:
     scsi = {
-        controller.get("index", "0"): controller.get("model", "")
+        controller.get("index", "0"): controller
         for controller in domain.findall("devices/controller")
         if controller.get("type") == "scsi"
     }
@@ -306,7 +288,7 @@ def _disk_levels(
     disk: ET.Element,
     driver: ET.Element | None,
     target: ET.Element | None,
-    scsi: Mapping[str, str],
+    scsi: Mapping[str, ET.Element],
     path: str,
     where: str,
     remarks: Remarks,
@@ -322,7 +304,8 @@ def _disk_levels(
         yield "disk.format", form
     elif form and form != "raw":
         remarks.add(f"{where}/driver/type", form, "is measured as raw" if kind != "block" else "on a block device: raw")
-    yield from _bus(disk, target, scsi, where, remarks)
+    controller = _controller(disk, target, scsi)
+    yield from _bus(target, controller, where, remarks)
     cache = said.pop("cache", "default")
     yield "disk.cache", "writeback" if cache == "default" else cache  # QEMU's own default
     yield "disk.aio", said.pop("io", "threads")
@@ -331,28 +314,29 @@ def _disk_levels(
     zeroes = said.pop("detect_zeroes", "off")
     if zeroes != "off":
         yield "disk.detect_zeroes", zeroes
-    if said.pop("iothread", None) is not None or (driver is not None and driver.find("iothreads") is not None):
+    of_controller = controller is not None and controller.find("driver[@iothread]") is not None
+    of_driver = driver is not None and driver.find("iothreads") is not None
+    if said.pop("iothread", None) is not None or of_driver or of_controller:
         yield "disk.iothread", "on"
     queues = said.pop("queues", None)
     if queues is not None:
         yield "disk.queues", queues
-    said.pop("name", None)
     for key, value in said.items():
-        remarks.add(f"{where}/driver/{key}", value, "is not translated")
-    for other in (element for element in disk if element.tag not in NEUTRAL_OF_DISK):
-        remarks.add(f"{where}/{other.tag}", _attributes(other), "is not translated")
+        if key not in USUAL_DRIVER:
+            remarks.add(f"{where}/driver/{key}", value, "is not translated")
+    if disk.get("device") == "lun":
+        remarks.add(where, "device='lun'", "the guest's commands go to the device: measured as a disk of QEMU's")
     backing = disk.find("backingStore")
     if backing is not None and len(backing):
         remarks.add(f"{where}/backingStore", "a chain of files", "is measured as a single file")
 
 
 def _bus(
-    disk: ET.Element, target: ET.Element | None, scsi: Mapping[str, str], where: str, remarks: Remarks
+    target: ET.Element | None, controller: ET.Element | None, where: str, remarks: Remarks
 ) -> Iterator[tuple[str, str]]:
     bus = (target.get("bus") if target is not None else None) or _bus_by_name(target)
     if bus == "scsi":
-        address = disk.find("address")
-        model = scsi.get(address.get("controller", "0") if address is not None else "0", "")
+        model = controller.get("model", "") if controller is not None else ""
         if model not in ("", "virtio-scsi", "virtio-transitional", "virtio-non-transitional"):
             remarks.add(f"{where}/target/bus", f"scsi on {model}", "is measured as virtio-scsi")
         bus = "virtio-scsi"
@@ -361,6 +345,14 @@ def _bus(
     else:
         remarks.add(f"{where}/target/bus", bus, "is measured as sata")
         yield "disk.bus", "sata"
+
+
+def _controller(disk: ET.Element, target: ET.Element | None, scsi: Mapping[str, ET.Element]) -> ET.Element | None:
+    """The SCSI controller that the disk is on."""
+    if ((target.get("bus") if target is not None else None) or _bus_by_name(target)) != "scsi":
+        return None
+    address = disk.find("address")
+    return scsi.get(address.get("controller", "0") if address is not None else "0")
 
 
 def _bus_by_name(target: ET.Element | None) -> str:
@@ -392,14 +384,16 @@ def _card_levels(card: ET.Element, where: str, remarks: Remarks) -> Iterator[tup
             yield "net.path", "user"
         else:
             yield "net.path", "tap" if said.get("name") == "qemu" else "vhost"
-    elif device in ("e1000", "e1000e", "rtl8139"):
+    elif device == "rtl8139" or device.startswith("e1000"):
         yield "net.path", "rtl8139" if device == "rtl8139" else "e1000e"
-        if device == "e1000":
+        if device not in ("e1000e", "rtl8139"):
             remarks.add(f"{where}/model", device, "is measured as e1000e")
     else:
         remarks.add(f"{where}/model", device, "is measured as virtio on a tap")
         yield "net.path", "tap"
-    if kind in ("vhostuser", "vdpa", "null", "vds", "server", "client", "mcast", "udp", "internal"):
+    if kind in ("vhostuser", "vdpa"):
+        remarks.add(where, f"type='{kind}'", "is measured as vhost on a bridge")
+    if kind in ("null", "vds", "server", "client", "mcast", "udp", "internal"):
         remarks.add(where, f"type='{kind}'", "is measured as a tap on a bridge")
     queues = said.pop("queues", None)
     if queues and queues != "1":
@@ -410,8 +404,6 @@ def _card_levels(card: ET.Element, where: str, remarks: Remarks) -> Iterator[tup
     mtu = card.find("mtu")
     if mtu is not None:
         yield "net.mtu", mtu.get("size", "1500")
-    for other in (element for element in card if element.tag not in NEUTRAL_OF_CARD):
-        remarks.add(f"{where}/{other.tag}", _attributes(other), "is not translated")
 
 
 def _rest(domain: ET.Element, remarks: Remarks) -> None:
@@ -420,36 +412,15 @@ def _rest(domain: ET.Element, remarks: Remarks) -> None:
     kind = machine.get("machine", "") if machine is not None else ""
     if kind and "q35" not in kind:
         remarks.add("os/type/machine", kind, "our guest's machine is q35")
-    for name in ("loader", "nvram", "firmware"):
-        if domain.find(f"os/{name}") is not None or (name == "firmware" and domain.find("os[@firmware]") is not None):
-            remarks.add(f"os/{name}", "", "our guest boots its kernel without firmware")
-    for feature in domain.findall("features/*"):
-        if feature.tag not in USUAL_FEATURES:
-            inner = " ".join(f"{each.tag}={each.get('state', 'on')}" for each in feature)
-            remarks.add(f"features/{feature.tag}", inner or _attributes(feature), "is not translated")
-    for element in domain:
-        if element.tag not in NEUTRAL:
-            words = [each.get("value", "") for each in element] if str(element.tag).startswith("qemu:") else []
-            words = words or [element.text or "", _attributes(element), *(each.tag for each in element)]
-            remarks.add(str(element.tag), " ".join(words), "is not translated")
-    for device in domain.findall("devices/*"):
-        if device.tag not in NEUTRAL_DEVICES:
-            remarks.add(f"devices/{device.tag}", _attributes(device), UNLIKE)
+    firmware = [name for name in ("loader", "nvram", "firmware") if domain.find(f"os/{name}") is not None]
+    if firmware or domain.find("os[@firmware]") is not None:
+        where = ", ".join(f"os/{name}" for name in firmware) or "os/firmware"
+        remarks.add(where, "", "our guest boots its kernel without firmware")
     balloon = domain.find("devices/memballoon")
-    if balloon is not None and balloon.get("model", "virtio") != "none":
-        remarks.add("devices/memballoon", balloon.get("model", "virtio"), "our guest has no balloon")
+    for name in ("autodeflate", "freePageReporting"):
+        if balloon is not None and balloon.get(name) == "on":
+            remarks.add(f"devices/memballoon/{name}", "on", "our guest has no balloon")
+    list_unknown(domain, remarks)
     disks = [disk for disk in domain.findall("devices/disk") if disk.get("device", "disk") in ("disk", "lun")]
     if len(disks) > 1:
         remarks.add("devices/disk", f"{len(disks)} disks", "one is measured: --disk NAME chooses it")
-
-
-def _attributes(element: ET.Element) -> str:
-    """Its attributes and text, and those of the elements in it, without secrets."""
-    parts = [f"{name}='{shown(name, value)}'" for name, value in element.attrib.items()]
-    text = (element.text or "").strip()
-    if text:
-        parts.append(shown(element.tag, text))
-    for child in element:
-        inner = _attributes(child)
-        parts.append(f"{child.tag}: {inner}" if inner else child.tag)
-    return " ".join(parts)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax.design.factors import FACTORS, idle, why_illegal
-from vmtax.existing.guest import KINDS, ExistingDisk, ExistingGuest, NoGuest, Remark
+from vmtax.existing.guest import HIDDEN, KINDS, ExistingDisk, ExistingGuest, NoGuest, Remark
 from vmtax.plan.schema import parse
 
 LEAST_MEMORY, MOST_MEMORY = 256 * 2**20, 1024 * 2**40
@@ -86,7 +86,11 @@ def plan_of(guest: ExistingGuest, disk_name: str = "", *, host: str = "local") -
 
 def remark_lines(remarks: Sequence[Remark]) -> list[str]:
     """One line for each."""
-    return [f"{each.where}{f' ({each.text})' if each.text else ''}: {each.why}" for each in remarks]
+    return [f"{each.where}{_in_brackets(each.text)}: {each.why}" for each in remarks]
+
+
+def _in_brackets(text: str) -> str:
+    return "" if not text else f" {text}" if text == HIDDEN else f" ({text})"
 
 
 def _disk(guest: ExistingGuest, name: str) -> ExistingDisk | None:

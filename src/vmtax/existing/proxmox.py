@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
     BUSES,
     ExistingCard,
@@ -22,6 +23,9 @@ from vmtax.existing.guest import (
 )
 
 LINE = re.compile(r"^\s*([a-z][a-z0-9_.-]*):\s?(.*)$")
+NOTE = re.compile(r"(^|\s+)#\s.*$")  # which Proxmox does not know, but pages have
+WITH_HASHES = frozenset(("description", "name", "args", "sshkeys", "tags", "cipassword"))
+PROMPT = re.compile(r"\s*\S+@\S+[#$>]|\s*[#$>]\s*$")
 DRIVE = re.compile(r"(scsi|virtio|ide|sata)\d+$")
 CARD = re.compile(r"net\d+$")
 MOST_MIB = 2**32
@@ -33,7 +37,18 @@ NEUTRAL = frozenset(
         *("runningmachine", "runningcpu", "lock", "vga", "keyboard", "localtime", "startdate", "tablet", "hotplug"),
         *("agent", "searchdomain", "nameserver", "cicustom", "ciuser", "cipassword", "citype", "ciupgrade", "sshkeys"),
         *("rng0", "audio0", "spice_enhancements", "watchdog", "reboot", "hookscript", "efidisk0", "tpmstate0", "acpi"),
-        *("freeze", "migrate_downtime", "migrate_speed", "cdrom", "storage", "template"),
+        *(
+            "freeze",
+            "migrate_downtime",
+            "migrate_speed",
+            "cdrom",
+            "storage",
+            "template",
+            "keephugepages",
+            "pool",
+            "shares",
+        ),
+        *("tdf", "ha", "hastate", "status", "node", "uptime", "pid"),
     )
 )
 NEUTRAL_NUMBERED = re.compile(r"(ipconfig|unused|serial|usb|parallel)\d+$")
@@ -54,14 +69,16 @@ COMMON = frozenset(
         "freeze",
     )
 )
-TRANSLATED = frozenset(("sockets", "cores", "vcpus", "memory", "cpu", "hugepages", "scsihw", "affinity", "smp"))
+TRANSLATED = frozenset(
+    ("sockets", "cores", "vcpus", "memory", "cpu", "hugepages", "scsihw", "affinity", "smp", "args", "allow-ksm")
+)
 CONTAINER = re.compile(r"(lxc\.|rootfs$|mp\d+$|unprivileged$|swap$)")
 # Kinds of storage that Proxmox's installer makes, by the names that it gives them; others are not in the file.
 STORAGES = {
     "local-lvm": {"disk.volume": "lvm-thin", "disk.filesystem": "none"},
     "local-zfs": {"disk.volume": "zvol", "disk.filesystem": "none"},
 }
-DEFAULTS = {"numa": "0", "kvm": "1", "cpulimit": "0", "balloon": "0", "bios": "seabios", "acpi": "1", "tdf": "0"}
+DEFAULTS = {"numa": "0", "kvm": "1", "cpulimit": "0", "balloon": "0", "bios": "seabios", "acpi": "1"}
 # CPU models of Proxmox that are none of QEMU's.
 MODELS = {"x86-64-v2-AES": "x86-64-v2", "max": "host"}
 DEFAULT_MODEL = "kvm64"
@@ -107,7 +124,7 @@ def _lines(text: str) -> dict[str, str]:
         value = value.get("data", value) if isinstance(value, dict) else value
         if not isinstance(value, dict):
             raise NoGuest("JSON, but no object with a guest's settings")
-        return {str(key): str(setting) for key, setting in value.items() if not isinstance(setting, (dict, list))}
+        return {str(key): _json_text(setting) for key, setting in value.items()}
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if re.match(r"\s*\[[^\]]*\]\s*$", line):
@@ -118,13 +135,21 @@ def _lines(text: str) -> dict[str, str]:
             continue
         match = LINE.match(line)
         if match is None:
-            if not found:
-                continue  # a prompt, or words before it
+            if not found or line.strip().strip("`") == "":
+                continue  # a prompt, words before it, or marks of a page
+            if PROMPT.match(line):
+                break
             if not any(map(_is_of_guest, found)):
                 raise NoGuest("is no description of a guest; `qm config VMID` prints one")
             raise NoGuest(f"line {number}: must be `key: value`, not {shown('', line)[:60]!r}")
-        found[match[1]] = match[2].strip()
+        found[match[1]] = match[2].strip() if match[1] in WITH_HASHES else NOTE.sub("", match[2]).strip()
     return found
+
+
+def _json_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _is_of_guest(key: str) -> bool:
@@ -141,8 +166,12 @@ def _whole(lines: Mapping[str, str], key: str, default: int, most: int) -> int:
     return int(text)
 
 
+def _sockets(lines: Mapping[str, str]) -> int:
+    return _whole(lines, "sockets" if "sockets" in lines else "smp", 1, 16)  # `smp` is its name of old
+
+
 def _vcpus(lines: Mapping[str, str], remarks: Remarks) -> int:
-    whole = _whole(lines, "sockets", 1, 16) * _whole(lines, "cores", 1, 1024)
+    whole = _sockets(lines) * _whole(lines, "cores", 1, 1024)
     if "vcpus" in lines:
         current = _whole(lines, "vcpus", whole, whole)
         if current < whole:
@@ -153,8 +182,9 @@ def _vcpus(lines: Mapping[str, str], remarks: Remarks) -> int:
 
 def _memory(lines: Mapping[str, str], remarks: Remarks) -> int:
     size = _whole(lines, "memory", 512, MOST_MIB)
-    if lines.get("balloon") != "0":
-        remarks.add("balloon", lines.get("balloon", "on, the default"), f"our guest keeps all of its {size} MiB")
+    least = lines.get("balloon", "0")
+    if least not in ("0", str(size)):  # without, the balloon stays empty
+        remarks.add("balloon", least, f"our guest keeps all of its {size} MiB")
     return size * 2**20
 
 
@@ -170,9 +200,13 @@ def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[
     for key, value in settings.items():
         if not (key == "hidden" and value == "0"):
             remarks.add(f"cpu: {key}", value, "is not translated")
-    level = topology_level(_whole(lines, "sockets", 1, 16), _whole(lines, "cores", 1, 1024), 1)
+    if lines.get("args"):
+        yield from handed_on(lines["args"], "args", remarks).items()
+    if lines.get("allow-ksm") == "0":
+        yield "memory.merge", "off"
+    level = topology_level(_sockets(lines), _whole(lines, "cores", 1, 1024), 1)
     if level is None:
-        text = f"{lines.get('sockets', '1')} sockets with {lines.get('cores', '1')} cores"
+        text = f"{_sockets(lines)} sockets with {lines.get('cores', '1')} cores"
         remarks.add("sockets, cores", text, "is measured as one socket with cores")
     else:
         yield "cpu.topology", level
@@ -203,15 +237,20 @@ def _boot_order(lines: Mapping[str, str]) -> list[str]:
 
 def _disks(lines: Mapping[str, str], remarks: Remarks) -> Iterator[ExistingDisk]:
     controller = lines.get("scsihw", "lsi")
-    order = [name for name in _boot_order(lines) if DRIVE.match(name)]
+    order = [name for name in _boot_order(lines) if DRIVE.match(name) and not _is_cd(lines.get(name, ""))]
     for name, line in lines.items():
         if not DRIVE.match(name):
             continue
         settings = _settings(line, "file")
         volume = settings.pop("file", settings.pop("volume", ""))
-        is_cd = settings.get("media") == "cdrom" or volume in ("none", "cdrom")
+        is_cd = _is_cd(line)
         levels = {} if is_cd else dict(_disk_levels(name, volume, settings, controller, remarks))
         yield ExistingDisk(name, levels, volume, shown("", line), is_cd, name in order[:1])
+
+
+def _is_cd(line: str) -> bool:
+    settings = _settings(line, "file")
+    return settings.get("media") == "cdrom" or settings.get("file") in ("none", "cdrom")
 
 
 def _disk_levels(
@@ -223,14 +262,14 @@ def _disk_levels(
         yield from {"disk.volume": "plain", "disk.filesystem": "none"}.items()
     elif storage in STORAGES:
         yield from STORAGES[storage].items()
-        remarks.add(f"{name}: {storage}", volume, f"is taken for {STORAGES[storage]['disk.volume']} by its name")
+        remarks.add(f"{name}: volume", volume, f"is taken for {STORAGES[storage]['disk.volume']} by its name")
     else:
         if form in ("raw", "qcow2"):
             yield "disk.format", form
         else:
             remarks.add(f"{name}: format", form, "is measured as raw")
         if storage != "local" and not volume.startswith("/"):
-            remarks.add(f"{name}: {storage}", volume, "the file does not say what that is: measured as a file")
+            remarks.add(f"{name}: volume", volume, "the file does not say what that is: measured as a file")
     bus = (DRIVE.match(name) or [""])[1]
     if bus == "scsi" and not controller.startswith("virtio-scsi"):
         remarks.add("scsihw", controller, "is measured as virtio-scsi")
@@ -314,15 +353,18 @@ def _rest(lines: Mapping[str, str], remarks: Remarks) -> None:
         if value == DEFAULTS.get(key):
             continue
         if key == "machine":
-            if "q35" not in value:
-                remarks.add(key, value, "our guest's machine is q35")
+            settings = _settings(value, "type")
+            kind = settings.pop("type", "")
+            if "q35" not in kind:
+                remarks.add(key, kind or "i440fx, the default", "our guest's machine is q35")
+            for name, setting in settings.items():
+                remarks.add(f"machine: {name}", setting, "is not translated")
         elif key == "bios":
-            if value == "ovmf":
-                remarks.add(key, value, "our guest boots its kernel without firmware")
+            remarks.add(key, value, "our guest boots its kernel without firmware")
         elif key not in ("balloon", "kvm", "arch"):
             remarks.add(key, value, "is not translated")
     if "machine" not in lines:
         remarks.add("machine", "i440fx, the default", "our guest's machine is q35")
-    disks = [name for name, line in lines.items() if DRIVE.match(name) and "media=cdrom" not in line]
+    disks = [name for name, line in lines.items() if DRIVE.match(name) and not _is_cd(line)]
     if len(disks) > 1:
         remarks.add(", ".join(disks), f"{len(disks)} disks", "one is measured: --disk NAME chooses it")

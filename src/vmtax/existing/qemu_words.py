@@ -5,13 +5,44 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from vmtax.existing.guest import NoGuest, shown
 
 PROGRAM = re.compile(r"(^|/)(qemu-system-(?P<arch>[\w]+)|qemu-kvm|kvm|qemu)$")
+# The program where an option follows it: `ps ax | grep kvm` names it as well.
+COMMAND = re.compile(
+    r"(?:(?<=[\s'\"(`])|^)[\w./+-]*(?<![\w.+-])(?:qemu-system-\w+|qemu-kvm|kvm|qemu)(?=[\s]+(?:-|$))", re.M
+)
+# The next line of a log, or of `ps`.
+OTHER_LINE = re.compile(
+    r"\d{4}-\d\d-\d\d|\S+\s+\d+\s+\d+(\.\d+)?\s|char device redirected|(\S*/)?qemu[\w-]*: |\S+@\S+[#$]"
+)
+OF_SHELL = ("#", ">", "1>", "2>", "&", "|", ";")
+WITHOUT_VALUE = frozenset(
+    (
+        *(
+            "S",
+            "s",
+            "h",
+            "help",
+            "version",
+            "usb",
+            "snapshot",
+            "daemonize",
+            "nographic",
+            "enable-kvm",
+            "no-kvm",
+            "curses",
+        ),
+        *("sdl", "full-screen", "no-quit", "no-frame", "alt-grab", "ctrl-grab", "nodefaults", "no-user-config"),
+        *("nodefconfig", "no-reboot", "no-shutdown", "no-acpi", "no-hpet", "no-fd-bootchk", "enable-fips", "preconfig"),
+        *("mem-prealloc", "win2k-hack", "rtc-td-hack", "singlestep", "one-insn-per-tb", "only-migratable", "portrait"),
+        *("xen-attach", "no-kvm-irqchip", "no-kvm-pit", "no-kvm-pit-reinjection", "no-hax", "enable-sync-profile"),
+    )
+)
 NARROWEST, WIDEST = 60, 1000  # columns of a terminal that may have wrapped a command line
 SUFFIXES = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
@@ -32,60 +63,104 @@ class QemuOptions:
 
 
 def options_of(text: str) -> QemuOptions:
-    words = _words(text)
-    start = next((place for place, word in enumerate(words) if PROGRAM.search(word)), None)
-    if start is None:
+    """The options of the command line in a text, with whatever a shell, `ps` or a log has around it."""
+    return options_of_words(*_words(text))
+
+
+def options_of_words(words: Sequence[str], is_quoted: bool = True) -> QemuOptions:
+    """The options of a program and its arguments. `is_quoted`: no argument can be in two words."""
+    if not words:
         raise NoGuest("no command line of QEMU: no word is qemu-system-x86_64, qemu-kvm or kvm")
-    match = PROGRAM.search(words[start])
+    match = PROGRAM.search(words[0])
     line = QemuOptions((match["arch"] if match else "") or "")
-    place = start + 1
-    while place < len(words):
-        word = words[place]
-        place += 1
-        if not word.startswith("-") or word == "-":
-            if not word.startswith(("#", ">", "2>", "&", "|", ";")):
-                line.options.append(("hda", f"file={word}"))  # as QEMU takes a word without an option
-                continue
+    is_taken = True  # the last option has its value, or takes none
+    for word in words[1:]:
+        if is_option(word):
+            name = word.lstrip("-")
+            line.options.append((name, ""))
+            is_taken = name in WITHOUT_VALUE
+        elif word.startswith(OF_SHELL) and is_taken:
             break
-        value = ""
-        if place < len(words) and not (words[place].startswith("-") and len(words[place]) > 1):
-            value = words[place]
-            place += 1
-            if value[:1] in "{[":
-                while not _is_whole(value) and place < len(words) and not words[place].startswith("-"):
-                    value += words[place]
-                    place += 1
-        line.options.append((word.lstrip("-"), value))
+        elif not is_taken:
+            line.options[-1] = (line.options[-1][0], word)
+            is_taken = True
+        elif not is_quoted and line.options and _goes_on(*line.options[-1]):
+            line.options[-1] = (line.options[-1][0], f"{line.options[-1][1]} {word}")
+        else:
+            line.options.append(("hda", f"file={word}"))  # as QEMU takes a word without an option
     if not line.options:
         raise NoGuest("a command line of QEMU without options; is it cut off?")
     return line
+
+
+def is_option(word: str) -> bool:
+    return re.match(r"--?[A-Za-z]", word) is not None
+
+
+def _goes_on(option: str, value: str) -> bool:
+    """Whether a value may have spaces: `ps` prints those as it prints the ones between words."""
+    return option in ("append", "name") or "=" in value
 
 
 def _is_whole(value: str) -> bool:
     return value.count("{") == value.count("}") and value.count("[") == value.count("]")
 
 
-def _words(text: str) -> list[str]:
-    """The words of a command line: quoted for a shell, with NULs between them, or wrapped by a terminal."""
+def _command(text: str) -> str:
+    """The command line without what stands around it: a prompt, variables, columns of `ps`, quotes of an error."""
+    begin = next(
+        (match for match in COMMAND.finditer(text) if text[: match.start()].rpartition("\n")[2].strip()[:1] != "#"),
+        None,
+    )
+    if begin is None:
+        return ""
+    end = len(text)
+    quote = text[begin.start() - 1] if begin.start() else ""
+    if quote in ("'", '"') and quote in text[begin.end() :]:
+        end = text.rindex(quote)
+    return text[begin.start() : end]
+
+
+def _words(text: str) -> tuple[list[str], bool]:
+    """The words of a command line, from its program on: quoted for a shell, with NULs between them, or wrapped by a
+    terminal or a mail program; and whether a value with spaces is a single word.
+    """
     if "\0" in text:
-        return [word for word in text.split("\0") if word]
-    text = text.replace("\\\r\n", " ").replace("\\\n", " ").strip()
-    lines = text.splitlines()
-    widths = {len(line) for line in lines[:-1]}
-    if len(lines) > 1 and len(widths) == 1 and NARROWEST <= min(widths) <= WIDEST and len(lines[-1]) <= min(widths):
-        text = "".join(lines)
-    elif len(lines) > 1:
-        text = " ".join(line.strip() for line in lines)
+        words = [word for word in text.split("\0") if word]
+        start = next((place for place, word in enumerate(words) if PROGRAM.search(word)), len(words))
+        return words[start:], True
+    text = _command(re.sub(r"\\\r?\n", " ", text))
+    text = _unwrapped(text.strip("\n"))
     if (
         re.search(r"""['"]""", text)
         and not re.search(r"""(?<![\s=,:{\[])["'](?=[\w])""", text)
         and _has_shell_quotes(text)
     ):
         try:
-            return shlex.split(text)
+            return shlex.split(text, comments=False), True
         except ValueError as error:
             raise NoGuest(f"a command line that cannot be read: {error}".lower()) from error
-    return _plain_words(text)
+    return _plain_words(text), False
+
+
+def _unwrapped(text: str) -> str:
+    """The lines as one. What follows the command, such as a log's next line or another process, is left out."""
+    lines = text.splitlines()
+    end = next((number for number, line in enumerate(lines) if number and OTHER_LINE.match(line)), len(lines))
+    lines = lines[:end]
+    # The first line has lost what stood before the program, so only the others tell the width of the terminal.
+    width = max((len(line) for line in lines[1:-1]), default=len(lines[0]) if lines else 0)
+    is_terminal = NARROWEST <= width <= WIDEST and all(len(line) >= width - 1 for line in lines[1:-1])
+    whole = ""
+    for number, line in enumerate(lines):
+        if is_terminal and len(lines) > 1:
+            # A space at the end of a line is lost when it is copied.
+            whole += line if number in (0, len(lines) - 1) or len(line) == width else f"{line} "
+        elif re.search(r"[\w.][-,=:]$", whole) or line.startswith(","):
+            whole += line.strip()
+        else:
+            whole += f" {line.strip()}"
+    return whole.strip()
 
 
 def _has_shell_quotes(text: str) -> bool:

@@ -11,6 +11,9 @@ from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest
 
 LARGEST = 4 * 2**20  # bytes of a file
 PARSERS = {"libvirt": libvirt.parse, "proxmox": proxmox.parse, "qemu": qemu_line.parse}
+OF_PROXMOX = re.compile(
+    r"^\s*(?:cores|memory|sockets|ostype|scsihw|boot|(?:net|scsi|virtio|ide|sata)\d+): ?\S", re.MULTILINE
+)
 NOT_FOUND = 127  # exit code of a shell
 SECONDS = 30.0  # for one question to libvirt or Proxmox
 NAME = re.compile(r"[A-Za-z0-9_.+@:%-][A-Za-z0-9_.+@:% -]{0,199}")
@@ -55,7 +58,11 @@ def recognised(text: str) -> Kind:
         raise NoGuest(f"the file is empty; right would be {HOW}")
     if re.search(r"<domain[\s>]|<\?xml|^<", head):
         return "libvirt"
-    if re.search(r"(^|[\s/\0])(qemu-system-\w+|qemu-kvm|kvm)[\s\0]", text) and re.search(r"[\s\0]-{1,2}[a-zA-Z]", text):
+    if len(OF_PROXMOX.findall(text)) > 1:
+        return "proxmox"  # `args` and descriptions may have a command line
+    if re.search(r"(^|[\s/'\"(\0])(qemu-system-\w+|qemu-kvm|kvm)[\s\0]", text) and re.search(
+        r"[\s\0]-{1,2}[a-zA-Z]", text
+    ):
         return "qemu"
     if re.search(r"^\s*[a-z][a-z0-9_.]*:\s?\S", text, re.MULTILINE) or head[:1] == "{":
         return "proxmox"

@@ -1,0 +1,42 @@
+"""Arguments of QEMU that another configuration hands on: libvirt's <qemu:commandline>, `args` of Proxmox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vmtax.existing.guest import NoGuest, Remarks
+from vmtax.existing.qemu_words import QemuOptions, options_of, options_of_words, settings_of
+
+USUAL_FEATURES = frozenset((("migratable", "on"), ("kvm", "on"), ("check", "on"), ("enforce", "on")))
+PROGRAM = "qemu-system-x86_64"
+
+
+def handed_on(arguments: str | Sequence[str], where: str, remarks: Remarks) -> dict[str, str]:
+    """The levels that they set, which replace those of the configuration; every other argument is listed."""
+    try:
+        line = _line(arguments)
+    except NoGuest:
+        remarks.add(where, arguments if isinstance(arguments, str) else " ".join(arguments), "cannot be read")
+        return {}
+    levels = {}
+    for name, value in line.options:
+        if name == "cpu":
+            levels["cpu.model"] = cpu_model(value, f"{where}: -cpu", remarks)
+        else:
+            remarks.add(f"{where}: -{name}", value, "is not translated")
+    return levels
+
+
+def cpu_model(value: str, where: str, remarks: Remarks) -> str:
+    """The level of cpu.model for the value of -cpu; its features are listed."""
+    settings = settings_of(value, "model")
+    model = settings.pop("model", "qemu64")
+    features = [f"{key}={each}" for key, each in settings.items() if (key, each) not in USUAL_FEATURES]
+    remarks.add_list(where, (each.removesuffix("=on") for each in features), "is not translated")
+    return "host" if model in ("host", "max") else model
+
+
+def _line(arguments: str | Sequence[str]) -> QemuOptions:
+    if isinstance(arguments, str):
+        return options_of(f"{PROGRAM} {arguments}")
+    return options_of_words([PROGRAM, *arguments])
