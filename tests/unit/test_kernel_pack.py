@@ -62,6 +62,16 @@ def test_a_damaged_pack_is_an_error_with_its_cure() -> None:
         kernel.PACK.ensure(lambda event: None)
 
 
+@pytest.mark.parametrize("whose", ["the shelf", "the pack", packs.INFO, packs.EROFS])
+def test_a_pack_to_which_others_can_write_is_an_error(whose: str) -> None:
+    pack = make_pack()
+    directory = pack.path.parent
+    path = {"the shelf": directory.parent, "the pack": directory}.get(whose, directory / whose)
+    path.chmod(0o777)
+    with pytest.raises(ImageError, match=rf"{path}: can be written by others.*; `vmtax image kernel --again` builds"):
+        kernel.PACK.ensure(lambda event: None)
+
+
 def test_only_root_builds_and_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(ImageError, match="building the kernel pack needs root: sudo vmtax image kernel"):

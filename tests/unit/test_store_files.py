@@ -6,13 +6,17 @@ import dataclasses
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.sample import large_experiment, without_raw
+from tests.sample import large_experiment, sample_experiment, without_raw
 from tests.unit.test_store_faults import SAMPLE, execute, run_child
+from vmtax.cli import app
+from vmtax.core.errors import BadInput, CannotDo
 from vmtax.store import Store, StoreError, default_path
 
 
@@ -140,6 +144,8 @@ FULL_DISK = """
 import dataclasses, os, subprocess, sys
 from pathlib import Path
 from tests.sample import sample_experiment, unstarted
+from vmtax.cli import app
+from vmtax.core.errors import BadInput, CannotDo
 from vmtax.store import Store, StoreError
 where = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", where], check=True)
@@ -183,6 +189,8 @@ FILE_LIMIT = """
 import dataclasses, resource, sys
 from pathlib import Path
 from tests.sample import sample_experiment, unstarted
+from vmtax.cli import app
+from vmtax.core.errors import BadInput, CannotDo
 from vmtax.store import Store, StoreError
 sample = sample_experiment(rounds=1)
 new = unstarted(sample)
@@ -205,3 +213,47 @@ def test_file_that_may_not_grow(path: Path) -> None:
     assert "cannot be read or written (disk I/O error)" in message
     with Store(path) as store:
         assert len(store.load(with_raw=True).trials) == len(counts) > 10
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("runs",), ("runs", "--json"), ("show",), ("show", "x"), ("report",), ("export",), ("watch",)),
+        *(("compare", "a", "b"), ("calibrate", "--show", "x"), ("plan", "list"), ("report", "x", "--format", "csv")),
+    ],
+)
+def test_a_command_that_only_reads_makes_nothing(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "absent" / name))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, words)
+    assert not (done.exception and not isinstance(done.exception, (SystemExit, CannotDo, BadInput))), done.exception
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("state", ["", "created and no more"])
+def test_a_store_that_is_not_there_is_read_as_an_empty_one(state: str, tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "store.sqlite"
+    if state:
+        path.parent.mkdir()
+        path.touch()
+    with Store(path, reads=True) as store:
+        assert store.experiments() == []
+        with pytest.raises(StoreError, match="no runs yet"):
+            store.load()
+    assert [*tmp_path.rglob("*")] == ([path.parent, path] if state else [])
+
+
+def test_a_store_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """Neither a log nor shared memory can be made beside it: files may have no length."""
+    with Store(path := tmp_path / "store.sqlite") as store:
+        store.put(sample_experiment(rounds=1))
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); from pathlib import Path\n"
+        "from vmtax.store import Store\n"
+        "with Store(Path(sys.argv[1]), reads=True) as store: print(store.load().id)"
+    )
+    done = subprocess.run((sys.executable, "-c", code, str(path)), capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [sample_experiment(rounds=1).id], done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from vmtax.design.factors import FACTORS
 from vmtax.workload import WORKLOADS
@@ -44,6 +44,12 @@ def at(plan: dict[str, Any], key: str, value: Any) -> None:
     else:
         inner = plan.get(first)
         plan[first] = {**(inner if isinstance(inner, dict) else {}), rest: value}
+
+
+def kinds_of(workload: str, key: str) -> tuple[Any, ...]:
+    """The types that a parameter may have."""
+    kind = WORKLOADS[workload].parameters_type.model_fields[key].annotation
+    return get_args(kind) or (kind,)
 
 
 def factors_of(layers: Collection[str]) -> list[str]:

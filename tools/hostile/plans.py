@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from tools.hostile.case import Case, Result, complaints, forked
-from tools.hostile.plan_maker import KEYS, NUMBERS, WORKLOAD_KEYS, at, default_first, factors_of, valid_plan
+from tools.hostile.plan_maker import KEYS, NUMBERS, WORKLOAD_KEYS, at, default_first, factors_of, kinds_of, valid_plan
 from vmtax.design.factors import FACTORS
 
 TITLE = "plans"
@@ -196,7 +196,9 @@ def wrong_parameter(source: random.Random) -> Made:
     """A parameter of a workload with a value that is never right."""
     plan = valid_plan(source)
     workload, key = source.choice(WORKLOAD_KEYS)
-    value = source.choice((*WRONG, True, "13", {}, [[]], None, "9" * 400 + "TiB"))
+    kinds = kinds_of(workload, key)
+    others = [value for value in (True, "13", None) if type(value) not in kinds]  # which some parameters may be
+    value = source.choice((*WRONG, *others, {}, [[]], "9" * 400 + "TiB"))
     plan |= {"layers": ["vm"], "workloads": [{workload: {key: value}}]}
     plan.pop("primary", None)
     plan.pop("factors", None)

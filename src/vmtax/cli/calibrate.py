@@ -42,7 +42,7 @@ def calibrate(
     from vmtax.store import Store
     from vmtax.store.choice import has_result
 
-    with Store() as store:
+    with Store(reads=bool(show)) as store:
         work = None if show else _work(plan, host, budget, qemu, disk_dir)
         id = (
             with_result(store, show, CALIBRATE)

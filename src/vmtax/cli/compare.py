@@ -107,7 +107,7 @@ def _compared(before: Sequence[str], after: Sequence[str], same_within: float, l
     from vmtax.analysis.sessions import compared
     from vmtax.store import Store
 
-    with Store() as store:
+    with Store(reads=True) as store:
         first, second = ([store.load(with_result(store, id)) for id in side] for side in (before, after))
         calibrations = _calibrations(store, {experiment.host for experiment in (*first, *second)})
         return compared(first, second, calibrations, same_within=same_within, limit=limit)

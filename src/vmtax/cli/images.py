@@ -171,7 +171,7 @@ def _refuse_used(identity: str) -> None:
     from vmtax.image.cache import ImageError
     from vmtax.store import Store
 
-    with Store() as store:
+    with Store(reads=True) as store:
         for run in store.load_all(lambda entry: entry.state == "running"):
             if image_of(run) == identity:
                 raise ImageError(f"{identity} is used by run {run.id}: `vmtax watch {run.id}` shows the time left")

@@ -57,7 +57,7 @@ class Asked:
         from vmtax.analysis.analysis import Analysis
         from vmtax.store import Store
 
-        with Store() as store:
+        with Store(reads=True) as store:
             experiment = store.load(with_result(store, run))
             kept = store.results(experiment)
         known = results.read(kept, experiment) if kept is not None else None
@@ -196,7 +196,7 @@ def export(
 
     if output is not None:
         check_output(output, regular=True)
-    with Store() as store:
+    with Store(reads=True) as store:
         exported = archive.export(store, with_result(store, run), output)
     say(exported.file)
     if exported.missing:

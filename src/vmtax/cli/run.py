@@ -62,7 +62,7 @@ def watch(
     from vmtax.experiment import live, progress
     from vmtax.store import Store
 
-    with Store() as store:
+    with Store(reads=True) as store:
         meant = [entry for entry in store.experiments() if entry.label == run or entry.id.startswith(run)]
         running = [entry for entry in meant if entry.state == "running"]
         if not running:

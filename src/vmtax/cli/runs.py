@@ -20,7 +20,7 @@ def runs(ctx: typer.Context, json: AsJson = False) -> None:
         return
     from vmtax.store import Store
 
-    with Store() as store:
+    with Store(reads=True) as store:
         found = store.experiments()
     if json:
         from vmtax.report.answers.runs import Run

@@ -8,6 +8,7 @@ into such lines.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import io
@@ -27,6 +28,7 @@ from typing_extensions import TypedDict
 from vmtax.core.errors import BAD_INPUT, CannotDo
 from vmtax.core.names import EXAMPLE_ID, RUN_ID
 from vmtax.core.records import Boot, Experiment, Json, Trial
+from vmtax.machine import MachineError
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import PlanError, from_data
 from vmtax.store import Store, StoreError
@@ -97,16 +99,17 @@ def export(store: Store, run: str, target: Path | None) -> Exported:
 
     A raw output that cannot be read, or that no import would take, is left out: the measurements do not need it.
     """
-    experiment = store.load(run)
-    if len(experiment.trials) + len(experiment.boots) > MOST_RECORDS:
-        raise ShareError(f"{experiment.id}: a file takes {MOST_RECORDS} boots and trials at most")
+    id, records = store.count_records(run)
+    if records > MOST_RECORDS:
+        raise ShareError(f"{id}: it has {records} boots and trials, and a file takes {MOST_RECORDS} at most")
+    experiment = store.load(id)
     file = target or Path(f"vmtax-{experiment.id}.run.gz")
     keeper = LocalMachine()  # its guard removes a half-written file even after SIGKILL
     missing: list[str] = []
     try:
         refuse_no_file(file)
         with (
-            replacing(file, mode=0o600, before=lambda new: keeper.remove_later(PurePosixPath(new))) as stream,
+            replacing(file, mode=0o600, before=lambda new: _removed_later(keeper, new)) as stream,
             gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packed,
         ):
             for line in _lines_of(experiment, store, missing):
@@ -116,6 +119,12 @@ def export(store: Store, run: str, target: Path | None) -> Exported:
     finally:
         keeper.close()
     return Exported(file.resolve(), tuple(missing))
+
+
+def _removed_later(keeper: LocalMachine, new: Path) -> None:
+    """Where no undo list can be written, as on a full disk, only SIGKILL in the middle leaves the half-written file."""
+    with contextlib.suppress(MachineError):
+        keeper.remove_later(PurePosixPath(new))
 
 
 def import_(store: Store, source: Path) -> Imported:

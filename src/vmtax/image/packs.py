@@ -105,7 +105,8 @@ class PackKind:
             return None
         cure = f"`{self.command} --again` builds it anew"
         try:
-            for path in (pack.path.parent, pack.path):
+            # The description has the digest, and who can write to the shelf can put another pack there.
+            for path in (self.home, pack.path.parent, pack.path.parent / INFO, pack.path):
                 contents.check_owner(str(path), path.lstat())
             actual = contents.digest(str(pack.path))
         except OSError as error:

@@ -8,7 +8,7 @@ import random
 import sqlite3
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -19,17 +19,33 @@ BUSY_SECONDS = 120.0  # to wait for another writer: a disk under test can stall 
 RETRY_SECONDS = 0.02
 
 
-def engine(path: Path) -> sa.Engine:
-    """Connections to the database at `path`."""
+Way = Literal["shared", "alone", "copy", "nothing"]
+
+
+def engine(path: Path, way: Way = "shared") -> sa.Engine:
+    """Connections to the database at `path`.
+
+    way: "shared" with other processes, which takes a file beside it; "alone": without that file, which needs no room on
+    the disk, and while no other process has it open; "copy": as it is on a disk that cannot be written to; "nothing":
+    an empty database in memory, in place of one that does not exist
+    """
+    query = {"uri": "true", "immutable": "1"} if way == "copy" else {}
+    name = {"copy": path.absolute().as_uri(), "nothing": ":memory:"}.get(way, str(path))
     made = sa.create_engine(
-        sa.URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": BUSY_SECONDS},
+        sa.URL.create("sqlite", database=name, query=query),
+        connect_args={"timeout": BUSY_SECONDS if way == "shared" else 1.0},
         json_serializer=functools.partial(json.dumps, allow_nan=False),
         json_deserializer=_json,
     )
-    sa.event.listen(made, "connect", _configure)
+    sa.event.listen(made, "connect", functools.partial(_configure, way))
     sa.event.listen(made, "begin", _begin)
     return made
+
+
+def has_unmerged(path: Path) -> bool:
+    """Whether commits stand in the log beside the database, which is read in the ways "shared" and "alone" only."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def _json(cell: Any) -> object:
@@ -40,11 +56,14 @@ def _json(cell: Any) -> object:
         return Unfit
 
 
-def _configure(connection: sqlite3.Connection, _: object) -> None:
+def _configure(way: Way, connection: sqlite3.Connection, _: object) -> None:
     # A damaged cell must not make its whole table unreadable.
     connection.text_factory = functools.partial(str, encoding="utf-8", errors="backslashreplace")
     connection.isolation_level = None  # the sqlite3 module itself begins transactions too late; `_begin` does it
-    _write_ahead(connection)
+    if way == "shared":
+        _write_ahead(connection)
+    elif way == "alone":
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA synchronous = FULL")  # in WAL mode, only FULL makes commits durable
     connection.execute("PRAGMA foreign_keys = ON")
 

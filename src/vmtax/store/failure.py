@@ -74,6 +74,15 @@ def explained(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {_explain(error, path)}") from error
 
 
+def is_full(error: StoreError) -> bool:
+    """Whether the disk has no room, which SQLite may also report as a failure of reading or writing."""
+    cause = error.__cause__
+    if isinstance(cause, OSError):
+        return cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    origin = cause.orig if isinstance(cause, StatementError) else cause
+    return getattr(origin, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
+
 def _explain(error: Exception, path: Path) -> str:
     origin = error.orig if isinstance(error, StatementError) and error.orig else error
     reason = " ".join(str(origin).split())

@@ -17,6 +17,8 @@ from vmtax.store.failure import StoreError
 from vmtax.system.paths import make_private, private, sync_directory
 
 RESULTS = "results.gz"  # in the directory of its run, and removed with it; no trial's file has this name
+BALLAST = "ballast"  # beside the database: space with which runs can be removed where the disk is full
+BALLAST_BYTES = 2**20
 MOST_RESULTS = 2**28  # characters; enough for some 2,000 treatments
 
 
@@ -102,3 +104,15 @@ def create_private(path: Path) -> None:
         return
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     sync_directory(path.parent)
+
+
+def set_aside(ballast: Path) -> None:
+    """Take some space for the time when there is none; never an error."""
+    with contextlib.suppress(OSError):
+        if ballast.exists() and ballast.stat().st_size == BALLAST_BYTES:
+            return
+        with open(ballast, "wb", opener=private) as stream:
+            try:
+                os.posix_fallocate(stream.fileno(), 0, BALLAST_BYTES)
+            except OSError:
+                ballast.unlink()

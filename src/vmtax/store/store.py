@@ -20,9 +20,9 @@ from vmtax.core.names import LAST, new_id
 from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, names, rows, schema
 from vmtax.store.choice import Fits, RunChoice, choose, passed_over
-from vmtax.store.engine import engine
-from vmtax.store.failure import ELSEWHERE, AlreadyStored, DamagedRun, StoreError, explained
-from vmtax.store.files import RESULTS, RawFiles, create_private
+from vmtax.store.engine import Way, engine, has_unmerged
+from vmtax.store.failure import ELSEWHERE, AlreadyStored, DamagedRun, StoreError, explained, is_full
+from vmtax.store.files import BALLAST, RESULTS, RawFiles, create_private, set_aside
 from vmtax.store.listing import default_path
 from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, RunLocks, this_process
@@ -37,21 +37,59 @@ class Store:
     Writes are durable on return. A method that raises StoreError has changed nothing.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, reads: bool = False) -> None:
+        """`reads`: nothing will be written. Then nothing is created, and a full or read-only disk is no obstacle."""
         self.path = default_path() if path is None else path
+        self._reads = reads
         self._raw = RawFiles(self.path.parent / "raw")
         self._engine = engine(self.path)
         self._locks = RunLocks(self.path)
 
     def __enter__(self) -> Self:
         try:
-            with explained(self.path):
-                create_private(self.path)
-            self._check_schema()
+            if self._reads:
+                self._open_to_read()
+            else:
+                self._open()
         except BaseException:
             self._engine.dispose()
             raise
         return self
+
+    def _open(self) -> None:
+        """With what is set aside for a full disk, which is given back where nothing else helps."""
+        ballast = self.path.parent / BALLAST
+        with explained(self.path):
+            create_private(self.path)
+        try:
+            self._check_schema()
+        except StoreError as error:
+            if not is_full(error):
+                raise
+            ballast.unlink(missing_ok=True)
+            self._engine.dispose()
+            self._engine = engine(self.path, "alone")  # by a version that set nothing aside
+            self._check_schema()
+        else:
+            set_aside(ballast)
+
+    def _open_to_read(self) -> None:
+        """In the first way that works; its error is that of the usual one."""
+        with explained(self.path):
+            ways: tuple[Way, ...] = ("shared", "alone", "copy") if _exists(self.path) else ("nothing",)
+        first: StoreError | None = None
+        for way in ways:
+            self._engine.dispose()
+            self._engine = engine(self.path, way)
+            if way == "copy" and has_unmerged(self.path):
+                break
+            try:
+                self._check_schema()
+                return
+            except StoreError as error:
+                first = first or error
+        assert first is not None
+        raise first
 
     def __exit__(self, *_: object) -> None:
         self._engine.dispose()
@@ -249,6 +287,15 @@ class Store:
                 run = rows.load_run(connection, row, self._read_all_raw(connection, id) if with_raw else {})
                 return dataclasses.replace(run, state=self._state(row)) if run.state == "running" else run
 
+    def count_records(self, wanted: str) -> tuple[str, int]:
+        """The id of that run, and how many boots and trials it has."""
+        with self._reading() as connection:
+            id = names.exactly(connection, wanted)
+            counts = (
+                rows.of(id, table.c.id).with_only_columns(sa.func.count()) for table in (schema.boot, schema.trial)
+            )
+            return id, sum(connection.scalars(count).one() for count in counts)
+
     def results(self, run: Experiment) -> str | None:
         """The stored results of exactly these records; None if there are none, or if they were changed."""
         fingerprint, _, text = (self._raw.results(run.id) or "").partition("\n")
@@ -288,6 +335,26 @@ class Store:
 
     def remove(self, wanted: str) -> str:
         """Remove the run of that id with its raw outputs, damaged or not; returns its id. Refuses a running one."""
+        try:
+            return self._remove(wanted)
+        except StoreError as error:
+            if not is_full(error):
+                raise
+        self._make_room(wanted)
+        return self._remove(wanted)
+
+    def _make_room(self, wanted: str) -> None:
+        """On a full disk: give back what was set aside, and remove what the run has beside the database."""
+        with self._reading() as connection:
+            id = names.exactly(connection, wanted)
+            row = next(row for row in connection.execute(sa.select(schema.experiment)) if names.name(row.id) == id)
+            if _state(row) == "running":
+                return
+        (self.path.parent / BALLAST).unlink(missing_ok=True)
+        if fit.ID.fullmatch(id):
+            self._raw.keep_only(id, ())
+
+    def _remove(self, wanted: str) -> str:
         table = schema.experiment
         with self._writing() as connection:
             id = names.exactly(connection, wanted)
@@ -445,6 +512,14 @@ class Store:
 
     def _state(self, row: sa.Row[Any]) -> State:
         return self._locks.state(names.name(row.id), row.state, _owner(row))
+
+
+def _exists(path: Path) -> bool:
+    """Raises OSError if that cannot be seen."""
+    try:
+        return path.stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _version(connection: Connection) -> str | None:
