@@ -348,7 +348,7 @@ class Store:
         with self._reading() as connection:
             id = names.exactly(connection, wanted)
             row = next(row for row in connection.execute(sa.select(schema.experiment)) if names.name(row.id) == id)
-            if _state(row) == "running":
+            if self._state(row) == "running":
                 return
         (self.path.parent / BALLAST).unlink(missing_ok=True)
         if fit.ID.fullmatch(id):
