@@ -363,3 +363,46 @@ def test_a_command_line_is_the_same_however_it_is_printed(file: Path) -> None:
             if now != expected:
                 wrong[way] = str(now)
     assert wrong == {}
+
+
+REFUSED = {
+    "a domain of Xen": ("<domain type='xen'><name>a</name><memory>1</memory></domain>", "a guest of Xen"),
+    "a container of libvirt": ("<domain type='lxc' id='1'><name>a</name><memory>1</memory></domain>", "a guest of LXC"),
+    "a guest of ARM": ("<domain type='kvm'><os><type arch='aarch64'>hvm</type></os></domain>", "a guest for aarch64"),
+    "a network": ("<network><name>default</name><bridge name='virbr0'/></network>", "its element is <network>"),
+    "a pool": ("<?xml version='1.0'?><pool type='dir'><name>a</name></pool>", "its element is <pool>"),
+    "capabilities": ("<domainCapabilities><path>/usr/bin/qemu</path></domainCapabilities>", "<domainCapabilities>"),
+    "a machine of VirtualBox": ('<?xml version="1.0"?><VirtualBox version="1.19"></VirtualBox>', "<VirtualBox>"),
+    "an OVF": ('<?xml version="1.0"?><Envelope ovf:version="1"></Envelope>', "its element is <Envelope>"),
+    "a web page": ("<!DOCTYPE html><html><body>virsh</body></html>", "its element is <html>"),
+    "a container of Proxmox": (
+        "arch: amd64\ncores: 2\nhostname: ct\nmemory: 512\nnet0: name=eth0,bridge=vmbr0,ip=dhcp\nrootfs: local:1/a\n",
+        "a container (pct)",
+    ),
+    "a template": ("cores: 2\nmemory: 2048\nscsi0: local-lvm:base-9-disk-0\ntemplate: 1\n", "a template"),
+    "a template in JSON": ('{"data": {"cores": 2, "memory": 2048, "template": true, "scsi0": "a:b"}}', "a template"),
+    "a list in JSON": ('[{"key": "cores", "value": 2}]', "is no description of a guest"),
+    "a file of VMware": ('.encoding = "UTF-8"\nmemsize = "4096"\nnumvcpus = "2"\n', "is no description of a guest"),
+    "a list of virsh": (
+        " Id   Name   State\n------------------\n 1    web1   running\n",
+        "is no description of a guest",
+    ),
+    "a list of qm": (
+        "      VMID NAME   STATUS  MEM(MB)\n       100 web    running 2048\n",
+        "is no description of a guest",
+    ),
+    "a program of another name": ("/usr/bin/firefox -P me", "is no description of a guest"),
+    "QEMU for ARM": ("/usr/bin/qemu-system-aarch64 -M virt -m 1G -cpu max", "a guest for aarch64"),
+    "QEMU with Xen": ("/usr/lib/xen/bin/qemu-system-i386 -xen-domid 1 -M xenfv -m 512", "a guest of Xen"),
+    "QEMU with variables": ("qemu-system-x86_64 -enable-kvm -m $RAM -smp $CPUS", "must be a size"),
+    "a tool of QEMU": ("qemu-img create -f qcow2 a.qcow2 10G", "is no description of a guest"),
+    "bytes": ("\x00\x01\x02\x7fELF\x00", "is no description of a guest"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_guest_of_kvm_is_refused_in_a_line(name: str) -> None:
+    text, why = REFUSED[name]
+    with pytest.raises(NoGuest) as caught:
+        plan_of(parsed(text))
+    assert why in str(caught.value) and "\n" not in str(caught.value)
