@@ -51,6 +51,24 @@ FAULTS = (
         "a password within a setting is printed",
     ),
     Fault(
+        "existing/libvirt_known.py",
+        "if tag not in known:",
+        "if tag not in known and len(child):",
+        "an element of a guest's XML that nobody knows is lost",
+    ),
+    Fault(
+        "existing/qemu_disks.py",
+        'if chain[0].settings.get("discard") in UNMAP:',
+        'if said.get("discard") in UNMAP:',
+        "the discards that a file of libvirt's allows count as the disk's",
+    ),
+    Fault(
+        "existing/qemu_words.py",
+        'whole += line + (("" if len(line) == width else " ") if goes_on else "\\n")',
+        'whole += line + ("" if goes_on else "\\n")',
+        "a space that was lost at the end of a terminal's line joins two words",
+    ),
+    Fault(
         "existing/proxmox.py",
         'if bus == "virtio" or controller == "virtio-scsi-single":',
         "if bus:",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.fake_machine import FakeMachine
 from vmtax.cli.existing import plan_from, print_advice
 from vmtax.existing.guest import HIDDEN, ExistingGuest, NoGuest
 from vmtax.existing.libvirt_known import NEUTRAL
@@ -23,7 +23,7 @@ from vmtax.existing.plan import plan_of, remark_lines
 from vmtax.existing.qemu_disks import bus_of
 from vmtax.existing.qemu_line import NETWORK_DEVICES
 from vmtax.existing.qemu_words import options_of
-from vmtax.existing.source import PARSERS, decoded, existing, recognised
+from vmtax.existing.source import PARSERS, decoded, recognised
 
 TESTS = Path(__file__).parents[1]
 GOLDEN = TESTS / "golden/existing"
@@ -296,16 +296,113 @@ def test_no_secret_of_an_example_is_printed(
 
 
 @every
-def test_a_cut_example_is_read_or_refused_in_a_line(file: Path, tmp_path: Path) -> None:
+def test_a_cut_example_is_read_or_refused_in_a_line(file: Path) -> None:
     content = file.read_bytes()
-    guest = tmp_path / "guest"
-    refused = 0
-    for part in range(1, 21):
-        guest.write_bytes(content[: len(content) * part // 21])
+    whole = [content[: len(content) * part // 21] for part in range(1, 21)]
+    guests, refused = [], 0
+    for part in whole:
         try:
-            plan_of(existing(str(guest), FakeMachine()))
+            guests.append(parsed(decoded(part)))
         except NoGuest as error:
             refused += 1
             assert "\n" not in str(error) and len(str(error)) < WIDEST
+    for guest in guests[-1:]:
+        assert plan_of(guest).text
     if file.suffix in (".xml", ".json"):
         assert refused >= 15, "what is not whole is no XML"
+
+
+# However a command line is printed, it describes the same guest.
+
+
+def words_of(file: Path) -> list[list[str]]:
+    """The program, then each option with its value."""
+    line = options_of(read(file))
+    options = [[f"-{name}", value] if value else [f"-{name}"] for name, value in line.options]
+    return [["/usr/bin/qemu-system-x86_64"], *options]
+
+
+def wrapped(text: str, columns: int, *, has_spaces: bool) -> str:
+    """What a terminal makes of it; a space at the end of a line may be lost when it is copied."""
+    lines = [text[begin : begin + columns] for begin in range(0, len(text), columns)]
+    return "\n".join(line if has_spaces else line.rstrip() for line in lines)
+
+
+def printed_ways(options: list[list[str]]) -> dict[str, str]:
+    flat = [word for option in options for word in option]
+    plain = " ".join(flat)
+    quoted = [shlex.join(option) for option in options]
+    row = f"root        1234  7.5 12.9 9442808 8466720 ?     Sl   Jan01 1234:56 {plain}"
+    return {
+        "shell": " ".join(quoted),
+        "log of libvirt": "LC_ALL=C \\\nPATH=/usr/bin \\\n"
+        + " \\\n".join(quoted)
+        + "\n2026-01-01T00:00:00.0Z qemu: warning",
+        "unit of systemd": f"[Service]\nExecStart={' '.join(quoted)}\n",
+        "error of Proxmox": f"TASK ERROR: start failed: command '{plain}' failed: exit code 1",
+        "ps": f"$ ps aux | grep kvm\n{row}\nroot        1300  0.0  0.0   6332  2048 pts/0  S+ 00:00  0:00 grep kvm\n$ ",
+        **{
+            f"{columns} columns{'' if has_spaces else ', copied'}": wrapped(row, columns, has_spaces=has_spaces)
+            for columns in (80, 97, 132, 203)
+            for has_spaces in (True, False)
+        },
+    }
+
+
+@of_kind("qemu")
+def test_a_command_line_is_the_same_however_it_is_printed(file: Path) -> None:
+    options = words_of(file)
+    expected = parsed("\0".join(word for option in options for word in option))
+    wrong = {}
+    for way, text in printed_ways(options).items():
+        try:
+            now = parsed(text)
+        except NoGuest as error:
+            wrong[way] = str(error)
+        else:
+            if now != expected:
+                wrong[way] = str(now)
+    assert wrong == {}
+
+
+REFUSED = {
+    "a domain of Xen": ("<domain type='xen'><name>a</name><memory>1</memory></domain>", "a guest of Xen"),
+    "a container of libvirt": ("<domain type='lxc' id='1'><name>a</name><memory>1</memory></domain>", "a guest of LXC"),
+    "a guest of ARM": ("<domain type='kvm'><os><type arch='aarch64'>hvm</type></os></domain>", "a guest for aarch64"),
+    "a network": ("<network><name>default</name><bridge name='virbr0'/></network>", "its element is <network>"),
+    "a pool": ("<?xml version='1.0'?><pool type='dir'><name>a</name></pool>", "its element is <pool>"),
+    "capabilities": ("<domainCapabilities><path>/usr/bin/qemu</path></domainCapabilities>", "<domainCapabilities>"),
+    "a machine of VirtualBox": ('<?xml version="1.0"?><VirtualBox version="1.19"></VirtualBox>', "<VirtualBox>"),
+    "an OVF": ('<?xml version="1.0"?><Envelope ovf:version="1"></Envelope>', "its element is <Envelope>"),
+    "a web page": ("<!DOCTYPE html><html><body>virsh</body></html>", "its element is <html>"),
+    "a container of Proxmox": (
+        "arch: amd64\ncores: 2\nhostname: ct\nmemory: 512\nnet0: name=eth0,bridge=vmbr0,ip=dhcp\nrootfs: local:1/a\n",
+        "a container (pct)",
+    ),
+    "a template": ("cores: 2\nmemory: 2048\nscsi0: local-lvm:base-9-disk-0\ntemplate: 1\n", "a template"),
+    "a template in JSON": ('{"data": {"cores": 2, "memory": 2048, "template": true, "scsi0": "a:b"}}', "a template"),
+    "a list in JSON": ('[{"key": "cores", "value": 2}]', "is no description of a guest"),
+    "a file of VMware": ('.encoding = "UTF-8"\nmemsize = "4096"\nnumvcpus = "2"\n', "is no description of a guest"),
+    "a list of virsh": (
+        " Id   Name   State\n------------------\n 1    web1   running\n",
+        "is no description of a guest",
+    ),
+    "a list of qm": (
+        "      VMID NAME   STATUS  MEM(MB)\n       100 web    running 2048\n",
+        "is no description of a guest",
+    ),
+    "a program of another name": ("/usr/bin/firefox -P me", "is no description of a guest"),
+    "QEMU for ARM": ("/usr/bin/qemu-system-aarch64 -M virt -m 1G -cpu max", "a guest for aarch64"),
+    "QEMU with Xen": ("/usr/lib/xen/bin/qemu-system-i386 -xen-domid 1 -M xenfv -m 512", "a guest of Xen"),
+    "QEMU with variables": ("qemu-system-x86_64 -enable-kvm -m $RAM -smp $CPUS", "must be a size"),
+    "a tool of QEMU": ("qemu-img create -f qcow2 a.qcow2 10G", "is no description of a guest"),
+    "bytes": ("\x00\x01\x02\x7fELF\x00", "is no description of a guest"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_guest_of_kvm_is_refused_in_a_line(name: str) -> None:
+    text, why = REFUSED[name]
+    with pytest.raises(NoGuest) as caught:
+        plan_of(parsed(text))
+    assert why in str(caught.value) and "\n" not in str(caught.value)

@@ -7,14 +7,15 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from vmtax.existing.guest import NoGuest, shown
 
-PROGRAM = re.compile(r"(^|/)(qemu-system-(?P<arch>[\w]+)|qemu-kvm|kvm|qemu)$")
+PROGRAM = re.compile(r"(^|/)(qemu-system-(?P<arch>[\w]+)|qemu-kvm|kvm|qemu)(\.exe)?$")
 # The program where an option follows it: `ps ax | grep kvm` names it as well.
 COMMAND = re.compile(
-    r"(?:(?<=[\s'\"(`])|^)[\w./+-]*(?<![\w.+-])(?:qemu-system-\w+|qemu-kvm|kvm|qemu)(?=[\s]+(?:-|$))", re.M
+    r"(?:(?<=[\s'\"(`=])|^)[\w./+-]*(?<![\w.+-])(?:qemu-system-\w+|qemu-kvm|kvm|qemu)(?:\.exe)?(?=[\s]+(?:-|$))", re.M
 )
 # The next line of a log, or of `ps`.
 OTHER_LINE = re.compile(
@@ -106,31 +107,66 @@ def _is_whole(value: str) -> bool:
     return value.count("{") == value.count("}") and value.count("[") == value.count("]")
 
 
+def is_command_line(text: str) -> bool:
+    """Whether QEMU is started in the text."""
+    return _command(text) != ""
+
+
 def _command(text: str) -> str:
     """The command line without what stands around it: a prompt, variables, columns of `ps`, quotes of an error."""
-    begin = next(
-        (match for match in COMMAND.finditer(text) if text[: match.start()].rpartition("\n")[2].strip()[:1] != "#"),
-        None,
-    )
+    if "\0" in text:
+        words = [word for word in text.split("\0") if word]
+        start = next((place for place, word in enumerate(words) if PROGRAM.search(word)), len(words))
+        return "\0".join(words[start:])
+    text = re.sub(r"\\\r?\n", " ", text)
+    text = _unwrapped(text) or text
+    begin = next((match for match in COMMAND.finditer(text) if not _is_comment(text, match.start())), None)
     if begin is None:
         return ""
-    end = len(text)
     quote = text[begin.start() - 1] if begin.start() else ""
-    if quote in ("'", '"') and quote in text[begin.end() :]:
-        end = text.rindex(quote)
-    return text[begin.start() : end]
+    is_quoted = quote in ("'", '"') and quote in text[begin.end() :]
+    return _lines_joined(text[begin.start() : text.rindex(quote) if is_quoted else len(text)])
+
+
+def _is_comment(text: str, place: int) -> bool:
+    return text[:place].rpartition("\n")[2].strip()[:1] == "#"
+
+
+def _unwrapped(text: str) -> str:
+    """The text without the ends of lines that a terminal made; "" if no terminal wrapped it."""
+    lines = text.splitlines()
+    width = max(map(len, lines), default=0)
+    # A space at the end of a line is lost when it is copied.
+    is_full = [len(line) >= width - 1 for line in lines]
+    longest = max((len(list(run)) for full, run in groupby(is_full) if full), default=0)
+    if not (NARROWEST <= width <= WIDEST and len(lines) > 1 and longest >= min(3, max(1, len(lines) - 4))):
+        return ""
+    whole = ""
+    for number, line in enumerate(lines[:-1]):
+        goes_on = is_full[number] and not OTHER_LINE.match(lines[number + 1])
+        whole += line + (("" if len(line) == width else " ") if goes_on else "\n")
+    return whole + lines[-1]
+
+
+def _lines_joined(text: str) -> str:
+    """The lines of a command as one, those that follow it left out: a log's next line, another process."""
+    lines = text.splitlines() or [""]
+    end = next((number for number, line in enumerate(lines) if number and OTHER_LINE.match(line)), len(lines))
+    whole = lines[0].strip()
+    for line in lines[1:end]:
+        # A mail program wraps behind a hyphen or a comma.
+        is_inside = re.search(r"[\w.][-,=:]$", whole) or line.startswith(",")
+        whole += line.strip() if is_inside else f" {line.strip()}"
+    return whole.strip()
 
 
 def _words(text: str) -> tuple[list[str], bool]:
     """The words of a command line, from its program on: quoted for a shell, with NULs between them, or wrapped by a
     terminal or a mail program; and whether a value with spaces is a single word.
     """
+    text = _command(text)
     if "\0" in text:
-        words = [word for word in text.split("\0") if word]
-        start = next((place for place, word in enumerate(words) if PROGRAM.search(word)), len(words))
-        return words[start:], True
-    text = _command(re.sub(r"\\\r?\n", " ", text))
-    text = _unwrapped(text.strip("\n"))
+        return text.split("\0"), True
     if (
         re.search(r"""['"]""", text)
         and not re.search(r"""(?<![\s=,:{\[])["'](?=[\w])""", text)
@@ -141,26 +177,6 @@ def _words(text: str) -> tuple[list[str], bool]:
         except ValueError as error:
             raise NoGuest(f"a command line that cannot be read: {error}".lower()) from error
     return _plain_words(text), False
-
-
-def _unwrapped(text: str) -> str:
-    """The lines as one. What follows the command, such as a log's next line or another process, is left out."""
-    lines = text.splitlines()
-    end = next((number for number, line in enumerate(lines) if number and OTHER_LINE.match(line)), len(lines))
-    lines = lines[:end]
-    # The first line has lost what stood before the program, so only the others tell the width of the terminal.
-    width = max((len(line) for line in lines[1:-1]), default=len(lines[0]) if lines else 0)
-    is_terminal = NARROWEST <= width <= WIDEST and all(len(line) >= width - 1 for line in lines[1:-1])
-    whole = ""
-    for number, line in enumerate(lines):
-        if is_terminal and len(lines) > 1:
-            # A space at the end of a line is lost when it is copied.
-            whole += line if number in (0, len(lines) - 1) or len(line) == width else f"{line} "
-        elif re.search(r"[\w.][-,=:]$", whole) or line.startswith(","):
-            whole += line.strip()
-        else:
-            whole += f" {line.strip()}"
-    return whole.strip()
 
 
 def _has_shell_quotes(text: str) -> bool:

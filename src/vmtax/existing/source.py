@@ -8,6 +8,7 @@ from pathlib import Path
 from vmtax.core.machines import Reader
 from vmtax.existing import libvirt, proxmox, qemu_line
 from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest
+from vmtax.existing.qemu_words import is_command_line
 
 LARGEST = 4 * 2**20  # bytes of a file
 PARSERS = {"libvirt": libvirt.parse, "proxmox": proxmox.parse, "qemu": qemu_line.parse}
@@ -60,9 +61,7 @@ def recognised(text: str) -> Kind:
         return "libvirt"
     if len(OF_PROXMOX.findall(text)) > 1:
         return "proxmox"  # `args` and descriptions may have a command line
-    if re.search(r"(^|[\s/'\"(\0])(qemu-system-\w+|qemu-kvm|kvm)[\s\0]", text) and re.search(
-        r"[\s\0]-{1,2}[a-zA-Z]", text
-    ):
+    if is_command_line(text):
         return "qemu"
     if re.search(r"^\s*[a-z][a-z0-9_.]*:\s?\S", text, re.MULTILINE) or head[:1] == "{":
         return "proxmox"
