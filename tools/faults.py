@@ -1023,4 +1023,16 @@ FAULTS = (
         "rest = itertools.dropwhile(lambda block: block != newest and block.round < newest.round, order)",
         "a run that goes on after a reboot measures a part of a round again",
     ),
+    Fault(
+        "store/store.py",
+        'ways: tuple[Way, ...] = ("shared", "alone", "copy") if _exists(self.path) else ("nothing",)',
+        'ways: tuple[Way, ...] = ("shared",) if _exists(self.path) else ("nothing",)',
+        "results cannot be seen where the disk is full",
+    ),
+    Fault(
+        "experiment/archive.py",
+        "if records > MOST_RECORDS:",
+        "if records < 0:",
+        "a run that no import takes is written to a file",
+    ),
 )

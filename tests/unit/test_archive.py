@@ -115,6 +115,20 @@ NO_IDS = (  # each could stand for a label, or for the beginning of an id
 )
 
 
+def test_a_run_that_is_too_large_for_a_file_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = len(SAMPLE.boots) + len(SAMPLE.trials)
+    with Store(tmp_path / "here.sqlite") as store:
+        store.put(SAMPLE)
+        monkeypatch.setattr(archive, "MOST_RECORDS", records)
+        archive.export(store, "last", tmp_path / "carried")
+        monkeypatch.setattr(archive, "MOST_RECORDS", records - 1)
+        monkeypatch.setattr(Store, "load", lambda *_: pytest.fail("it is read"))
+        with pytest.raises(ShareError, match=f"{SAMPLE.id}: it has {records} boots and trials, and a file takes"):
+            archive.export(store, "last", tmp_path / "carried")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.sample import CREATED, large_experiment, sample_experiment, unstarted, without_raw
 from vmtax.core.records import Experiment, Json, Measurement, Metric, Trial, Unit
-from vmtax.store import Store, StoreError
+from vmtax.store import Store, StoreError, rows
 from vmtax.store.model import LONGEST_TEXT
 
 SAMPLE = sample_experiment(rounds=2, failures=2)
@@ -297,3 +298,18 @@ def test_raw_that_is_not_there(store: Store, path: Path) -> None:
     with pytest.raises(StoreError, match="No such file"):
         store.load(with_raw=True)
     assert store.load() == without_raw(SAMPLE)
+
+
+def test_trials_are_read_in_parts_and_a_damaged_one_is_named_by_its_place(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(SAMPLE)
+    for size in (1, 7, len(SAMPLE.trials), 1000):
+        monkeypatch.setattr(rows, "AT_ONCE", size)
+        assert store.load(with_raw=True) == SAMPLE
+        with sqlite3.connect(store.path) as connection:
+            connection.execute("UPDATE trial SET wall_seconds = -1 WHERE number = 12")
+        with pytest.raises(StoreError, match=r"trials\.11\.wall_seconds: "):
+            store.load()
+        with sqlite3.connect(store.path) as connection:
+            connection.execute("UPDATE trial SET wall_seconds = ? WHERE number = 12", (SAMPLE.trials[11].wall_seconds,))

@@ -6,10 +6,11 @@ models in `core/stored.py` define the parts that readers rely on, and `bounded` 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -34,6 +35,8 @@ _JSON: Mapping[str, TypeAdapter[Any]] = {
     "facts": TypeAdapter(dict[str, MachineFacts]),
     "options": TypeAdapter(StoredOptions),
 }
+_TRIALS = TypeAdapter(list[Trial])
+SHARED_TEXTS = ("treatment", "workload", "case", "status", "machine")  # of trials
 _METRICS = TypeAdapter(dict[int, Metric])
 _MEASUREMENTS = TypeAdapter(list[tuple[int, int, Value]])
 
@@ -50,6 +53,40 @@ def run_of(data: Mapping[str, Any]) -> Experiment:
     for record in records:
         check_treatment(record, names)
     return run
+
+
+class Trials:
+    """Checks the trials of a run part by part, in their order."""
+
+    def __init__(self, run: Experiment) -> None:
+        self._names = treatment_names(run)
+        self._count = 0
+        self._shares: dict[float, float] = {}
+        self._texts: dict[str, str] = {}  # equal ones are kept once: a run has many trials, and few names
+
+    def of(self, data: Sequence[Mapping[str, Any]]) -> Iterator[Trial]:
+        """The next trials; numbers written as text are accepted. Raises Unfit."""
+        try:
+            trials = _TRIALS.validate_python(data)
+        except ValidationError as error:
+            raise Unfit(explained(error, "trials", start=self._count)) from error
+        self._count += len(trials)
+        for trial in trials:
+            check_treatment(trial, self._names)
+            yield self._compact(trial)
+
+    def _compact(self, trial: Trial) -> Trial:
+        """The same, with texts and metrics that other trials have too."""
+        one = self._one
+        changes: dict[str, Any] = {name: one(getattr(trial, name)) for name in SHARED_TEXTS}
+        changes["readings"] = {
+            one(path): {one(name): value for name, value in read.items()} for path, read in trial.readings.items()
+        }
+        changes["latencies"] = tuple((self._shares.setdefault(share, share), most) for share, most in trial.latencies)
+        return dataclasses.replace(trial, **changes)
+
+    def _one(self, text: str) -> str:
+        return self._texts.setdefault(text, text)
 
 
 def fingerprint(run: Experiment, *more: str) -> str:
@@ -153,10 +190,13 @@ def _check_scalar(value: object) -> None:
         raise ValueError("cannot be read as JSON")
 
 
-def explained(error: ValidationError, within: str = "", *, with_value: bool = True) -> str:
-    """The first error: "trials.6.wall_seconds: Input should be greater than or equal to 0, not '-1'"."""
+def explained(error: ValidationError, within: str = "", *, with_value: bool = True, start: int = 0) -> str:
+    """The first error, of a list whose entries count from `start`: "trials.6.wall_seconds: Input should be greater than
+    or equal to 0, not '-1'".
+    """
     first = error.errors(include_url=False, include_context=False, include_input=with_value)[0]
-    where = ".".join(filter(None, (within, *(str(part)[:100] for part in first["loc"]))))
+    loc = [part + start if number == 0 and isinstance(part, int) else part for number, part in enumerate(first["loc"])]
+    where = ".".join(filter(None, (within, *(str(part)[:100] for part in loc))))
     value = first.get("input")
     found = f", not {str(value)[:40]!r}" if isinstance(value, (str, int, float)) and first["loc"] else ""
     message = first["msg"][:150]

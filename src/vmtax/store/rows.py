@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import sqlalchemy as sa
@@ -17,6 +17,7 @@ from vmtax.store.failure import StoreError
 from vmtax.store.files import raw_name
 from vmtax.store.owner import Owner
 
+AT_ONCE = 1000  # trials that are read and checked
 # Fields of an Experiment that are stored in its own row.
 HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended", "label", "seconds")
 
@@ -92,16 +93,17 @@ def load_run(connection: Connection, head: sa.Row[Any], raw: Mapping[str, str]) 
     Raises Unfit if a cell has an impossible value.
     """
     id, note = head.id, schema.note.c
-    return model.run_of(
+    run = model.run_of(
         {
             **head_fields(head),
             "facts": load_facts(connection, id),
             "treatments": _records(connection, id, schema.treatment, Treatment, schema.treatment.c.ordinal),
             "boots": _records(connection, id, schema.boot, Boot, schema.boot.c.id),
-            "trials": _load_trials(connection, id, raw),
+            "trials": (),
             "notes": tuple(connection.scalars(of(id, note.text).order_by(note.id))),
         }
     )
+    return dataclasses.replace(run, trials=tuple(_load_trials(connection, run, raw)))
 
 
 def head_fields(head: sa.Row[Any]) -> dict[str, Any]:
@@ -122,19 +124,25 @@ def load_facts(connection: Connection, experiment: str) -> Json:
     return {row.path: row.facts for row in connection.execute(of(experiment, c.path, c.facts).order_by(c.path))}
 
 
-def _load_trials(connection: Connection, experiment: str, raw: Mapping[str, str]) -> list[dict[str, Any]]:
-    measurements = _load_measurements(connection, experiment)
+def _load_trials(connection: Connection, run: Experiment, raw: Mapping[str, str]) -> Iterator[Trial]:
+    """Some at a time: as rows they take several times the memory of the records that they become."""
+    metrics = {row["id"]: dict(row) for row in connection.execute(sa.select(schema.metric)).mappings()}
     names = [field.name for field in dataclasses.fields(Trial) if field.name not in ("measurements", "raw")]
     c = schema.trial.c
-    found = connection.execute(of(experiment, *(c[name] for name in names), c.id, c.raw).order_by(c.number))
-    return [
-        {
-            **dict(zip(names, columns, strict=True)),
-            "measurements": tuple(measurements.get(id, ())),
-            "raw": raw.get(file, "") if file else "",
-        }
-        for *columns, id, file in found
-    ]
+    rows = connection.execute(of(run.id, *(c[name] for name in names), c.id, c.raw).order_by(c.number))
+    checked = model.Trials(run)
+    for part in rows.partitions(AT_ONCE):
+        measurements = _load_measurements(connection, metrics, [row.id for row in part])
+        yield from checked.of(
+            [
+                {
+                    **dict(zip(names, columns, strict=True)),
+                    "measurements": tuple(measurements.get(id, ())),
+                    "raw": raw.get(file, "") if file else "",
+                }
+                for *columns, id, file in part
+            ]
+        )
 
 
 def emulated(connection: Connection, experiment: str) -> bool | None:
@@ -186,15 +194,11 @@ def count_trials(connection: Connection, experiment: str, treatments: int) -> tu
     return sum(row[0] == treatments for row in rows), ok, total - ok
 
 
-def _load_measurements(connection: Connection, experiment: str) -> dict[int, list[Measurement]]:
+def _load_measurements(
+    connection: Connection, metrics: Mapping[int, Json], trials: Sequence[int]
+) -> dict[int, list[Measurement]]:
     m = schema.measurement.c
-    query = (
-        sa.select(m.trial, m.metric, m.value)
-        .join(schema.trial, schema.trial.c.id == m.trial)
-        .where(schema.trial.c.experiment == experiment)
-        .order_by(m.trial, m.ordinal)
-    )
-    metrics = {row["id"]: dict(row) for row in connection.execute(sa.select(schema.metric)).mappings()}
+    query = sa.select(m.trial, m.metric, m.value).where(m.trial.in_(trials)).order_by(m.trial, m.ordinal)
     found: dict[int, list[Measurement]] = defaultdict(list)
     for trial, measurement in model.measurements_of(metrics, [tuple(row) for row in connection.execute(query)]):
         found[trial].append(measurement)

@@ -12,16 +12,18 @@ from vmtax.report.render.rows import Cell, rows
 FORMULA = ("=", "+", "-", "@")  # spreadsheets would treat text with these prefixes as a formula, and execute it
 
 
-def render_csv(analysis: Analysis) -> str:
+def render_csv(analysis: Analysis) -> bytes:
     """RFC 4180, except that lines end with only a newline, and no cell contains one. Numbers are exact when Python
     reads them.
     """
     found = rows(analysis)
-    text = io.StringIO()
+    target = io.BytesIO()
+    text = io.TextIOWrapper(target, "utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(_cell, found.columns))
     writer.writerows(map(_cell, row) for row in found)
-    return text.getvalue()
+    text.flush()
+    return target.getvalue()
 
 
 def _cell(value: Cell) -> str:

@@ -49,7 +49,7 @@ def _json(analysis: Analysis) -> bytes:
 def _csv(analysis: Analysis) -> bytes:
     from vmtax.report.render.csv import render_csv
 
-    return render_csv(analysis).encode()
+    return render_csv(analysis)
 
 
 def _parquet(analysis: Analysis) -> bytes:

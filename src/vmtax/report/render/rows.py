@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
 from vmtax.analysis.analysis import Analysis
@@ -48,10 +48,11 @@ class Rows:
     """All measurements of an experiment that may be compared; a failed trial has none."""
 
     columns: dict[str, type]  # name -> type of its cells, each of which may be None
-    cells: tuple[tuple[Cell, ...], ...]  # in the order of the columns; rows in the order of recording
+    made: Callable[[], Iterator[tuple[Cell, ...]]]  # in the order of the columns; rows in the order of recording
 
     def __iter__(self) -> Iterator[tuple[Cell, ...]]:
-        return iter(self.cells)
+        """One at a time: of a large run they take a GB."""
+        return self.made()
 
 
 def rows(analysis: Analysis) -> Rows:
@@ -62,17 +63,21 @@ def rows(analysis: Analysis) -> Rows:
     host = {f"disturbance_{name}": int if name in WHOLE else float for name in DISTURBANCE}
     readings = {_column(f"readings_{path}_{name}"): float for path, name in _readings(analysis.experiment)}
     columns = {**BEFORE, **factors, **AFTER, **host, **readings}
-    found = tuple(_all(analysis))
-    kept = [
-        place
-        for place, name in enumerate(columns)
-        if name in ALWAYS or any(row[place] != found[0][place] for row in found)
-    ]
+    kept = _differing(_all(analysis), [*columns])
     names = [*columns]
     return Rows(
         {names[place]: columns[names[place]] for place in kept},
-        tuple(tuple(row[place] for place in kept) for row in found),
+        lambda: (tuple(row[place] for place in kept) for row in _all(analysis)),
     )
+
+
+def _differing(found: Iterator[tuple[Cell, ...]], names: list[str]) -> list[int]:
+    """The places of ALWAYS, and of those columns of which not all rows have the same value."""
+    first, same = next(found, ()), [place for place, name in enumerate(names) if name not in ALWAYS]
+    if first:
+        for row in found:
+            same = [place for place in same if row[place] == first[place]]
+    return [place for place in range(len(names)) if place not in same]
 
 
 def _column(name: str) -> str:
