@@ -23,6 +23,7 @@ from vmtax.existing.guest import (
 )
 
 LINE = re.compile(r"^\s*([a-z][a-z0-9_.-]*):\s?(.*)$")
+ROW = re.compile(r"^\s*[│|]\s*(?!key\s)([a-z][\w-]*)\s*[│|]\s*(.*?)\s*[│|]\s*$")  # of the table that `pvesh get` prints
 NOTE = re.compile(r"(^|\s+)#\s.*$")  # which Proxmox does not know, but pages have
 WITH_HASHES = frozenset(("description", "name", "args", "sshkeys", "tags", "cipassword"))
 PROMPT = re.compile(r"\s*\S+@\S+[#$>]|\s*[#$>]\s*$")
@@ -126,12 +127,13 @@ def _lines(text: str) -> dict[str, str]:
             raise NoGuest("JSON, but no object with a guest's settings")
         return {str(key): _json_text(setting) for key, setting in value.items()}
     found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, row in enumerate(text.splitlines(), start=1):
+        line = ROW.sub(r"\1: \2", row)
         if re.match(r"\s*\[[^\]]*\]\s*$", line):
             if found:
                 break
             continue
-        if not line.strip() or line.lstrip().startswith("#"):
+        if not line.strip() or line.lstrip().startswith(("#", *"┌╞├└│╔")):
             continue
         match = LINE.match(line)
         if match is None:

@@ -13,7 +13,7 @@ from vmtax.existing.qemu_words import is_command_line
 LARGEST = 4 * 2**20  # bytes of a file
 PARSERS = {"libvirt": libvirt.parse, "proxmox": proxmox.parse, "qemu": qemu_line.parse}
 OF_PROXMOX = re.compile(
-    r"^\s*(?:cores|memory|sockets|ostype|scsihw|boot|(?:net|scsi|virtio|ide|sata)\d+): ?\S", re.MULTILINE
+    r"^[\s│|]*(?:cores|memory|sockets|ostype|scsihw|boot|(?:net|scsi|virtio|ide|sata)\d+)(?::| *[│|]) ?\S", re.MULTILINE
 )
 NOT_FOUND = 127  # exit code of a shell
 SECONDS = 30.0  # for one question to libvirt or Proxmox
