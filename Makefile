@@ -96,7 +96,7 @@ prove: $(DEV_STAMP) ## show that the statistics hold what they promise: simulate
 	@$(PROOF) $(BIN)/python -m tools.prove
 
 # covers: src/vmtax tests/unit tests/command.py tools/run_tests.py tools/prove_tests.py tools/faults.py
-prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants mistakes in decisions, one line each, in 77 modules
+prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants mistakes in decisions, one line each, in 100 modules
 	@$(PROOF) $(BIN)/python -m tools.prove_tests
 
 # covers: src/vmtax/core src/vmtax/machine src/vmtax/storage src/vmtax/network src/vmtax/hypervisor src/vmtax/container src/vmtax/image src/vmtax/lab src/vmtax/meter src/vmtax/testbed src/vmtax/experiment src/vmtax/workload src/vmtax/store tests/integration tools/run_tests.py
