@@ -23,7 +23,7 @@ from vmtax.store import Store
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs/answer.svg"
-RUN = ROOT / "tests/golden/2026-11-22b/exported/20261122-2043-quick-25ea.run.gz"
+RUN = ROOT / "tests/golden/picture/20261127-0140-quick-db90.run.gz"
 COLUMNS = 80
 
 

@@ -167,6 +167,12 @@ class Cost:
         dash = "…" if MINUS in self.low + self.high else "–"
         return f"{self.low}{dash}{self.high}" if self.low else ""
 
+    @property
+    def interval_in_unit(self) -> str:
+        """The interval where the estimate does not stand before it: "2.4–3.9 %", "20–27×"."""
+        unit = " %" if self.estimate.endswith("%") else TIMES
+        return f"{self.interval}{unit}" if self.low else ""
+
     def __str__(self) -> str:
         """For use in a sentence: "+3.1 % (2.4–3.9)"."""
         return f"{self.estimate} ({self.interval})" if self.low else self.estimate

@@ -255,8 +255,8 @@ def _cost(found: Contrast | None, marks: str) -> tuple[Text, Text]:
     cost = format_cost(found.ratio, found.low, found.high)
     clear = found.verdict in ("worse", "better") and not found.same
     style = "" if clear else "dim"
-    text = "same" if found.same else cost.estimate
-    return _plain(text, "bold" if clear else style), _plain(f"{cost.interval}{marks}", style)
+    text, interval = ("same", cost.interval_in_unit) if found.same else (cost.estimate, cost.interval)
+    return _plain(text, "bold" if clear else style), _plain(f"{interval}{marks}", style)
 
 
 def _joined(columns: Sequence[ScreenColumn], texts: Sequence[Text]) -> Text:

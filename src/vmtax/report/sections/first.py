@@ -312,8 +312,10 @@ def cost_cell(found: Contrast | None) -> Cell:
     if found is None:
         return Cell()
     cost = cost_of(found)
-    if found.same or found.verdict == "no difference shown":
-        return Cell((Span("same" if found.same else cost.estimate, "muted"), Span(cost.interval, "interval")))
+    if found.same:
+        return Cell((Span("same", "muted"), Span(cost.interval_in_unit, "interval")))
+    if found.verdict == "no difference shown":
+        return Cell((Span(cost.estimate, "muted"), Span(cost.interval, "interval")))
     return value_cell(cost.estimate, cost.interval or "no interval", shown=True)
 
 
