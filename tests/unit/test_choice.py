@@ -26,7 +26,7 @@ DONE = sample_experiment(rounds=2)
 
 
 def run(id: str, **changes: object) -> Experiment:
-    return dataclasses.replace(DONE, id=f"20261126-{id}", **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(DONE, id=f"20261126-{id}", **changes)  # type: ignore[arg-type]  # fields of the record
 
 
 def failed(experiment: Experiment) -> Experiment:

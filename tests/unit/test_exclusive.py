@@ -73,7 +73,7 @@ def test_all_hosts_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(first.guard, "hold", hold_elsewhere)
         with machines("ssh://b") as [ours], pytest.raises(HostBusy) as caught:
             hold(Hosts(first, first, other=ours), OURS)
-        assert str(caught.value) == "ssh://b: they measure there; wait until that has ended, or let --wait do so"
+        assert str(caught.value) == "ssh://b: they measure there; wait until that has ended, as `vmtax run --wait` does"
         assert caught.value.exit_code == BUSY == 6
         monkeypatch.setenv(LOCK, "a")
         assert THEIRS.holder(third) == "", "the first host is free again"

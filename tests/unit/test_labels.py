@@ -122,7 +122,7 @@ FAR, FAR_TOO = (f"20261125-0001-quick-000{number}" for number in (8, 9))
 def imported(id: str, label: str = "", **changes: object) -> Experiment:
     """As an import of an earlier version stored it, whatever its names."""
     run = dataclasses.replace(labelled(id, label, 9), host="kestrel, imported", options={"imported": True})
-    return dataclasses.replace(run, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(run, **changes)  # type: ignore[arg-type]  # fields of the record
 
 
 def carried(store: Store, run: Experiment, place: Path) -> Imported:

@@ -155,7 +155,7 @@ def cutting(
 
     monkeypatch.setattr(Cutting, "_logged_in", logged_in)
     order = PowerCut(("fence", "server"), within)
-    return Cutting(Power("ssh://server", order), SimpleNamespace(), process, ended, Stopwatch())  # type: ignore[arg-type]
+    return Cutting(Power("ssh://server", order), SimpleNamespace(), process, ended, Stopwatch())  # type: ignore[arg-type]  # a stand-in
 
 
 def waited(one: Cutting) -> Any:
@@ -236,7 +236,7 @@ def test_a_session_ends_with_the_cut_and_not_with_what_follows_from_it() -> None
 @contextlib.contextmanager
 def started(script: str, tmp_path: Path, seconds: float = HANGS) -> Iterator[Cutting]:
     order = PowerCut((sys.executable, "-c", script), seconds)
-    with Power("ssh://server", order).cutting(SimpleNamespace(scratch=tmp_path)) as under_way:  # type: ignore[arg-type]
+    with Power("ssh://server", order).cutting(SimpleNamespace(scratch=tmp_path)) as under_way:  # type: ignore[arg-type]  # a stand-in
         try:
             yield under_way
         finally:
@@ -254,7 +254,7 @@ def test_a_command_that_cannot_be_started_cut_nothing(tmp_path: Path) -> None:
     program = tmp_path / "fence"
     program.write_bytes(b"\0")
     program.chmod(0o755)
-    with Power("x", PowerCut((str(program),))).cutting(SimpleNamespace(scratch=tmp_path)) as one:  # type: ignore[arg-type]
+    with Power("x", PowerCut((str(program),))).cutting(SimpleNamespace(scratch=tmp_path)) as one:  # type: ignore[arg-type]  # a stand-in
         one.process.wait(HANGS)
         with pytest.raises(NotCut, match="Exec format error; no power was cut"):
             assert one.is_late

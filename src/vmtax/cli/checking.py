@@ -36,7 +36,7 @@ def _here(work: RunWork) -> list[str]:
     testbed = work.options.testbed
     peer = testbed.wire.peer if testbed.wire else None
     to = testbed.destination.host if testbed.destination else None
-    with connected(work.plan.host, warn, other_host(testbed), peer, to) as hosts, Store() as store:
+    with connected(work.plan.host, warn, other_host(testbed), peer, to) as hosts, Store(reads=True) as store:
         places = look(work.plan, hosts, testbed)
         why = next((one.reason for place in places for one in place.accelerators if one.name != "kvm"), "")
         work = replace(work, plan=settled(work.plan, emulated=bool(why) or is_emulated(places)))

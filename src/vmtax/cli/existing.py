@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -110,19 +111,16 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
         _print_one(each, guest, measured(runs, each))
     if not found:
         say_wrapped("The manuals call nothing in it unsafe or slow.")
-    where = f" --host {host}" if host else ""
-    say_wrapped(f"What your settings cost here: vmtax plan from {source}{where} -o plan.yaml && vmtax run plan.yaml")
+    words = shlex.join([source, *(["--host", host] if host else [])])
+    say_wrapped(f"What your settings cost here: vmtax plan from {words} -o plan.yaml && vmtax run plan.yaml")
     sys.stdout.flush()
 
 
 def runs_here(host: str | None) -> list[Experiment]:
     """The newest runs with results on that host."""
     from vmtax.store import Store
-    from vmtax.store.listing import default_path
 
-    if not default_path().exists():
-        return []
-    with Store() as store:
+    with Store(reads=True) as store:
         alike = [each.id for each in store.experiments() if each.host == (host or "local") and each.ok][:MOST_RUNS]
         return store.load_all(lambda entry: entry.id in alike)
 

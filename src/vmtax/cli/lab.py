@@ -276,7 +276,7 @@ def _zfs(version: str | None) -> str:
 
 
 def _still(one: Lab, up: Up | None) -> str:
-    """Why it stands still although it is up; empty if it does not. Logs in there."""
+    """Why it does not work although it is up; empty if it does. Logs in there."""
     from vmtax.lab.monitor import why_still
     from vmtax.lab.standing import lab_standing
 
@@ -284,7 +284,7 @@ def _still(one: Lab, up: Up | None) -> str:
 
 
 def _data(one: Lab, still: str = "") -> LabState:
-    """The answer of --json; `still`: why it stands still, empty if it does not."""
+    """The answer of --json; `still`: why it does not work although it is up; empty if it does."""
     from vmtax.report.answers.lab import LabState
 
     record, up = one.record(), one.up()

@@ -132,7 +132,8 @@ def _busy(store: Store, work: RunWork) -> str:
         if entry.state == "running":
             theirs = _hosts(entry.host, TestbedOptions.from_json(store.load(entry.id).options))
             if host := next((host for host in theirs if host in ours), None):
-                return f"run {entry.id} measures {host} just now: `vmtax watch {entry.id}` shows it, --wait waits"
+                shows = f"`vmtax watch {entry.id}` shows it, `vmtax run --wait` waits"
+                return f"run {entry.id} measures {host} just now: {shows}"
     return ""
 
 
@@ -218,7 +219,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
         waits = work.waits or work.agreed  # in a later session, others may have come while the host was down
         hold(
             hosts,
-            Claim.of(work.options.command),
+            Claim.of(f"vmtax run {work.plan.name}"),  # options may hold what others must not read
             tell_waiting=(lambda who: progress.tell([("waits", who)])) if waits else None,
         )
         _refuse_boot(hosts, work)

@@ -15,7 +15,7 @@ MEANINGS = {
     REBOOT: "`run`: the host must be rebooted before the run goes on; the last line says how, and everything measured"
     " so far is kept",
     BUSY: "somebody else measures on the host, and the last line says who; nothing was begun, and the same command may"
-    " be repeated (`--wait` waits)",
+    " be repeated (`run --wait` waits)",
     INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or SIGHUP: everything measured so far is kept",
 }
 

@@ -237,7 +237,7 @@ class Experiment:
     options: Json = field(default_factory=dict)  # what the command line added to the plan; used again when the run is
     # resumed
     ended: Text | None = None  # why there were no more rounds, such as precise enough, decided, budget or rounds.max;
-    # None: unknown, or the run was interrupted
+    # None: unknown, or the run was stopped
     label: Label = ""  # label that the user gave to the run, which other runs may have too; empty: none
     seconds: Seconds | None = None  # working time so far, without pauses; None: not stored
 

@@ -9,130 +9,55 @@ from vmtax.existing.guest import HIDDEN, Remarks, is_secret, shown
 
 UNLIKE = "is not translated: our guest has no such thing"
 # They change nothing that is measured, with whatever is in them.
-NEUTRAL = frozenset(
-    (
-        *(
-            "name",
-            "uuid",
-            "genid",
-            "hwuuid",
-            "title",
-            "description",
-            "metadata",
-            "resource",
-            "seclabel",
-            "sysinfo",
-            "pm",
-        ),
-        *("on_poweroff", "on_reboot", "on_crash", "on_lockfailure", "id", "address", "alias", "boot", "privateData"),
-        *(
-            "emulator",
-            "serial",
-            "console",
-            "parallel",
-            "channel",
-            "input",
-            "graphics",
-            "video",
-            "sound",
-            "audio",
-            "rng",
-        ),
-        *("redirdev", "redirfilter", "hub", "panic", "watchdog", "tpm", "lease", "smartcard", "vsock", "bootmenu"),
-        *(
-            "smbios",
-            "bios",
-            "wwn",
-            "product",
-            "vendor",
-            "auth",
-            "backingStore",
-            "mac",
-            "guest",
-            "script",
-            "rom",
-            "link",
-        ),
-        *("acpi", "ip", "route", "portForward", "virtualport", "shareable", "kernel", "initrd", "maxMemory", "host"),
-        *("statistics", "allowReboot", "memory", "currentMemory", "iothreads", "loader", "nvram", "firmware", "type"),
-        *("stats", "master", "reservations", "initiator", "cookies", "identity", "reconnect", "timeout", "snapshot"),
-    )
-)
+_NEUTRAL = """
+    name uuid genid hwuuid title description metadata resource seclabel sysinfo pm on_poweroff on_reboot on_crash
+    on_lockfailure id address alias boot privateData emulator serial console parallel channel input graphics video
+    sound audio rng redirdev redirfilter hub panic watchdog tpm lease smartcard vsock bootmenu smbios bios wwn product
+    vendor auth backingStore mac guest script rom link acpi ip route portForward virtualport shareable kernel initrd
+    maxMemory host statistics allowReboot memory currentMemory iothreads loader nvram firmware type stats master
+    reservations initiator cookies identity reconnect timeout snapshot
+"""
+NEUTRAL = frozenset(_NEUTRAL.split())
 # The elements that are known within one, by its place; there may be others only in those that are neutral.
 CHILDREN = {
-    "": (
-        *(
-            "name",
-            "uuid",
-            "genid",
-            "hwuuid",
-            "title",
-            "description",
-            "metadata",
-            "os",
-            "vcpu",
-            "memory",
-            "currentMemory",
-        ),
-        *(
-            "maxMemory",
-            "on_poweroff",
-            "on_reboot",
-            "on_crash",
-            "on_lockfailure",
-            "pm",
-            "seclabel",
-            "resource",
-            "iothreads",
-        ),
-        *("iothreadids", "vcpus", "devices", "cpu", "memoryBacking", "cputune", "clock", "features", "sysinfo", "id"),
-        *("allowReboot", "qemu:commandline"),
-    ),
-    "os": ("type", "loader", "nvram", "firmware", "boot", "bootmenu", "bios", "smbios", "kernel", "initrd"),
-    "vcpus": ("vcpu",),
-    "iothreadids": ("iothread",),
-    "cpu": ("model", "feature", "topology", "vendor"),
-    "memoryBacking": ("hugepages", "source", "nosharepages", "access", "allocation"),
-    "memoryBacking/hugepages": ("page",),
-    "cputune": ("vcpupin",),
-    "clock": ("timer",),
-    "features": ("acpi", "apic", "pae", "vmport", "smm", "gic", "vmcoreinfo", "hap", "viridian"),
-    "devices": (
-        *("emulator", "disk", "interface", "controller", "serial", "console", "parallel", "channel", "input", "vsock"),
-        *("graphics", "video", "sound", "audio", "redirdev", "redirfilter", "hub", "rng", "panic", "watchdog", "tpm"),
-        *("memballoon", "lease", "smartcard"),
-    ),
-    "devices/disk": (
-        *(
-            "driver",
-            "target",
-            "source",
-            "address",
-            "alias",
-            "boot",
-            "backingStore",
-            "serial",
-            "wwn",
-            "product",
-            "vendor",
-        ),
-        *("auth", "privateData", "shareable"),
-    ),
-    "devices/disk/driver": ("iothreads", "statistics"),
-    "devices/disk/driver/iothreads": ("iothread",),
-    "devices/disk/source": (
-        *("host", "address", "seclabel", "privateData", "auth", "reservations", "initiator", "cookies", "identity"),
-        *("reconnect", "timeout", "snapshot"),
-    ),
-    "devices/interface": (
-        *("mac", "source", "model", "driver", "target", "alias", "address", "boot", "mtu", "guest", "script", "link"),
-        *("virtualport", "rom", "acpi", "ip", "route", "port", "portForward"),
-    ),
-    "devices/interface/source": ("address", "reconnect"),
-    "devices/controller": ("address", "alias", "driver", "model", "target", "master"),
-    "devices/controller/model": (),
-    "devices/memballoon": ("address", "alias", "driver", "stats"),
-    "qemu:commandline": ("qemu:arg", "qemu:env"),
+    place: frozenset(words.split())
+    for place, words in {
+        "": """
+            name uuid genid hwuuid title description metadata os vcpu memory currentMemory maxMemory on_poweroff
+            on_reboot on_crash on_lockfailure pm seclabel resource iothreads iothreadids vcpus devices cpu
+            memoryBacking cputune clock features sysinfo id allowReboot qemu:commandline
+        """,
+        "os": "type loader nvram firmware boot bootmenu bios smbios kernel initrd",
+        "vcpus": "vcpu",
+        "iothreadids": "iothread",
+        "cpu": "model feature topology vendor",
+        "memoryBacking": "hugepages source nosharepages access allocation",
+        "memoryBacking/hugepages": "page",
+        "cputune": "vcpupin",
+        "clock": "timer",
+        "features": "acpi apic pae vmport smm gic vmcoreinfo hap viridian",
+        "devices": """
+            emulator disk interface controller serial console parallel channel input vsock graphics video sound audio
+            redirdev redirfilter hub rng panic watchdog tpm memballoon lease smartcard
+        """,
+        "devices/disk": """
+            driver target source address alias boot backingStore serial wwn product vendor auth privateData shareable
+        """,
+        "devices/disk/driver": "iothreads statistics",
+        "devices/disk/driver/iothreads": "iothread",
+        "devices/disk/source": """
+            host address seclabel privateData auth reservations initiator cookies identity reconnect timeout snapshot
+        """,
+        "devices/interface": """
+            mac source model driver target alias address boot mtu guest script link virtualport rom acpi ip route port
+            portForward
+        """,
+        "devices/interface/source": "address reconnect",
+        "devices/controller": "address alias driver model target master",
+        "devices/controller/model": "",
+        "devices/memballoon": "address alias driver stats",
+        "qemu:commandline": "qemu:arg qemu:env",
+    }.items()
 }
 # Defaults, which say nothing.
 USUAL = frozenset(("kvm hidden=off", "ioapic driver=kvm", "bandwidth", "pvspinlock state=on", "pmu state=on"))

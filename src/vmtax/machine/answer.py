@@ -49,7 +49,7 @@ def whole_of(machine: _Named, what: str, text: str, *, most: int = 2**63, base: 
 def words_of(
     machine: _Named, what: str, text: str, count: int | None = None, separator: str | None = None
 ) -> list[str]:
-    """Its words, exactly so many; without a count, one or more."""
+    """The words of the text: `count` of them, or at least one."""
     words = text.strip().split(separator)
     if not words or not all(words) or count not in (None, len(words)):
         _refuse(machine, what, "a word" if count is None else f"{count} words", text)
@@ -57,7 +57,7 @@ def words_of(
 
 
 def table_of(machine: _Named, what: str, text: str, columns: int) -> list[list[str]]:
-    """The words of each line that is not empty, exactly so many."""
+    """The words of each line that is not empty: `columns` of them."""
     return [words_of(machine, what, line, columns) for line in text.splitlines() if line.strip()]
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import getpass
 import os
 import platform
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from vmtax.core.errors import BUSY, CannotDo
+from vmtax.core.errors import BUSY, BadInput, CannotDo
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.testbed.session import Hosts
 
 LOCK = "VMTAX_LOCK"  # environment variable: measurements with different values exclude each other no more
+LEGAL = re.compile(r"[A-Za-z0-9._-]{1,60}", re.ASCII)  # values of it
 WAIT_SECONDS = 1.0  # between two questions whether a host is free
-LONGEST_COMMAND = 200  # characters of it that others are shown
 
 
 class HostBusy(CannotDo):
@@ -34,18 +35,23 @@ class Claim:
     words: str
 
     @classmethod
-    def of(cls, command: str) -> Claim:
-        """Of this process, which runs that command line."""
+    def of(cls, work: str) -> Claim:
+        """Of this process. `work`: what it does; every user of the host can read it."""
         user = str(os.geteuid())
         with suppress(OSError, KeyError):  # a user without a name
             user = getpass.getuser()
         since = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-        words = f"{user} on {platform.node()} measures there since {since} UTC: {command[:LONGEST_COMMAND]}"
+        words = f"{user} on {platform.node()} measures there since {since} UTC: {work}"
         return cls(secrets.token_hex(8), " ".join(words.split()))
 
     def holder(self, machine: GuardedMachine) -> str:
-        """Claim a machine until its guard ends; returns "", or who measures there."""
-        text = machine.guard.hold(os.environ.get(LOCK, "measures"), f"{self.token} {self.words}")
+        """Claim a machine until its guard ends; returns "", or who measures there. Raises BadInput if LOCK has no
+        legal value.
+        """
+        name = os.environ.get(LOCK, "measures")
+        if not LEGAL.fullmatch(name):
+            raise BadInput(f"{LOCK}={name[:70]!r}: must be 1 to 60 letters, digits, dots, hyphens or underscores")
+        text = machine.guard.hold(name, f"{self.token} {self.words}")
         token, _, words = text.partition(" ")
         return "" if token == self.token else words or text
 
@@ -58,7 +64,7 @@ def hold(hosts: Hosts, claim: Claim, *, tell_waiting: Callable[[str], None] | No
     said = ""
     while busy := _busy(machines, claim):
         if tell_waiting is None:
-            raise HostBusy(f"{busy}; wait until that has ended, or let --wait do so")
+            raise HostBusy(f"{busy}; wait until that has ended, as `vmtax run --wait` does")
         if busy != said:
             tell_waiting(busy)
             said = busy
