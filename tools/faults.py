@@ -1024,7 +1024,7 @@ FAULTS = (
         "a run that goes on after a reboot measures a part of a round again",
     ),
     Fault(
-        "store/store.py",
+        "store/database.py",
         'ways: tuple[Way, ...] = ("shared", "alone", "copy") if _exists(self.path) else ("nothing",)',
         'ways: tuple[Way, ...] = ("shared",) if _exists(self.path) else ("nothing",)',
         "results cannot be seen where the disk is full",

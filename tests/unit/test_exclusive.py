@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vmtax.core.errors import BUSY
+from vmtax.core.errors import BUSY, BadInput
 from vmtax.machine import hold as hold_module
 from vmtax.machine.hold import Hold
 from vmtax.machine.local import LocalMachine
@@ -33,7 +34,7 @@ sys.stdin.read()
 
 @pytest.fixture(autouse=True)
 def _own_name(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.setenv(LOCK, f"{request.node.name}-{id(request)}")
+    monkeypatch.setenv(LOCK, f"test-{id(request)}")
 
 
 @contextmanager
@@ -108,14 +109,21 @@ def test_a_killed_run_leaves_the_host_to_the_next() -> None:
 def test_other_values_of_the_variable_measure_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     with machines("host", "host") as [first, second]:
         assert OURS.holder(first) == ""
-        monkeypatch.setenv(LOCK, "other cores")
+        monkeypatch.setenv(LOCK, "other-cores")
         assert THEIRS.holder(second) == ""
 
 
+@pytest.mark.parametrize("value", [" ", "a b", "x" * 61, "\udcff", "../x", "a\nb"])
+def test_a_value_that_names_no_lock_is_refused_in_a_line(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOCK, value)
+    with machines("host") as [machine], pytest.raises(BadInput) as caught:
+        OURS.holder(machine)
+    assert str(caught.value).startswith("VMTAX_LOCK=") and "\n" not in str(caught.value)
+
+
 def test_a_claim_says_who_from_where_since_when_and_what() -> None:
-    claim = Claim.of("vmtax run quick\n" + "--x " * 100)
-    assert "\n" not in claim.words and len(claim.words) < 500
-    assert " measures there since 20" in claim.words and " UTC: vmtax run quick --x" in claim.words
+    claim = Claim.of("vmtax run quick")
+    assert re.fullmatch(r".+ on .+ measures there since 20[\d-]+ [\d:]+ UTC: vmtax run quick", claim.words), claim.words
     assert claim.token != Claim.of("").token and replace(claim, token="a") != claim
 
 

@@ -135,7 +135,7 @@ def carried(store: Store, run: Experiment, place: Path) -> Imported:
 
 
 def named(store: Store, wanted: str) -> list[str]:
-    with store._reading() as connection:
+    with store._database.reading() as connection:
         return names.candidates(connection, wanted)
 
 

@@ -204,7 +204,7 @@ def test_a_raw_file_whose_trial_is_damaged_is_no_orphan(store: Store, path: Path
 def test_raw_file_is_there_before_the_commit(store: Store, path: Path) -> None:
     seen: list[int] = []
     store.begin(unstarted(SAMPLE))
-    sa.event.listen(store._engine, "commit", lambda _: seen.append(len([*path.parent.rglob("0001-*.gz")])))
+    sa.event.listen(store._database.engine, "commit", lambda _: seen.append(len([*path.parent.rglob("0001-*.gz")])))
     store.add_trials(SAMPLE.id, TRIAL)
     assert seen == [1]
 

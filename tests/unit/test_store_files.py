@@ -34,7 +34,7 @@ def test_private_and_durable(store: Store, path: Path) -> None:
     directories = [path.parent, path.parent / "raw", path.parent / "raw" / SAMPLE.id]
     assert [oct(directory.stat().st_mode & 0o777) for directory in directories] == ["0o700"] * 3
     assert path.stat().st_mode & 0o777 == 0o600
-    with store._engine.connect() as connection:
+    with store._database.engine.connect() as connection:
         pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         values = [connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() for pragma in pragmas]
     assert values == ["wal", 2, 1, 120_000]

@@ -20,9 +20,9 @@ from vmtax.core.names import LAST, new_id
 from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, names, rows, schema
 from vmtax.store.choice import Fits, RunChoice, choose, passed_over
-from vmtax.store.engine import Way, engine, has_unmerged
-from vmtax.store.failure import ELSEWHERE, AlreadyStored, DamagedRun, StoreError, explained, is_full
-from vmtax.store.files import BALLAST, RESULTS, RawFiles, create_private, set_aside
+from vmtax.store.database import StoreDatabase
+from vmtax.store.failure import AlreadyStored, DamagedRun, StoreError, explained, is_full
+from vmtax.store.files import RESULTS, RawFiles
 from vmtax.store.listing import default_path
 from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, RunLocks, this_process
@@ -42,64 +42,29 @@ class Store:
         self.path = default_path() if path is None else path
         self._reads = reads
         self._raw = RawFiles(self.path.parent / "raw")
-        self._engine = engine(self.path)
+        self._database = StoreDatabase(self.path)
         self._locks = RunLocks(self.path)
 
     def __enter__(self) -> Self:
         try:
             if self._reads:
-                self._open_to_read()
+                self._database.open_to_read()
             else:
-                self._open()
+                self._database.open()
         except BaseException:
-            self._engine.dispose()
+            self._database.close()
             raise
         return self
 
-    def _open(self) -> None:
-        """With what is set aside for a full disk, which is given back where nothing else helps."""
-        ballast = self.path.parent / BALLAST
-        with explained(self.path):
-            create_private(self.path)
-        try:
-            self._check_schema()
-        except StoreError as error:
-            if not is_full(error):
-                raise
-            ballast.unlink(missing_ok=True)
-            self._engine.dispose()
-            self._engine = engine(self.path, "alone")  # by a version that set nothing aside
-            self._check_schema()
-        else:
-            set_aside(ballast)
-
-    def _open_to_read(self) -> None:
-        """In the first way that works; its error is that of the usual one."""
-        with explained(self.path):
-            ways: tuple[Way, ...] = ("shared", "alone", "copy") if _exists(self.path) else ("nothing",)
-        first: StoreError | None = None
-        for way in ways:
-            self._engine.dispose()
-            self._engine = engine(self.path, way)
-            if way == "copy" and has_unmerged(self.path):
-                break
-            try:
-                self._check_schema()
-                return
-            except StoreError as error:
-                first = first or error
-        assert first is not None
-        raise first
-
     def __exit__(self, *_: object) -> None:
-        self._engine.dispose()
+        self._database.close()
         self._locks.release_all()
 
     # Writing
 
     def new_id(self, name: str, when: float) -> str:
         """An unused one for a run of the plan of that name."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             used = names.ids(connection)
         while (new := new_id(name, when)) in used:
             pass
@@ -116,7 +81,7 @@ class Store:
     def resume(self, id: str) -> None:
         """Record that this process resumes an experiment that no other process runs."""
         table = schema.experiment
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
             if row is None:
                 raise names.unknown(id, names.ids(connection))
@@ -131,7 +96,7 @@ class Store:
     def put(self, experiment: Experiment, more: Iterable[Boot | Trial] = ()) -> None:
         """Record a whole experiment in one commit, as an import does; `more`: boots and trials besides its own."""
         fit.check_id(experiment.id)
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             if experiment.id in names.ids(connection):
                 raise AlreadyStored(f"run {experiment.id} is already stored")
             rows.insert_head(connection, experiment, this_process())
@@ -143,7 +108,7 @@ class Store:
                 raise
 
     def add_boot(self, id: str, boot: Boot) -> None:
-        with self._writing(id) as connection:
+        with self._changing(id) as connection:
             rows.insert_boot(connection, id, fit.fitting_boot(boot))
 
     def add_trials(self, id: str, *trials: Trial, seconds: float | None = None) -> tuple[Trial, ...]:
@@ -155,7 +120,7 @@ class Store:
         seconds: working time of the experiment so far, over all sessions; used if it is killed
         """
         fitting = tuple(map(fit.fitting_trial, trials))
-        with self._writing(id) as connection:
+        with self._changing(id) as connection:
             self._insert(connection, id, fitting)
             if seconds is not None:
                 table = schema.experiment
@@ -165,13 +130,13 @@ class Store:
     def add_facts(self, id: str, path: str, facts: Json) -> None:
         """Record the facts of the machine at `path`; they replace older ones of the same path."""
         table = schema.facts
-        with self._writing(id) as connection:
+        with self._changing(id) as connection:
             connection.execute(table.delete().where(table.c.experiment == id, table.c.path == path))
             facts = fit.fitting_facts(path, facts, rows.load_facts(connection, id))
             connection.execute(table.insert(), {"experiment": id, "path": path, "facts": facts})
 
     def add_note(self, id: str, text: str) -> None:
-        with self._writing(id) as connection:
+        with self._changing(id) as connection:
             connection.execute(schema.note.insert(), {"experiment": id, "text": fit.fitting_text(text)})
 
     def finish(self, id: str, state: End, when: float, ended: str | None = None, seconds: float | None = None) -> None:
@@ -182,14 +147,14 @@ class Store:
         if state not in get_args(End):
             raise ValueError(f"{state!r} is not an end")
         end = {"state": state, "finished": when, "ended": ended, "seconds": seconds}
-        with self._writing(id) as connection:
+        with self._changing(id) as connection:
             connection.execute(schema.experiment.update().where(schema.experiment.c.id == id).values(**end))
             self._raw.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
         self._locks.release(id)
 
     def keep_headline(self, id: str, words: str) -> None:
         """Store a run's headline in few words, for `experiments`."""
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             table = schema.experiment
             connection.execute(table.update().where(table.c.id == id).values(result=fit.fitting_text(words)))
 
@@ -200,7 +165,7 @@ class Store:
 
     def refuse_unwritable(self) -> None:
         """Raises StoreError if nothing could be written."""
-        with self._writing():
+        with self._database.writing():
             pass
 
     # Reading
@@ -208,7 +173,7 @@ class Store:
     def experiments(self) -> list[ExperimentSummary]:
         """All experiments, newest first."""
         newest = sa.select(schema.experiment).order_by(*names.newest_first())
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return [self._summary(connection, row) for row in connection.execute(newest).all()]
 
     def seconds_per_round(
@@ -218,7 +183,7 @@ class Store:
 
         `emulated`: guests are emulated now; runs that differ in this are ignored
         """
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             head = self._same_work(connection, plan, host, interleaved_with, emulated=emulated)
             return None if head is None else rows.seconds_per_round(connection, head)
 
@@ -226,7 +191,7 @@ class Store:
         self, plan: Json, host: str, interleaved_with: str | None = None, *, emulated: bool = False
     ) -> Experiment | None:
         """That run itself."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             head = self._same_work(connection, plan, host, interleaved_with, emulated=emulated)
         return None if head is None else self.load(head.id)
 
@@ -248,12 +213,12 @@ class Store:
 
     def resolve(self, wanted: str) -> str:
         """The id of the run given by its id, a unique beginning of it, a label or "last"; the run may be damaged."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return names.resolve(connection, wanted)
 
     def holder(self, label: str) -> str | None:
         """The id of the run that has this label, or whose id begins with it; None if the label is free."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return names.holder(connection, label)
 
     def choose(self, wanted: str, fits: Sequence[Fits], plan: str = "") -> RunChoice:
@@ -262,7 +227,7 @@ class Store:
         is one. Raises NoneFits, and as `resolve`.
         """
         newest = sa.select(schema.experiment).order_by(*names.newest_first())
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             ids = names.candidates(connection, wanted)
             named = frozenset(ids)
             found = [row for row in connection.execute(newest) if names.name(row.id) in named]
@@ -278,7 +243,7 @@ class Store:
 
     def load(self, wanted: str = LAST, with_raw: bool = False) -> Experiment:
         """The experiment of that id, or else the one that `resolve` finds; `raw` of trials is "" unless `with_raw`."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             id = names.exactly(connection, wanted)
             with self._damage_of(id):
                 row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one_or_none()
@@ -289,7 +254,7 @@ class Store:
 
     def count_records(self, wanted: str) -> tuple[str, int]:
         """The id of that run, and how many boots and trials it has."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             id = names.exactly(connection, wanted)
             counts = (
                 rows.of(id, table.c.id).with_only_columns(sa.func.count()) for table in (schema.boot, schema.trial)
@@ -313,7 +278,7 @@ class Store:
     def raw(self, wanted: str, number: int) -> str:
         """The tool's output in trial `number`: from 1, in the order of Experiment.trials."""
         trial = schema.trial.c
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             id = names.exactly(connection, wanted)
             files = connection.scalars(rows.of(id, trial.raw).where(trial.number == number)).all()
         if not files:
@@ -323,7 +288,7 @@ class Store:
     def raws(self, id: str) -> Iterator[str | StoreError]:
         """The tool's output of each trial in the order of Experiment.trials, or why it cannot be read."""
         trial = schema.trial.c
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             files = connection.scalars(rows.of(id, trial.raw).order_by(trial.number)).all()
         for file in files:
             try:
@@ -345,18 +310,18 @@ class Store:
 
     def _make_room(self, wanted: str) -> None:
         """On a full disk: give back what was set aside, and remove what the run has beside the database."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             id = names.exactly(connection, wanted)
             row = next(row for row in connection.execute(sa.select(schema.experiment)) if names.name(row.id) == id)
             if self._state(row) == "running":
                 return
-        (self.path.parent / BALLAST).unlink(missing_ok=True)
+        self._database.ballast.unlink(missing_ok=True)
         if fit.ID.fullmatch(id):
             self._raw.keep_only(id, ())
 
     def _remove(self, wanted: str) -> str:
         table = schema.experiment
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             id = names.exactly(connection, wanted)
             row = next(row for row in connection.execute(sa.select(table)) if names.name(row.id) == id)
             if self._state(row) == "running":
@@ -368,11 +333,11 @@ class Store:
 
     def orphans(self) -> list[Path]:
         """Raw files of trials that were never committed, and of runs that are gone."""
-        with self._writing() as connection:  # so no process is just writing one
+        with self._database.writing() as connection:  # so no process is just writing one
             return self._orphans(connection)
 
     def remove_orphans(self) -> None:
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             self._raw.remove(self._orphans(connection))
 
     def _orphans(self, connection: Connection) -> list[Path]:
@@ -400,18 +365,8 @@ class Store:
         treatments = connection.scalars(count).one()
         rounds, ok, failed = rows.count_trials(connection, head.id, treatments)
         return ExperimentSummary(
-            *(
-                head.id,
-                head.name,
-                head.host,
-                head.created,
-                head.finished,
-                self._state(row),
-                treatments,
-                rounds,
-                ok,
-                failed,
-            ),
+            *(head.id, head.name, head.host, head.created, head.finished),
+            *(self._state(row), treatments, rounds, ok, failed),
             label=head.label,
             seconds=head.took,
             emulated=rows.emulated(connection, head.id),
@@ -435,56 +390,12 @@ class Store:
         files = connection.scalars(rows.of(id, column).where(column.is_not(None)))
         return {file: self._raw.read(id, file) for file in files}
 
-    def _check_schema(self) -> None:
-        with self._reading() as connection:
-            tables = sa.inspect(connection).get_table_names()
-        if not tables:
-            self._create_schema()
-        elif "meta" not in tables:
-            raise StoreError(f"{self.path}: this is another program's database: {ELSEWHERE}")
-        with self._reading() as connection:
-            version = _version(connection)
-        if version in [str(older) for older in schema.MIGRATIONS]:
-            self._migrate()
-        elif version != str(schema.VERSION):
-            cure = f"use the vmtax that wrote it, or {ELSEWHERE}"
-            raise StoreError(f"{self.path}: schema {version}, this vmtax knows {schema.VERSION} only: {cure}")
-
-    def _migrate(self) -> None:
-        """Migrate an older store to the present schema, in one commit; its contents are kept."""
-        with self._writing() as connection:
-            present = int(_version(connection) or 0)  # again, under the lock: another process may have been faster
-            for version in range(present, schema.VERSION):
-                for statement in schema.MIGRATIONS[version]:
-                    connection.exec_driver_sql(statement)
-            connection.execute(
-                schema.meta.update().where(schema.meta.c.key == "schema").values(value=str(schema.VERSION))
-            )
-
-    def _create_schema(self) -> None:
-        with self._writing() as connection:
-            if not sa.inspect(connection).get_table_names():  # another first run may have been faster
-                schema.TABLES.create_all(connection)
-                connection.execute(schema.meta.insert(), {"key": "schema", "value": str(schema.VERSION)})
-
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        """A consistent view of the database from the first query to the last; never waits for a writer."""
-        with explained(self.path), self._engine.begin() as connection:
+    def _changing(self, id: str) -> Iterator[Connection]:
+        """One commit to a run that only its own process may change. Raises StoreError if that is no longer this one."""
+        with self._database.writing() as connection:
+            self._refuse_other(connection, id)
             yield connection
-
-    @contextmanager
-    def _writing(self, running: str | None = None) -> Iterator[Connection]:
-        """One commit. The write lock is taken at the start, because waiting for it later is impossible.
-
-        running: a run that only its own process may change. Raises StoreError if that is no longer this one
-        """
-        with explained(self.path), self._engine.connect() as connection:
-            connection = connection.execution_options(vmtax_begin="BEGIN IMMEDIATE")
-            with connection.begin():
-                if running is not None:
-                    self._refuse_other(connection, running)
-                yield connection
 
     def _refuse_other(self, connection: Connection, id: str) -> None:
         """Raises StoreError unless this process runs it, or was the last to do so."""
@@ -512,18 +423,6 @@ class Store:
 
     def _state(self, row: sa.Row[Any]) -> State:
         return self._locks.state(names.name(row.id), row.state, _owner(row))
-
-
-def _exists(path: Path) -> bool:
-    """Raises OSError if that cannot be seen."""
-    try:
-        return path.stat().st_size > 0
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def _version(connection: Connection) -> str | None:
-    return connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema"))
 
 
 def _owner(row: sa.Row[Any]) -> Owner:

@@ -48,7 +48,7 @@ class Claim:
         """Claim a machine until its guard ends; returns "", or who measures there. Raises BadInput if LOCK has no
         legal value.
         """
-        name = os.environ.get(LOCK, "measures")
+        name = os.environ.get(LOCK) or "measures"
         if not LEGAL.fullmatch(name):
             raise BadInput(f"{LOCK}={name[:70]!r}: must be 1 to 60 letters, digits, dots, hyphens or underscores")
         text = machine.guard.hold(name, f"{self.token} {self.words}")
