@@ -337,7 +337,7 @@ def test_a_run_has_one_duration_over_all_its_sessions_without_the_pause_between_
     assert before is not None and before > 0
     with made.store as store:  # a pause of an hour
         long_ago = made.experiment.created - 3600
-        with store._writing() as connection:
+        with store._database.writing() as connection:
             connection.exec_driver_sql("UPDATE experiment SET created = ?", (long_ago,))
     found = made.resume()
     (end,) = [event for event in made.events if isinstance(event, RunFinished)]
