@@ -19,7 +19,7 @@ from vmtax.core.records import Experiment, Measurement, Metric
 from vmtax.core.units import format_cost
 from vmtax.report.contents import document
 from vmtax.report.document import Detail, Paragraph, Section, Table, Tile, Tiles, plain
-from vmtax.report.sections.first import First, first, rare, word_of
+from vmtax.report.sections.first import First, cost_cell, first, rare, word_of
 
 QUICK = with_repeat(sample_experiment(emulated=False))
 
@@ -88,6 +88,23 @@ def test_a_cost_that_is_not_shown_has_no_word_of_its_size_and_is_not_the_same_ei
     unclear = dataclasses.replace(contrast(1.3), verdict="no difference shown")
     assert word_of(unclear) == "no difference is shown"
     assert word_of(dataclasses.replace(unclear, same=True)) == "the same"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "ends", "text"), [(1.35, (1.02, 1.95), "same 2–95 %"), (2.5, (1.5, 3.5), "same 1.5–3.5×")]
+)
+def test_an_interval_beside_same_has_its_unit(ratio: float, ends: tuple[float, float], text: str) -> None:
+    """Other intervals stand behind an estimate, which has it."""
+    found = dataclasses.replace(contrast(ratio, same=True), low=ends[0], high=ends[1])
+    assert " ".join(span.text for span in cost_cell(found).pieces) == text
+    assert not cost_cell(dataclasses.replace(found, same=False)).pieces[1].text.endswith(("%", "×"))
+
+
+def test_a_tile_says_of_a_cost_within_the_noise_floor_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interval may show a difference that the noise floor is larger than."""
+    nesting = dataclasses.replace(contrast(1.35, same=True), low=1.02, high=1.95)
+    monkeypatch.setattr(First, "nesting", lambda shown, figure: nesting)
+    assert tiles(QUICK)[0].more == "nested vs VM: within the noise floor"
 
 
 def test_doubts_about_at_most_half_of_the_costs_are_numbered() -> None:

@@ -72,7 +72,7 @@ def rows(analysis: Analysis) -> Rows:
 
 
 def _differing(found: Iterator[tuple[Cell, ...]], names: list[str]) -> list[int]:
-    """The places of ALWAYS, and of those columns of which not all rows have the same value."""
+    """The places of ALWAYS, and of the columns whose value is not the same in all rows."""
     first, same = next(found, ()), [place for place, name in enumerate(names) if name not in ALWAYS]
     if first:
         for row in found:

@@ -139,7 +139,7 @@ def _tile(shown: First, figure: KeyFigure, bar: Markup | None) -> Tile:
     if nesting is not None:
         cost = cost_of(nesting)
         name = contrast_name("vm", "nested")
-        more = f"{name}: no difference is shown" if nesting.same else f"{name} {cost}"
+        more = f"{name}: within the noise floor" if nesting.same else f"{name} {cost}"
     subject = title(figure.metric.workload)
     if found is not None:
         cost = cost_of(found)
