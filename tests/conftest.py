@@ -2,11 +2,15 @@
 
 import gc
 import os
+import signal
 
 from hypothesis import settings
 
 settings.register_profile("busy", deadline=None, max_examples=25)  # each run draws others
 settings.load_profile("busy")
+# In the background of a shell both are ignored, by programs that tests start as well, which then wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 # Workers measure beside each other, and beside a run of the user's.
 os.environ["VMTAX_LOCK"] = f"tests-{os.getpid()}"
 
