@@ -349,8 +349,8 @@ FAULTS = (
     ),
     Fault(
         "experiment/loop.py",
-        "if not LAYERS[running.subjects[0].site.layer].boots:",
-        "if LAYERS[running.subjects[0].site.layer].boots:",
+        "if not LAYERS[running.subjects[0].site.layer].kernels:",
+        "if LAYERS[running.subjects[0].site.layer].kernels:",
         "a run goes on without its host",
     ),
     Fault(
@@ -584,6 +584,24 @@ FAULTS = (
         'if not capabilities.issuperset(wanted.get("caps") or []) or capabilities & set(unwanted.get("caps") or []):',
         'if not capabilities.issuperset(wanted.get("caps") or []):',
         "a call is refused that a container's capabilities allow",
+    ),
+    Fault(
+        "attach/entry.py",
+        "return ports - taken >= 2",
+        "return ports - taken >= 1",
+        "the image takes the last slot of a VM, and no disk fits beside it",
+    ),
+    Fault(
+        "attach/agent.py",
+        'arguments: dict[str, object] = {"path": argv[0], "arg": list(argv[1:]), "capture-output": False}',
+        'arguments: dict[str, object] = {"path": argv[0], "arg": list(argv[1:]), "capture-output": True}',
+        "output is fetched through the guest agent, which breaks it for its owner's backups",
+    ),
+    Fault(
+        "attach/domain.py",
+        "self.listed.pop().undo()",
+        "self.listed.pop(0).undo()",
+        "a disk is pulled out from under what uses it in the user's VM",
     ),
     Fault(
         "container/run.py",

@@ -38,8 +38,11 @@ CONTAINER = Treatment("container", "container")
 def test_a_layer_is_compared_with_those_below_it_and_beside_it() -> None:
     assert CONTRASTS == (
         ("host", "container"),
+        ("host", "existing"),
+        ("container", "existing"),
         ("host", "vm"),
         ("container", "vm"),
+        ("existing", "vm"),
         ("vm", "nested"),
         ("host", "nested"),
     )
@@ -49,9 +52,12 @@ def test_a_layer_is_compared_with_those_below_it_and_beside_it() -> None:
 
 def test_every_layer_can_be_opened_and_drawn() -> None:
     assert LAYERS.keys() == OPENERS.keys() == STYLES.keys() == THE.keys()
-    assert len({style.mark for style in STYLES.values()}) == len({style.dash for style in STYLES.values()}) == 4
+    assert len({style.mark for style in STYLES.values()}) == len({style.dash for style in STYLES.values()}) == 5
     names = [cost_name(*pair) for pair in CONTRASTS]
-    assert names == ["container costs", "VM costs", "VM vs container", "nested vs VM", "nested costs"]
+    assert names == [
+        *("container costs", "existing VM costs", "existing VM vs container"),
+        *("VM costs", "VM vs container", "VM vs existing VM", "nested vs VM", "nested costs"),
+    ]
 
 
 def test_where_no_container_can_be_started_it_is_left_out_with_the_cure() -> None:

@@ -20,7 +20,7 @@ LEVELS = (
     {"cli"},
     {"experiment", "doctor", "report"},
     {"testbed", "recommend", "existing"},
-    {"storage", "lab", "analysis"},
+    {"attach", "storage", "lab", "analysis"},
     {"hypervisor", "container", "plan"},
     {"image", "network", "meter", "design", "store"},
     {"machine", "stats", "workload"},
@@ -28,7 +28,7 @@ LEVELS = (
     {"core"},
 )
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
-SETTING_UP = {"storage", "lab", "hypervisor", "container", "image", "network"}
+SETTING_UP = {"storage", "lab", "attach", "hypervisor", "container", "image", "network"}
 MEASURING = {"experiment", "doctor", "testbed", "meter", "machine", *SETTING_UP}
 READING = {"report", "recommend", "analysis", "plan", "design", "workload", "store", "stats"}
 

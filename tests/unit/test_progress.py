@@ -117,6 +117,8 @@ KEPT = {
     ("image/packs.py", "REACH_SECONDS"): "a mirror answers",
     ("image/packs.py", "root_image.STEP_SECONDS"): "Idle",
     ("image/place.py", "PUSH_SECONDS"): "a connection",
+    ("attach/domain.py", "SECONDS"): "libvirt answers",
+    ("attach/domain.py", "timeout"): "passed on",
     ("lab/end.py", "SHUTDOWN_SECONDS"): "a lab ends",
     ("lab/start.py", "SETTLE_SECONDS"): "devices appear",
     ("machine/ssh.py", "10"): "the client that holds the connection answers",

@@ -17,6 +17,7 @@ OURS = "no answer of a machine: made here"
 ALLOWED = {
     "container/seccomp.py translate": "read_filter turns each of its exceptions into one line that names the file",
     "container/seccomp.py _rule": "as translate, which calls it",
+    "cli/measuring.py _leave": "`load` is the store's",
     "container/seccomp.py _error_number": "as translate, which calls it",
     "container/seccomp.py _version": "as translate, which calls it",
     "experiment/migrate.py _trial": OURS,

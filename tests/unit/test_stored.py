@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import io
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -31,7 +31,7 @@ from vmtax.store import Store, fit, model
 from vmtax.store.failure import DamagedRun
 from vmtax.store.model import Unfit
 from vmtax.testbed.power import PowerCut
-from vmtax.testbed.session import Destination, TestbedOptions, Wire
+from vmtax.testbed.session import Destination, ExistingVm, TestbedOptions, Wire
 
 BOOT = {"round": 1, "level": "none", "over": True, "boot_id": "x", "kernel_command_line": "ro"}
 # Way to run a plan, where in the run, value -> words of the refusal
@@ -204,11 +204,12 @@ def test_options_are_stored_by_the_names_that_are_checked() -> None:
         wire=Wire("eth1", "ssh://peer", "eth2"),
         power_cut=PowerCut(("/usr/bin/fence", "--off"), 60.0),
         destination=Destination("ssh://there", "eth1", "eth2"),
+        existing=ExistingVm("libvirt:web1", PurePosixPath("/srv/tmp")),
     )
     written = json.loads(json.dumps(full.to_json()))
     assert {*written, "imported"} == {*StoredOptions.model_fields}
     assert TestbedOptions.from_json(written) == full
-    for name in ("wire", "power_cut", "destination"):
+    for name in ("wire", "power_cut", "destination", "existing"):
         known = StoredOptions.model_validate(written).__getattribute__(name)
         assert {*written[name]} == {*type(known).model_fields}, "and nothing more is written"
 

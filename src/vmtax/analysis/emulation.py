@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from vmtax.core.layers import EXISTING, EXISTING_PATH
 from vmtax.core.records import Boot, Experiment, Json, Treatment
 from vmtax.design.interleaved import is_host
 
 
 def host_path(treatment: Treatment) -> str:
-    """Path of the host under test on which the treatment is measured."""
+    """Path of the machine whose CPU the treatment sees: of the host under test, or of an existing VM."""
+    if treatment.layer == EXISTING:
+        return EXISTING_PATH
     return treatment.side if treatment.side and is_host(treatment.side) else "host"
 
 

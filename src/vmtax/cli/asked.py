@@ -17,6 +17,8 @@ from vmtax.cli.options import (
     DiskGroup,
     DiskPool,
     Erase,
+    Guest,
+    GuestDir,
     Host,
     InterleaveWith,
     Label,
@@ -78,6 +80,14 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
+class GuestOptions:
+    """A VM of the user's that is measured as it runs."""
+
+    guest: Guest = None
+    guest_dir: GuestDir = None
+
+
+@dataclass(frozen=True, slots=True)
 class PowerOptions:
     """How the power of the host under test is cut."""
 
@@ -101,6 +111,7 @@ class Measured:
     disks: DiskOptions = DiskOptions()
     cards: CardOptions = CardOptions()
     versions: Versions = Versions()
+    existing: GuestOptions = GuestOptions()
     power: PowerOptions = PowerOptions()
     without_kvm: WithoutKvm = WithoutKvm()
 

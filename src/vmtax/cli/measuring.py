@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_cut, agree_to_erase, fail, warn
+from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_cut, agree_to_erase, fail, say, warn
 from vmtax.cli.asked import DiskOptions
 from vmtax.cli.files import check_room
 from vmtax.cli.results import keep_results
-from vmtax.cli.work import RunWork, foreseen, outlook_of
+from vmtax.cli.work import RunWork, fitted, foreseen, outlook_of
 from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.events import ExpectedTime, RunStarted
+from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.records import Experiment
 from vmtax.design.host import arguments, reboots_itself
 from vmtax.experiment import live, progress, runner
@@ -40,9 +41,9 @@ from vmtax.testbed.examine import Examined
 from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold
 from vmtax.testbed.host_facts import host_facts
 from vmtax.testbed.hosts import lab_of
-from vmtax.testbed.interleave import other_host
 from vmtax.testbed.machines import examined, set_up
 from vmtax.testbed.session import Hosts, TestbedOptions, connected
+from vmtax.testbed.ways import Way
 
 ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
@@ -140,7 +141,7 @@ def _busy(store: Store, work: RunWork) -> str:
 def _hosts(host: str, testbed: TestbedOptions) -> list[str]:
     """The hosts on which a run has guests."""
     to = testbed.destination.host if testbed.destination else None
-    return [each for each in (host, other_host(testbed), to) if each is not None]
+    return [each for each in (host, testbed.other_host, to) if each is not None]
 
 
 def _kept(store: Store, known: set[str]) -> bool:
@@ -212,10 +213,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
         raise BadUse(NOBODY)
     if work.resumed is not None and not work.agreed:
         refuse_off(work.resumed)
-    testbed = work.options.testbed
-    peer = testbed.wire.peer if testbed.wire else None
-    to = testbed.destination.host if testbed.destination else None
-    with connected(work.plan.host, warn, other_host(testbed), peer, to) as hosts:
+    with connected(work.plan.host, warn, work.options.testbed) as hosts:
         waits = work.waits or work.agreed  # in a later session, others may have come while the host was down
         hold(
             hosts,
@@ -223,6 +221,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             tell_waiting=(lambda who: progress.tell([("waits", who)])) if waits else None,
         )
         _refuse_boot(hosts, work)
+        work = fitted(work, hosts)
         looking = look(
             work.plan,
             hosts,
@@ -233,10 +232,11 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
         check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
         if why := next((one.reason for place in looking for one in place.accelerators if not one.tried), ""):
             _emulated(store, work, looking, why)  # refuse before an image is built
+        _agree_to_enter(hosts, yes=yes or work.agreed)
         journal = live.Journal(hosts.local)
         sides = _examined(work, hosts, journal, yes=yes or work.agreed)
         work = replace(work, plan=settled(work.plan, emulated=any(side.emulated for side in sides)))
-        why = next((side.guests.accelerator.reason for side in sides if side.emulates_guests), "")
+        why = next((side.why_emulated for side in sides if side.why_emulated), "")
         if why:
             work = _emulated(store, work, looking, why)
         looking = with_disks_tried(looking, [side.of_plan(work.plan) for side in sides])
@@ -257,13 +257,36 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             journal.emit(ExpectedTime(*expected.seconds))
             make = functools.partial(set_up, [side.of_plan(work.plan) for side in sides], journal.emit)
             if work.resumed:
-                return runner.resume(work.resumed.id, store, journal.emit, make)
-            return runner.run(store, work.options, journal.emit, make)
+                id = runner.resume(work.resumed.id, store, journal.emit, make)
+            else:
+                id = runner.run(store, work.options, journal.emit, make)
+        if hosts.existing is not None:
+            _leave(store, id, hosts.existing)
+        return id
+
+
+def _leave(store: Store, id: str, vm: Way) -> None:
+    """Leave the user's VM, and record whether it is as it was. Raises MachineError."""
+    afterwards = vm.leave()
+    if afterwards:
+        facts = store.load(id).facts[EXISTING_PATH]
+        store.add_facts(id, EXISTING_PATH, {**facts, "afterwards": afterwards})
+        changed = ", ".join(afterwards["changed"])
+        same = f"{changed} of {vm.name} is not as before" if changed else f"{vm.name} is defined as before"
+        (warn if changed else functools.partial(say, file=sys.stderr))(f"{same}, and {afterwards['state']}")
+
+
+def _agree_to_enter(hosts: Hosts, *, yes: bool) -> None:
+    """Ask before anything is done to a VM of the user's, if entering it does something."""
+    vm = hosts.existing
+    if vm is not None and vm.announced:
+        progress.tell([("enters", f"{vm.name}: {vm.announced}")])
+        agree(yes, "Enter it so? It is asked again before anything is measured. [y/N]")
 
 
 def _question(places: Sequence[Place]) -> str:
     """Where other VMs run, on any host, an empty answer means no."""
-    is_crowded = any(place.neighbours.vms for place in places)
+    is_crowded = any(len(place.neighbours.vms) > place.measures_one for place in places)
     return "Begin although other VMs run here? [y/N]" if is_crowded else "Begin? [Y/n]"
 
 

@@ -16,7 +16,7 @@ def complete_layers(incomplete: str) -> list[str]:
     """Layers, after those that are typed already."""
     from vmtax.core.layers import LAYERS
 
-    return _after_comma(incomplete, LAYERS)
+    return _after_comma(incomplete, [name for name, layer in LAYERS.items() if layer.ours])
 
 
 def complete_host(incomplete: str) -> list[str]:
@@ -111,6 +111,16 @@ DestinationCard = Annotated[
 ]
 InterleaveWith = Annotated[
     str | None, _option("OTHER", "Measure a second host, or with a second QEMU, in the same shuffled rounds.")
+]
+Guest = Annotated[
+    str | None,
+    _option(
+        "VM",
+        "Measure this VM of yours as it runs, against its host: libvirt:NAME, or ssh://[user@]host[:port] of the VM.",
+    ),
+]
+GuestDir = Annotated[
+    str | None, _option("DIR", "With --guest: the directory in the VM for the image and disk files. Default: /var/tmp.")
 ]
 PowerCut = Annotated[
     str | None,

@@ -14,6 +14,7 @@ import typer
 from vmtax.cli.app import BadUse, say, warn
 from vmtax.cli.asked import Continued, Measured, PlanChanges, PowerOptions, RunOptions, WithoutKvm
 from vmtax.cli.cards import with_cards
+from vmtax.cli.existing_vm import existing_vm, on_existing, without_existing
 from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import disk_target, going_on, measure, options_of, program
 from vmtax.cli.notify import notify, seen, words_of
@@ -107,7 +108,9 @@ def _check_report(file: Path) -> None:
 def new_work(plan: str, asked: Measured) -> RunWork:
     """The work of a new run, or of `plan check`. Raises BadUse and PlanError."""
     _refuse_both(asked.without_kvm, asked.changes)
+    vm = existing_vm(asked)
     wanted = overridden(load(plan), asked.changes)
+    wanted = on_existing(wanted, asked.changes.layers) if vm else without_existing(wanted)
     qemu = program(wanted.host, asked.versions.qemu, "--qemu")
     other = asked.versions.interleave_with
     if other is not None and not is_host(other):
@@ -117,7 +120,7 @@ def new_work(plan: str, asked: Measured) -> RunWork:
     if problem:
         raise BadUse(f"--interleave-with: {problem}")
     work = RunWork(wanted, options_of(options), or_demo=asked.without_kvm.or_demo)
-    work = with_cards(with_cuts(work, power_order(asked.power)), asked.cards, asked.versions)
+    work = with_cards(with_cuts(work, power_order(asked.power)), asked.cards, asked.versions).inside(vm)
     return work.emulating() if asked.without_kvm.emulate else work
 
 

@@ -13,9 +13,10 @@ from vmtax.experiment.writes import written_by_round
 from vmtax.plan.estimate import Emulation, Foreseen, demonstration, foresee
 from vmtax.plan.schema import Plan
 from vmtax.store import Store
+from vmtax.testbed import existing
 from vmtax.testbed.host_disk import more_seconds
 from vmtax.testbed.hosts import lab_of
-from vmtax.testbed.session import Destination, TestbedOptions, Wire
+from vmtax.testbed.session import Destination, ExistingVm, Hosts, TestbedOptions, Wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,18 @@ class RunWork:
         """The same, with guests that are migrated to that host."""
         return self.on(replace(self.options.testbed, destination=destination))
 
+    def inside(self, vm: ExistingVm | None) -> RunWork:
+        """The same, with that VM as layer existing."""
+        return self.on(replace(self.options.testbed, existing=vm))
+
     def on(self, testbed: TestbedOptions) -> RunWork:
         """The same, with these testbed options."""
         return replace(self, options=replace(self.options, testbed=testbed))
+
+
+def fitted(work: RunWork, hosts: Hosts) -> RunWork:
+    """The work with the size of the existing VM, if it measures one. Raises CannotMeasure."""
+    return work if hosts.existing is None else replace(work, plan=existing.fitted(work.plan, hosts.existing))
 
 
 def outlook_of(store: Store, work: RunWork, places: Sequence[Place], why: str) -> tuple[Foreseen, list[Line]]:

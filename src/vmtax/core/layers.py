@@ -1,4 +1,4 @@
-"""What a workload can run on: the bare host, a container, a VM, a VM in a VM."""
+"""What a workload can run on: the bare host, a container, a VM that exists already, a VM of ours, a VM in a VM."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ class Layer:
     title: str  # for people
     kernels: int  # how many kernels of guests are between the hardware and its processes
     start_seconds: float  # a guess of how long it takes to start and to settle, where nothing is emulated
+    ours: bool = True  # vmtax starts and ends it; False: it is somebody's, and is measured as it runs
 
     @property
     def boots(self) -> bool:
         """Whether it has a kernel of its own, which is booted for a treatment."""
-        return self.kernels > 0
+        return self.kernels > 0 and self.ours
 
     @property
     def below(self) -> Iterator[Layer]:
@@ -32,12 +33,15 @@ class Layer:
 _ALL = (
     Layer("host", None, "host", 0, 0.0),
     Layer("container", "host", "container", 0, 1.0),
+    Layer("existing", "host", "existing VM", 1, 1.0, ours=False),
     Layer("vm", "host", "VM", 1, 10.0),
     Layer("nested", "vm", "nested VM", 2, 30.0),
 )
 LAYERS: Mapping[str, Layer] = {layer.name: layer for layer in _ALL}  # from the bottom up
+EXISTING, EXISTING_PATH = "existing", "host/existing"  # the layer of `run --guest`, and the machine as records name it
 USUAL = ("host", "vm", "nested")  # of a plan that names none
 GUESTS = tuple(layer.name for layer in _ALL if layer.boots)
+VMS = tuple(layer.name for layer in sorted(_ALL, key=lambda layer: not layer.ours) if layer.kernels)  # ours first
 
 
 def _contrasts() -> Iterator[tuple[str, str]]:

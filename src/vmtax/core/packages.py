@@ -53,6 +53,7 @@ qemu-system-x86_64 qemu-system-x86 qemu-kvm qemu-x86 qemu-system-x86 qemu-system
 runc               = = = = = = app-containers/runc  runc
 seccomp.json       golang-github-containers-common = libcontainers-common = = - app-containers/containers-common  containers-common
 zfs                zfsutils-linux = = zfs-utils = = =  zfs
+virsh              libvirt-clients libvirt-client libvirt-client libvirt libvirt-client libvirt app-emulation/libvirt  libvirt
 zfs.ko             zfs-dkms = zfs-kmp-default zfs-dkms zfs-lts = sys-fs/zfs-kmod  zfs
 mkfs.ext4          = = = = = = sys-fs/e2fsprogs  e2fsprogs
 mkfs.xfs           = = = = = = sys-fs/xfsprogs  xfsprogs

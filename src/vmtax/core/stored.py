@@ -190,6 +190,13 @@ class PowerCutOptions(StoredJson):
     back_within: Annotated[float, Interval(gt=0, lt=1e9)]
 
 
+class ExistingOptions(StoredJson):
+    """A VM that was measured as it ran."""
+
+    name: Argument
+    directory: Argument
+
+
 class StoredOptions(StoredJson):
     """What the command line added to the plan; `TestbedOptions` of a resumed run are made of it."""
 
@@ -202,6 +209,7 @@ class StoredOptions(StoredJson):
     wire: WireOptions | None = None
     power_cut: PowerCutOptions | None = None
     destination: DestinationOptions | None = None
+    existing: ExistingOptions | None = None
     emulate: bool = False
     demonstration: bool = False
     imported: bool = False

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from vmtax.core.layers import GUESTS, LAYERS
+from vmtax.core.layers import LAYERS, VMS
 from vmtax.core.records import Treatment
 from vmtax.design.factors import BACKING, FACTORS, LEGALITY, REBOOT, idle, why_illegal
 from vmtax.design.guest import COUNT
@@ -169,9 +169,9 @@ def _expand(
 def repeat(treatments: Sequence[Treatment]) -> Treatment | None:
     """The first guest treatment again, for the A/A of each round; None if there is no guest.
 
-    It is a guest, so that it includes the differences between boots (METHOD.md, guards).
+    It is a guest, so that it includes the differences between boots (METHOD.md, guards). An existing VM has none.
     """
-    guests = sorted((t for t in treatments if t.layer in GUESTS), key=lambda t: GUESTS.index(t.layer))
+    guests = sorted((t for t in treatments if t.layer in VMS), key=lambda t: VMS.index(t.layer))
     return replace(guests[0], name=f"{guests[0].name} again", repeats=guests[0].name) if guests else None
 
 

@@ -374,7 +374,7 @@ class Loop:
         try:
             return all(subject.site.machine.succeeds("true") for subject in running.subjects)
         except MachineLost:
-            if not LAYERS[running.subjects[0].site.layer].boots:
+            if not LAYERS[running.subjects[0].site.layer].kernels:
                 raise
             return False
 

@@ -29,6 +29,7 @@ from vmtax.testbed.session import TestbedOptions
 MANY = 1000  # a value of rounds.max that means no limit
 BRIDGE = "a bridge in a network namespace of its own"
 DROPS = "drops the page cache of the whole host before each configuration, so other programs read from disks again"
+HANDS_OFF = "it is not rebooted, and no setting of it is changed; its caches stay as they are"
 USER_NETWORK, WARM = "user networking in place of a bridge", "caches stay warm"
 
 
@@ -42,6 +43,8 @@ class Line:
 
 def _rights(place: Place) -> Line:
     """What is done as root, or what is missing without root."""
+    if place.is_existing:
+        return Line("hands off", HANDS_OFF)
     networked = any(workload.networked for workload in place.plan.build_workloads())
     if examine.is_root(place.machine):
         warm = examine.why_warm(place.machine)
@@ -91,7 +94,10 @@ def outlook(
             lines.append(Line("on", place.name))
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
         lines += [Line("beside", text) for text in [str(place.neighbours)] if text]
-        lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, foreseen, written)]
+        lines += [
+            *_runs_on(place, emulated=bool(emulated)),
+            *_writes(place, _target(place, options), foreseen, written),
+        ]
         lines.append(Line("needs", _needs(place.plan, place.machine, leaves=options.destination is not None)))
         request = Request(place.machine, place.plan, place.possible, card=options.card, wire=options.wire)
         lines += [Line("takes", text) for text in parts.announced(request)]
@@ -107,6 +113,11 @@ def outlook(
     if lacks_postgresql_pack(plan):
         lines.insert(0, Line("first", f"builds {postgresql.KIND.what} of server and client: {postgresql.TAKES}"))
     return lines
+
+
+def _target(place: Place, options: TestbedOptions) -> Target:
+    """Where the disks under test are made there."""
+    return Target(options.existing.directory) if place.is_existing and options.existing else options.target
 
 
 def _apart(options: TestbedOptions, booting: str) -> str:
@@ -154,6 +165,8 @@ def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
     metal.
     """
     below = place.below
+    if place.is_existing:
+        return [Line("host", "its CPU is emulated (TCG)")] if below["emulated_cpu"] else []
     if below["emulated_cpu"]:
         return [
             Line("host", "its CPU is itself emulated (TCG): every figure is marked so, none is what hardware costs")

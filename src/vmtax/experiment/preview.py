@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vmtax.core.errors import BadInput
+from vmtax.core.layers import EXISTING
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_span
 from vmtax.design.disk import DiskSettings
@@ -22,7 +23,7 @@ from vmtax.storage import DISK_DIRECTORY, NoSuchPlace, Target, backing, refuse_u
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import cutting, destination, disks, examine, host_disk, needs, parts
+from vmtax.testbed import cutting, destination, disks, examine, existing, host_disk, needs, parts
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.parts import Request
@@ -46,6 +47,8 @@ class Place:
     neighbours: Neighbours = field(default_factory=Neighbours)  # who else uses it
     # The accelerator of each QEMU, as far as it can be known without a boot.
     accelerators: Sequence[Accelerator] = ()
+    is_existing: bool = False  # it is a VM of the user's, which is measured as it runs
+    measures_one: bool = False  # one of the VMs that run there is measured
 
     @property
     def possible(self) -> list[Treatment]:
@@ -73,7 +76,9 @@ def look(
         postgresql.KIND.refuse_offline()
     examine.refuse_nameless(hosts.local)
     treatments = both(plan.entries(), options.interleave_with)
-    named = [(hosts.host, plan.host, [t for t in treatments if hosts.other is None or not t.side])]
+    whole, plan = plan, existing.plan_beside(plan)
+    beside = [each for each in treatments if each.layer != EXISTING]
+    named = [(hosts.host, plan.host, [t for t in beside if hosts.other is None or not t.side])]
     if hosts.other is not None:
         named.append((hosts.other, hosts.other.path, [t for t in treatments if t.side]))
     places = []
@@ -92,9 +97,26 @@ def look(
         if options.destination is not None and hosts.destination is not None:
             destination.look(machine, hosts.destination, plan, options.destination)
         impossible = _not_here(machine, plan, qemus, options, hosts)
-        beside = read_neighbours(machine)
-        place = Place(machine, name, plan, theirs, below, impossible, beside, accelerators)
+        others = read_neighbours(machine)
+        place = Place(
+            machine,
+            name,
+            plan,
+            theirs,
+            below,
+            impossible,
+            others,
+            accelerators,
+            measures_one=hosts.existing is not None,
+        )
         places.append(_with_disks(place, options.target, hosts.local, emit))
+    if (vm := hosts.existing) is not None and options.existing is not None:
+        existing.look(whole, hosts.host, vm)
+        if vm.machine is not None:
+            theirs = [each for each in treatments if each.layer == EXISTING]
+            inside = existing.plan_inside(whole)
+            place = Place(vm.machine, vm.name, inside, theirs, read_below(vm.machine), is_existing=True)
+            places.append(_with_disks(place, Target(options.existing.directory), hosts.local, emit))
     return places
 
 

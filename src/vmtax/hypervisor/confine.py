@@ -18,6 +18,7 @@ RUN_WITH_USER = (9, 1)  # the first QEMU with `-run-with user=`, which made -run
 PATIENT = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 
 
+BUBBLEWRAP = ("bwrap",)  # the machine's own
 TUN = "/dev/net/tun"  # device for taps
 VFIO = "/dev/vfio"  # devices that are passed to a guest; a directory, because one may be plugged in later
 
@@ -32,18 +33,24 @@ class Reach:
 
 
 def image_program(
-    tree: str, name: str, reach: Reach = Reach(), *options: str, capabilities: tuple[str, ...] = ()
+    tree: str,
+    name: str,
+    reach: Reach = Reach(),
+    *options: str,
+    capabilities: tuple[str, ...] = (),
+    bubblewrap: tuple[str, ...] = BUBBLEWRAP,
 ) -> tuple[str, ...]:
     """Command line that starts a program of an unpacked image; just its name on a machine that runs from that image.
 
     `options`: additional options of bubblewrap
     `capabilities`: those of root's that it keeps
+    `bubblewrap`: the command that starts it
     """
     if tree == "/":
         return (name,)
     kinds = (("--ro-bind", reach.read), ("--bind", reach.write), ("--dev-bind", reach.devices))
     return (
-        *("bwrap", *options, *_only(capabilities)),
+        *(*bubblewrap, *options, *_only(capabilities)),
         *("--ro-bind", f"{tree}/usr", "/usr", "--symlink", "usr/bin", "/bin"),
         *("--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"),
         *("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp"),
@@ -53,7 +60,13 @@ def image_program(
 
 
 def enter_tree(
-    tree: str, *, root: bool, network: bool = False, capabilities: tuple[str, ...] = (), room: int | None = None
+    tree: str,
+    *,
+    root: bool,
+    network: bool = False,
+    capabilities: tuple[str, ...] = (),
+    room: int | None = None,
+    bubblewrap: tuple[str, ...] = BUBBLEWRAP,
 ) -> tuple[str, ...]:
     """Command prefix that enters an unpacked image on a host for a workload: with the host's kernel, and none of its
     files.
@@ -62,11 +75,12 @@ def enter_tree(
     otherwise reach every file through /proc. `network`: it keeps the network of its parent. It is the first process of
     its PID namespace: otherwise bubblewrap would be, its children would be left to init, and their CPU time would be
     missing from that of the parent. `room`: bytes that it may write into /tmp, and as many into /run, which both are in
-    memory; None: half of the host's memory each, for programs that nobody else can reach.
+    memory; None: half of the host's memory each, for programs that nobody else can reach. `bubblewrap`: the
+    command that starts it.
     """
     size = () if room is None else ("--size", str(room))
     return (
-        *("bwrap", *alone(root=root, network=network), *(("--as-pid-1",) if root else ()), *_only(capabilities)),
+        *(*bubblewrap, *alone(root=root, network=network), *(("--as-pid-1",) if root else ()), *_only(capabilities)),
         *("--ro-bind", tree, "/", "--dev", "/dev", "--proc", "/proc"),
         *("--ro-bind", "/sys", "/sys", *size, "--tmpfs", "/tmp", *size, "--tmpfs", "/run", "--chdir", "/tmp"),
     )

@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
@@ -34,6 +34,8 @@ MAKE_REMOTE_CACHE = (
     'mkdir -p "$d" && cd "$d" && pwd'
 )
 FIND_IMAGE = 'cd "${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images/$1" && test -f "$2" && pwd'
+LOADER = "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"  # in the tree
+IN_VM = "name another directory in the VM with --guest-dir"
 PUSH_SECONDS = 1800.0  # over the connection to a machine
 
 
@@ -45,6 +47,13 @@ class Placed:
     kernel: str
     initrd: str
     tree: str | None = None  # unpacked, for the host layer
+    bubblewrap: tuple[str, ...] = ("bwrap",)  # the command that enters the tree
+
+    @property
+    def with_own_bubblewrap(self) -> Placed:
+        """The same, entered by the image's own bubblewrap, for a machine that has none."""
+        loader = (f"{self.tree}/{LOADER}", "--library-path", f"{self.tree}/usr/lib/x86_64-linux-gnu")
+        return replace(self, bubblewrap=(*loader, f"{self.tree}/usr/bin/bwrap"))
 
 
 # A machine that booted the image has it as its first disk, with kernel and initramfs for the next guest in /boot.
@@ -114,6 +123,36 @@ def place(machine: Machine, local: LocalMachine, image: Image, emit: Callable[[E
     return placed
 
 
+def place_for_run(
+    machine: Machine, local: LocalMachine, image: Image, parent: PurePosixPath, emit: Callable[[Event], None]
+) -> Placed:
+    """The image's programs in a directory of `parent` on somebody's machine, which is removed when the run ends.
+
+    No guest is booted from them, so there is no kernel. Raises ImageError if they arrive otherwise than they were sent.
+    """
+    if _booted(machine, image):
+        return IN_GUEST
+    directory = parent / local.fresh_name("image")
+    machine.remove_later(directory)
+    machine.run("mkdir", "-m", "700", str(directory), remedy=IN_VM)
+    packed, there = Path(local.scratch) / "tree.tar.zst", directory / "tree.tar.zst"
+    emit(Step("copying the image's programs", f"to {machine.path}", 0.0))
+    cache.verify(image)
+    local.run("tar", "--zstd", "-cf", str(packed), "-C", str(image.directory), "--hard-dereference", image.tree.name)
+    emit(Step("copying the image's programs", f"{format_room(packed.stat().st_size)}", 0.2))
+    machine.push(packed, there, timeout=PUSH_SECONDS)
+    digest = sha256_of(machine, f"sha256sum {there}", machine.run("sha256sum", str(there)))
+    with packed.open("rb") as file:
+        if digest != hashlib.file_digest(file, "sha256").hexdigest():
+            raise ImageError(f"{machine.path}: {there} is not what was sent; run again")
+    packed.unlink()
+    emit(Step("copying the image's programs", "unpacking", 0.8))
+    machine.run("tar", "--zstd", "-xpf", str(there), "-C", str(directory), "--no-same-owner", remedy=IN_VM)
+    machine.run("rm", str(there))
+    emit(Step("copying the image's programs", "done", 1.0))
+    return Placed("", "", "", str(directory / image.tree.name))
+
+
 def check(machine: Machine, image: Image, placed: Placed) -> None:
     """Raises ImageError unless each file of the image on that machine is as it was built; call before running any of
     it.
@@ -166,7 +205,8 @@ def _booted(reader: Reader, image: Image) -> bool:
 
 
 def _placed(directory: PurePosixPath) -> Placed:
-    return Placed(*(str(directory / name) for name in ("root.erofs", "vmlinux", "initrd", "tree")))
+    root, kernel, initrd, tree = (str(directory / name) for name in ("root.erofs", "vmlinux", "initrd", "tree"))
+    return Placed(root, kernel, initrd, tree)
 
 
 def _copy(

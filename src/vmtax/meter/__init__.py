@@ -4,6 +4,9 @@ A new meter is a module with a class that implements `Meter` or `GuestMeter`, an
 rows are stored with each trial, and shown by --json and CSV.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from vmtax.meter.base import At, GuestMeter, Meter, MeteredCommand, MeteredGuest, Readings
 from vmtax.meter.clock import Clock
 from vmtax.meter.exits import ExitCounts
@@ -29,9 +32,9 @@ __all__ = [
 ]
 
 
-def new_meters() -> tuple[Meter, ...]:
-    """One of each, for one boot."""
-    return tuple(kind() for kind in METERS)
+def new_meters(qemus: Mapping[str, int] = MappingProxyType({})) -> tuple[Meter, ...]:
+    """One of each, for one boot. `qemus`: as HostLedger takes them."""
+    return tuple(HostLedger(qemus) if kind is HostLedger else kind() for kind in METERS)
 
 
 def new_guest_meters() -> tuple[GuestMeter, ...]:

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from vmtax.machine import MachineLost, Reader
@@ -21,14 +22,15 @@ from vmtax.meter.text import Files, parse_files
 
 # A shell that starts three greps, because a process costs an emulated host up to a tenth of a second. They read the
 # files of all processes; for QEMUs that we started, also those of their threads; and the clocks right next to the
-# counters of the CPUs. Constant text.
+# counters of the CPUs. Arguments: process ids of QEMUs that are observed like ours. Constant text.
 PROGRAM = f"""\
 threads=
-for file in $(grep -s -l -z -x -F "{MARK}=${MARK}" /proc/[0-9]*/environ); do
-    own=${{file%/environ}}
+for file in $(grep -s -l -z -x -F "{MARK}=${MARK}" /proc/[0-9]*/environ) "$@"; do
+    own=/proc/${{file#/proc/}}
+    own=${{own%/environ}}
     echo "ours ${{own#/proc/}}"
     read -r name 2>/dev/null < "$own/comm" || continue  # it has ended
-    case $name in qemu-system*|qemu-kvm*) threads="$threads $own/task/[0-9]*/stat $own/task/[0-9]*/schedstat";; esac
+    case $name in qemu-system*|qemu-kvm*|kvm) threads="$threads $own/task/[0-9]*/stat $own/task/[0-9]*/schedstat";; esac
 done
 echo "reader $$"
 grep -s -a -H "" /proc/[0-9]*/stat /proc/[0-9]*/schedstat $threads
@@ -55,7 +57,7 @@ SERVING = (
     "idle_irq",
 )
 SPLIT = {"guest": "guest", "vcpu_kernel": "kernel", "vcpu_user": "user"}  # entry -> name of its samples
-QEMUS = ("qemu-system", "qemu-kvm")
+QEMUS = ("qemu-system", "qemu-kvm", "kvm")  # the last on Proxmox VE
 TICKS_OF_ERROR = 2  # user and system time are each rounded down to whole ticks
 
 
@@ -106,14 +108,20 @@ class HostLedger:
     at: ClassVar[At] = "hosts"
     command: ClassVar[tuple[str, ...]] = COMMAND
 
-    def __init__(self) -> None:
+    def __init__(self, qemus: Mapping[str, int] = MappingProxyType({})) -> None:
+        """`qemus`: path of a machine -> the process there of a QEMU that others started, and that is measured."""
+        self._qemus = qemus
         self._before: dict[str, LedgerReading | None] = {}  # by machine path
 
     def before(self, machine: Reader) -> None:
-        self._before[machine.path] = _look(machine)
+        self._before[machine.path] = self._look(machine)
+
+    def _look(self, machine: Reader) -> LedgerReading | None:
+        pid = self._qemus.get(machine.path)
+        return _look(machine, COMMAND if pid is None else (*COMMAND, "sh", str(pid)))
 
     def after(self, machine: Reader, works: Sequence[MeteredCommand]) -> Readings:
-        before, after = self._before[machine.path], _look(machine)
+        before, after = self._before[machine.path], self._look(machine)
         if before is None or after is None:
             return Readings()
         if void := moment.disagreement(machine.path, before.at, after.at):
@@ -127,9 +135,9 @@ class HostLedger:
         return Readings(rows)
 
 
-def _look(machine: Reader) -> LedgerReading | None:
+def _look(machine: Reader, command: tuple[str, ...]) -> LedgerReading | None:
     try:
-        outcome, at = moment.look(machine, COMMAND)
+        outcome, at = moment.look(machine, command)
     except MachineLost:
         return None  # whoever uses the machine next gets the error
     reading = parse(outcome.stdout)

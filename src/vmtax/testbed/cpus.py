@@ -130,8 +130,9 @@ class CpuTopology:
         if found is None:
             found, why = usable, _unlike(usable, count)
         else:
-            nodes = len({(cpu.node, cpu.socket) for cpu in found})
-            why = f"the {count} CPUs lie on {nodes} NUMA nodes: none has as many alike" if nodes > 1 else ""
+            places, nodes = {(cpu.node, cpu.socket) for cpu in found}, {cpu.node for cpu in found}
+            kind = "NUMA nodes" if len(nodes) == len(places) else "sockets"
+            why = f"the {count} CPUs lie on {len(places)} {kind}: none has as many alike" if len(places) > 1 else ""
         chosen = tuple(apart(by_core(found))[:count])
         if len({cpu.type for cpu in found}) > 1:  # then guests get no other ones either
             found = [cpu for cpu in found if cpu.number in chosen]

@@ -12,6 +12,7 @@ from vmtax.core.machines import last_words
 from vmtax.core.records import Json, Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
+from vmtax.design.settings import BACKED
 from vmtax.design.topology import topology
 from vmtax.design.treatments import backing
 from vmtax.hypervisor import DATA_ID, Credentials, Drive, GuestSpec, Qemu, QemuError
@@ -79,7 +80,7 @@ def wanted(treatments: Sequence[Treatment]) -> dict[Key, list[Treatment]]:
     """The disks of a plan, each with the treatments that use it; guests that run at once have one each."""
     found: dict[Key, list[Treatment]] = {}
     for treatment in treatments:
-        if treatment.layer != "nested":
+        if treatment.layer in BACKED:
             for subject in topology(treatment).subjects:
                 found.setdefault((backing_of(treatment), subject.number), []).append(treatment)
     return found

@@ -25,6 +25,7 @@ from vmtax.testbed import cpus, disks, needs
 from vmtax.testbed.cpus import CpuTopology, Equal, allowed_cpus, bound
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, There, Wire
+from vmtax.testbed.ways import Inside
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
 from vmtax.workload.smb import Smb
@@ -65,6 +66,8 @@ class Examined:
     notes: tuple[str, ...] = ()  # what is not measured, and why
     side: str = ""  # Treatment.side of the treatments measured on it
     destination: There | None = None  # where migrated guests move to; None: to another QEMU of their host
+    existing: Examined | None = None  # a VM that is measured as it runs, examined like a host
+    entered: Inside | None = None  # how, if this is that VM
 
     @property
     def lab(self) -> Lab | None:
@@ -101,6 +104,11 @@ class Examined:
         return ",".join(map(str, every[(number - 1) * each : number * each]))
 
     @property
+    def is_plugged(self) -> bool:
+        """Whether it is a VM that gets a disk of its host while it is measured."""
+        return self.entered is not None and self.entered.plug is not None
+
+    @property
     def second_qemu(self) -> bool:
         """Whether this side differs from the plan's own side only in its QEMU."""
         return self.side not in ("", self.host.path)
@@ -120,7 +128,7 @@ class Examined:
         wired = self.session.wired
         there = self.destination
         far = (*([wired.peer] if wired else []), *([there.machine] if there else []))
-        machines = (self.session.local, self.host, *far)
+        machines = (self.session.local, self.host, *far, *([self.existing.host] if self.existing else []))
         for machine in {id(machine): machine for machine in machines}.values():
             if isinstance(machine, GuardedMachine):
                 machine.check_guard(ask=ask)
@@ -128,7 +136,16 @@ class Examined:
     @property
     def emulated(self) -> bool:
         """Whether some layer is emulated."""
-        return self.host_emulated or self.emulates_guests
+        return self.host_emulated or bool(self.why_emulated)
+
+    @property
+    def why_emulated(self) -> str:
+        """Why the CPU of a VM on it is emulated; "" if none is."""
+        if self.emulates_guests:
+            return self.guests.accelerator.reason
+        if self.existing is not None and self.existing.host_emulated and not self.host_emulated:
+            return "the CPU of the existing VM is emulated"
+        return ""
 
     @property
     def emulates_guests(self) -> bool:
@@ -182,6 +199,7 @@ class Examined:
                 root=self.is_root,
                 network=network or namespace is not None,
                 capabilities=(REAL_TIME,) if self.wants(Wakeup.name) else (),
+                bubblewrap=self.placed.bubblewrap,
             ),
             *(disks.bound(disk) if disk else ()),
             "--",
@@ -246,11 +264,22 @@ def _check_network(host: Machine, plan: Plan) -> None:
         )
 
 
-def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions, side: str = "") -> Examined:
-    """Check whether `plan` can be measured on `host`, and with what. Raises CannotMeasure, and what its parts raise."""
+def examine(
+    session: Session,
+    host: Machine,
+    plan: Plan,
+    options: TestbedOptions,
+    side: str = "",
+    *,
+    placed: Placed | None = None,
+) -> Examined:
+    """Check whether `plan` can be measured on `host`, and with what. Raises CannotMeasure, and what its parts raise.
+
+    placed: the image there; None: it is placed where hosts keep it
+    """
     below = read_below(host)
     emulated = below["emulated_cpu"] is True
-    placed = place(host, session.local, session.image, session.emit)
+    placed = placed or place(host, session.local, session.image, session.emit)
     topology, vcpus = cpus.read(host), plan.guest.vcpus
     _refuse_few(host, topology, vcpus)
     most = topology.equal(guests_at_once(plan) * vcpus)
@@ -356,10 +385,15 @@ def choose_platform(session: Session, host: Machine, plan: Plan, placed: Placed,
     return Platform(qemu, accelerator, tuple(notes))
 
 
-def _check_host(host: Machine) -> None:
-    system = host.run("uname", "-sm").split()
+def check_system(machine: Machine) -> None:
+    """Raises CannotMeasure unless programs of the image run there."""
+    system = machine.run("uname", "-sm").split()
     if system != ["Linux", "x86_64"]:
-        raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
+        raise CannotMeasure(f"{machine.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
+
+
+def _check_host(host: Machine) -> None:
+    check_system(host)
     _check_tools(host, tools.HOST)
     if refused := rights.why_not(host, "programs", command=enters(root=is_root(host))):
         raise CannotMeasure(f"{host.path}: {refused}")

@@ -23,11 +23,12 @@ TOLD = (
 
 
 def host_facts(sides: Sequence[Examined]) -> dict[str, Json]:
-    """Facts of every host under test, its image, QEMU and disk, and of the host to which guests move, by the path under
-    which they are stored.
+    """Facts of every host under test, its image, QEMU and disk, of the host to which guests move, and of an existing
+    VM, by the path under which they are stored.
     """
     found = {root_facts_path(one): _facts_of_qemu(one) if one.second_qemu else _facts_of_host(one) for one in sides}
-    return found | {there.machine.path: facts_of_destination(there) for one in sides if (there := one.destination)}
+    found |= {there.machine.path: facts_of_destination(there) for one in sides if (there := one.destination)}
+    return found | {vm.host.path: _facts_of_host(vm) for one in sides if (vm := one.existing)}
 
 
 def facts_of_destination(there: There) -> Json:
@@ -55,7 +56,7 @@ def _facts_of_host(side: Examined) -> Json:
     facts["cpus_measured"] = side.cpus
     facts["measured_as_root"] = side.is_root
     facts |= _facts_of_qemu(side)
-    if side.has_disks:
+    if side.has_disks and not side.is_plugged:
         target = side.target
         facts["disk"] = disk_facts(side.host, target.directory)
         if named := named_disks(side.host, target.devices, target.group, target.pool):

@@ -30,12 +30,6 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 WHICH = ("sh", "-c", 'command -v -- "$1"', "sh")
 
 
-def other_host(options: TestbedOptions) -> str | None:
-    """The second host under test; None if there is none."""
-    other = options.interleave_with
-    return other if other is not None and is_host(other) else None
-
-
 def why_not(plan: Plan, options: TestbedOptions) -> str | None:
     """Why the plan cannot be interleaved with what the options name, in one line; None if it can, or if they name
     nothing.

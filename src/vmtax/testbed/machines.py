@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from vmtax.core.events import NoticeEvent
+from vmtax.core.layers import EXISTING
 from vmtax.core.records import Json, Treatment
 from vmtax.hypervisor import Credentials, Guest
 from vmtax.image import kernel, postgresql
@@ -15,7 +16,7 @@ from vmtax.image.cache import Image
 from vmtax.image.place import place
 from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan.schema import Plan
-from vmtax.testbed import destination, host_facts, layers, needs
+from vmtax.testbed import destination, existing, host_facts, layers, needs
 from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
@@ -87,6 +88,8 @@ class Machines:
 
     def first_writes(self, treatment: Treatment) -> tuple[str, Json]:
         side = self.side_of(treatment)
+        if treatment.layer == EXISTING and side.existing is not None:
+            side = side.existing
         return side.host.path, {layer: written.to_json() for layer, written in side.first_writes.items()}
 
     def opened(self, treatment: Treatment) -> AbstractContextManager[RunningTreatment]:
@@ -122,6 +125,8 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
     sides = examine_all(hosts, session, plan, options)
     if hosts.destination is not None:
         sides = [replace(side, destination=destination.examined(side, hosts.destination, options)) for side in sides]
+    if hosts.existing is not None:
+        sides = [replace(side, existing=existing.examined(side, hosts.existing, options)) for side in sides]
     for side in sides:
         check_bounds(side)
     return sides

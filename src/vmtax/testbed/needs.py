@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vmtax.core.errors import BadInput
+from vmtax.core.layers import EXISTING
 from vmtax.core.units import count_of, format_room
 from vmtax.plan.guests import guest_levels, guests_at_once
 from vmtax.plan.schema import Plan
@@ -39,6 +40,8 @@ def memory_bytes(plan: Plan, layer: str, *, leaves: bool = False) -> int:
         return max((needed for needed, _ in _builds(plan)), default=0) * guests_at_once(plan)
     if layer == "container":
         return plan.guest.memory * guests_at_once(plan)
+    if layer == EXISTING:
+        return 0  # it has its memory already
     twice = layer == "vm" and migrates(plan) and not leaves
     guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * (guests_at_once(plan) + twice)
     return guests + CARRIER_MEMORY_BYTES * outer_vms(plan) if layer == "nested" else guests

@@ -60,7 +60,7 @@ def provision(on: Examined) -> Provisioned:
         notes.append(f"The network goes over the card {ends.card} to the card {ends.peer_card} of {ends.peer}.")
     if there := on.destination:
         notes += filter(None, (destination.NOTE.format(there.wanted), there.note))
-    if on.has_disks:
+    if on.has_disks and not on.is_plugged:
         here = _open_disks(here, notes)
     if on.wants(Durability.name):
         is_here = on.host is on.session.local
@@ -71,6 +71,12 @@ def provision(on: Examined) -> Provisioned:
         here = replace(here, checking=checking)
         tried = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in here.impossible]
         notes += host_disk.notes(on.lab, logged, tried)
+    if on.existing is not None:
+        vm = provision(on.existing)
+        here = replace(here, existing=vm)
+        notes += [f"Existing VM: {note}" for note in vm.notes]
+        if vm.is_plugged and here.disks_directory is not None:
+            on.host.run("chmod", "711", str(here.disks_directory))  # QEMU of libvirt runs as a user of its own
     return replace(here, notes=(*on.notes, *notes))
 
 
@@ -234,4 +240,4 @@ def _working_set(on: Examined, treatments: Sequence[Treatment]) -> list[str]:
 def _qemu_img(on: Examined, directory: PurePosixPath) -> tuple[str, ...]:
     """The image's own qemu-img, for images in `directory`: the host may have none."""
     reach = Reach(write=(str(directory), str(on.host.scratch)))
-    return image_program(on.tree, "qemu-img", reach, *alone(root=on.is_root))
+    return image_program(on.tree, "qemu-img", reach, *alone(root=on.is_root), bubblewrap=on.placed.bubblewrap)

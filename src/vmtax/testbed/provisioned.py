@@ -58,6 +58,7 @@ class Provisioned(Examined):
     impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be measured here -> why
     checking: Checking | None = None  # None if no guest is ended while it writes
     disks_directory: PurePosixPath | None = None  # of this run; None if no disk is measured
+    existing: Provisioned | None = None
     access: Access = field(default_factory=Access.random)  # to the servers of this run
 
     @property

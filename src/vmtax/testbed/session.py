@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.attach import find_domain
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
+from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.records import Json
 from vmtax.core.stored import StoredOptions
+from vmtax.design.interleaved import is_host
 from vmtax.hypervisor import Credentials, Qemu
 from vmtax.image.cache import Image
 from vmtax.image.packs import Pack
@@ -22,6 +25,7 @@ from vmtax.network.wire import CardInUse, refuse_card
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.testbed import hosts
 from vmtax.testbed.power import Power, PowerCut
+from vmtax.testbed.ways import LIBVIRT, Login, Plugged, Way
 
 Emit = Callable[[Event], None]
 
@@ -51,6 +55,14 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
+class ExistingVm:
+    """A VM that runs already and is measured as it is: nothing of it is changed, and it is not rebooted."""
+
+    name: str  # as the user names it: ssh://root@10.0.0.5
+    directory: PurePosixPath = DISK_DIRECTORY  # in the VM, of the file for disk tests
+
+
+@dataclass(frozen=True, slots=True)
 class TestbedOptions:
     """What the command line may choose about the hosts under test."""
 
@@ -64,6 +76,13 @@ class TestbedOptions:
     wire: Wire | None = None  # the link that carries the network under test; None: a network of our own
     power_cut: PowerCut | None = None  # None: the host under test keeps its power
     destination: Destination | None = None  # of guests that are migrated; None: another QEMU of their host
+    existing: ExistingVm | None = None  # of layer existing; None: the plan has no such layer
+
+    @property
+    def other_host(self) -> str | None:
+        """The second host under test; None if there is none."""
+        other = self.interleave_with
+        return other if other is not None and is_host(other) else None
 
     @property
     def card(self) -> str | None:
@@ -83,6 +102,7 @@ class TestbedOptions:
             **({"wire": asdict(self.wire)} if self.wire else {}),
             **({"power_cut": self.power_cut.to_json()} if self.power_cut else {}),
             **({"destination": asdict(self.destination)} if self.destination else {}),
+            **({"existing": {"name": vm.name, "directory": str(vm.directory)}} if (vm := self.existing) else {}),
             **{name: True for name in ("emulate", "demonstration") if getattr(self, name)},
         }
 
@@ -91,7 +111,7 @@ class TestbedOptions:
         """Options of a resumed run. Permission to erase is never restored: the devices are empty again."""
         stored = StoredOptions.model_validate(data)
         directory = DISK_DIRECTORY if stored.disk_directory is None else PurePosixPath(stored.disk_directory)
-        wire, cut, to = stored.wire, stored.power_cut, stored.destination
+        wire, cut, to, vm = stored.wire, stored.power_cut, stored.destination, stored.existing
         return TestbedOptions(
             qemu=stored.qemu,
             target=Target(directory, tuple(stored.disk_devices), stored.disk_group, stored.disk_pool),
@@ -101,6 +121,7 @@ class TestbedOptions:
             wire=Wire(wire.card, wire.peer, wire.peer_card) if wire else None,
             power_cut=PowerCut(tuple(cut.command), cut.back_within) if cut else None,
             destination=Destination(to.host, to.card, to.far_card) if to else None,
+            existing=ExistingVm(vm.name, PurePosixPath(vm.directory)) if vm else None,
         )
 
 
@@ -164,22 +185,20 @@ class Hosts:
     other: Machine | None = None  # a second host under test
     peer: Machine | None = None  # at the other end of the wire that the user named
     destination: Machine | None = None  # where guests are migrated to, if that is another host
+    existing: Way | None = None  # to a VM that is measured as it runs
 
 
 @contextlib.contextmanager
-def connected(
-    url: str,
-    warn: Callable[[str], None],
-    other: str | None = None,
-    peer: str | None = None,
-    destination: str | None = None,
-) -> Iterator[Hosts]:
-    """Connect to the hosts. At exit, undo what is still set up there; `warn` gets what could not be undone.
+def connected(url: str, warn: Callable[[str], None], options: TestbedOptions = TestbedOptions()) -> Iterator[Hosts]:
+    """Connect to the host under test, whose path is `host`, and to the others that the options name. At exit, undo what
+    is still set up there; `warn` gets what could not be undone.
 
-    `other`: a second host under test, whose path is its name; the path of the first is `host`
-    `peer`: where the peer is; its path is `peer`, or that of this machine
-    `destination`: where guests are migrated to; its path is its name
+    The path of a second host, and of a migration's destination, is its name; that of a peer is `peer`, or that of this
+    machine.
     """
+    other, vm = options.other_host, options.existing
+    peer = options.wire.peer if options.wire else None
+    destination = options.destination.host if options.destination else None
     with contextlib.ExitStack() as stack:
         far = {other: other, peer: "peer", destination: destination} if url != "local" else {}
         local = LocalMachine(far.get("local") or "host")
@@ -192,9 +211,22 @@ def connected(
             stack.callback(_close, machine, warn)
             return machine
 
-        host, second = reached(url, "host"), reached(other, other) if other else None
-        behind = reached(peer, "peer") if peer else None
-        yield Hosts(local, host, second, behind, reached(destination, destination) if destination else None)
+        host = reached(url, "host")
+        yield Hosts(
+            local,
+            host,
+            reached(other, other) if other else None,
+            reached(peer, "peer") if peer else None,
+            reached(destination, destination) if destination else None,
+            _way(vm, host, options.target.directory, reached) if vm else None,
+        )
+
+
+def _way(vm: ExistingVm, host: Machine, directory: PurePosixPath, reached: Callable[[str, str], Machine]) -> Way:
+    """`directory`: for files on the VM's host. Raises DomainError and MachineLost."""
+    if vm.name.startswith(LIBVIRT):
+        return Plugged(find_domain(host, vm.name.removeprefix(LIBVIRT)), directory)
+    return Login(vm.name, reached(vm.name, EXISTING_PATH), vm.directory)
 
 
 def _close(machine: GuardedMachine, warn: Callable[[str], None]) -> None:

@@ -25,6 +25,8 @@ LABEL_CHARACTERS = 34
 MOST_SETTINGS = 12  # of a case; with more, the rankings show them
 CONTRASTS = {  # (layer of the baseline, layer of the treatment): mark, colour, what the legend says
     ("host", "vm"): ("circle", "vm", "the VM against the host"),
+    ("host", "existing"): ("wedge", "contained", "the existing VM against the host"),
+    ("existing", "vm"): ("square", "vm", "the VM against the existing one"),
     ("host", "container"): ("triangle", "contained", "the container against the host"),
     ("container", "vm"): ("square", "vm", "the VM against the container"),
     ("vm", "nested"): ("diamond", "nesting", "the nested VM against the VM"),

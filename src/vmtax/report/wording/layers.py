@@ -19,6 +19,7 @@ class Style:
 STYLES = {
     "host": Style("square", "host", "2 4"),
     "container": Style("triangle", "contained", "6 2 2 2"),
+    "existing": Style("wedge", "contained", "10 3"),
     "vm": Style("circle", "vm", ""),
     "nested": Style("diamond", "nesting", "8 4"),
 }

@@ -7,6 +7,7 @@ import contextlib
 from vmtax.core.records import Treatment
 from vmtax.design.topology import topology
 from vmtax.hypervisor import Guest
+from vmtax.storage import Backing
 from vmtax.testbed import disks
 from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.provisioned import Provisioned
@@ -18,13 +19,16 @@ def open_layer(
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
     """No guests, and one subject for each set of processes that work at the same time."""
     subjects = topology(treatment).subjects
-    return (), [_set_of(on, treatment, subject.number, len(subjects)) for subject in subjects]
+    found = []
+    for subject in subjects:
+        disk = on.disks.of(treatment, subject.number) if on.disks else None
+        found.append(RunningSubject(site(on, disk, subject.number, len(subjects)), path=_path(on, subject.number)))
+    return (), found
 
 
-def _set_of(on: Provisioned, treatment: Treatment, number: int, sets: int) -> RunningSubject:
-    """One of the sets of processes that work on the host at the same time."""
-    disk = on.disks.of(treatment, number) if on.disks else None
-    site = Site(
+def site(on: Provisioned, disk: Backing | None, number: int = 1, sets: int = 1) -> Site:
+    """Where one of the sets of processes works that work on the machine at the same time."""
+    return Site(
         machine=on.host,
         layer="host",
         vcpus=on.plan.guest.vcpus,
@@ -34,4 +38,7 @@ def _set_of(on: Provisioned, treatment: Treatment, number: int, sets: int) -> Ru
         link=on.host_link(number, sets),
         lead=on.lead,
     )
-    return RunningSubject(site, path=on.host.path if number == 1 else f"{on.host.path}-{number}")
+
+
+def _path(on: Provisioned, number: int) -> str:
+    return on.host.path if number == 1 else f"{on.host.path}-{number}"

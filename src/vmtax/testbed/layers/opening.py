@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from vmtax.core.layers import EXISTING
 from vmtax.core.notices import recorded
 from vmtax.core.records import Treatment
 from vmtax.design.topology import topology
@@ -16,7 +17,7 @@ from vmtax.plan.guests import guests_at_once
 from vmtax.testbed import cards, proof, servers
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.footprint import Footprint
-from vmtax.testbed.layers import container, host, nested, vm
+from vmtax.testbed.layers import container, existing, host, nested, vm
 from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.standby import Carriers
 
@@ -29,6 +30,7 @@ Opener = Callable[
 OPENERS: Mapping[str, Opener] = {
     "host": host.open_layer,
     "container": container.open_layer,
+    "existing": existing.open_layer,
     "vm": vm.open_layer,
     "nested": nested.open_layer,
 }
@@ -81,11 +83,17 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
         on.host,
         outer,
         on.emulated,
-        (*_carriers(on, subjects), *new_meters(), *_footprint(on, outer, subjects)),
+        (*_carriers(on, subjects), *new_meters(_qemus(on, treatment)), *_footprint(on, outer, subjects)),
     )
     time.sleep(SETTLE_SECONDS)
     drop_caches(on, running)
     return running
+
+
+def _qemus(on: Provisioned, treatment: Treatment) -> dict[str, int]:
+    """Path of the host -> the QEMU there of an existing VM, if that is measured."""
+    entered = on.existing.entered if on.existing and treatment.layer == EXISTING else None
+    return {on.host.path: entered.pid} if entered and entered.pid else {}
 
 
 def _footprint(on: Provisioned, outer: Sequence[Guest], subjects: Sequence[RunningSubject]) -> list[Footprint]:

@@ -1,0 +1,12 @@
+"""Ways into a VM of the user's that libvirt runs: a port and disks of ours are plugged in, and unplugged again.
+
+The guest is entered by its agent once, which starts the image's ssh server on the port. Nothing of its configuration,
+files or network is used or changed.
+"""
+
+from vmtax.attach.agent import AgentRefused
+from vmtax.attach.domain import Domain, DomainError, find_domain
+from vmtax.attach.entry import Entered, enter
+from vmtax.attach.scratch import plugged_disk
+
+__all__ = ["AgentRefused", "Domain", "DomainError", "Entered", "enter", "find_domain", "plugged_disk"]

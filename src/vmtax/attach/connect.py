@@ -1,0 +1,29 @@
+"""Connect standard input and output to a socket: ssh's ProxyCommand. Standard library only; argument: its path."""
+
+import os
+import socket
+import sys
+import threading
+
+BYTES = 2**16
+
+
+def main(path: str) -> None:
+    """Copy in both directions until the other side ends."""
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(path)
+
+    def send() -> None:
+        while data := os.read(0, BYTES):
+            link.sendall(data)
+        link.shutdown(socket.SHUT_RDWR)
+
+    threading.Thread(target=send, daemon=True).start()
+    while data := link.recv(BYTES):
+        left = memoryview(data)
+        while left:
+            left = left[os.write(1, left) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,36 @@
+"""A disk of ours in the user's guest while its disk tests run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from vmtax.attach.entry import Entered
+from vmtax.machine.answer import words_of
+
+DATA = "data"
+# Prints the device with that serial number, as soon as the guest has it. Argument: the serial number. Constant text.
+FIND = (
+    *("sh", "-c"),
+    "n=0; while :; do for each in /sys/block/*; do "
+    "said=$(cat $each/serial 2> /dev/null || tr -cd '[:alnum:]-' < $each/device/vpd_pg80 2> /dev/null) || continue; "
+    'case $said in *"$1") [ -b "/dev/${each##*/}" ] && echo "/dev/${each##*/}" && exit 0 ;; esac; done; '
+    "n=$((n+1)); [ $n -le 240 ] || exit 1; sleep 0.25; done",
+    "vmtax-find",
+)
+
+
+@contextlib.contextmanager
+def plugged_disk(inside: Entered, file: str) -> Iterator[str]:
+    """The device in the guest that a file of the domain's host is, with the settings of the VM's own first disk.
+
+    Raises DomainError and MachineError.
+    """
+    domain = inside.domain
+    plugged = domain.detach_later(DATA)
+    domain.attach(domain.disk(DATA, file, inside.bus, domain.settings()))
+    try:
+        said = inside.machine.run(*FIND, domain.serial(DATA))
+        yield words_of(inside.machine, "the name of the plugged disk", said, 1)[0]
+    finally:
+        plugged.undo()

@@ -1,0 +1,78 @@
+"""A VM of the user's on the command line: `run --guest`."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from vmtax.cli.app import BadUse
+from vmtax.cli.asked import Measured
+from vmtax.cli.option_groups import given
+from vmtax.core.layers import EXISTING
+from vmtax.existing.source import NAME
+from vmtax.plan import rules
+from vmtax.plan.schema import Plan, from_data
+from vmtax.storage import DISK_DIRECTORY
+from vmtax.testbed.existing import refuse_factors
+from vmtax.testbed.session import ExistingVm
+from vmtax.testbed.ways import LIBVIRT
+from vmtax.workload import WORKLOADS
+
+
+def existing_vm(asked: Measured) -> ExistingVm | None:
+    """The VM that --guest names, or none. Raises BadUse, also for options that it excludes."""
+    name, directory = asked.existing.guest, asked.existing.guest_dir
+    if name is None:
+        if directory is not None:
+            raise BadUse(f"--guest-dir {directory}: is a directory in the VM that --guest names: add --guest")
+        return None
+    if others := given(asked.cards, asked.versions, asked.power):
+        raise BadUse(f"--guest measures a VM as it runs, on one host: leave out {' '.join(others)}")
+    _check_name(name)
+    if name.startswith(LIBVIRT) and directory is not None:
+        raise BadUse(
+            f"--guest-dir {directory}: a domain of libvirt gets a disk of ours; --disk-dir says where on its host"
+        )
+    where = PurePosixPath(directory) if directory else DISK_DIRECTORY
+    if not where.is_absolute():
+        raise BadUse(f"--guest-dir {directory}: must be absolute, for it is in the VM")
+    return ExistingVm(name, where)
+
+
+def _check_name(name: str) -> None:
+    if name.startswith(LIBVIRT):
+        if not NAME.fullmatch(name.removeprefix(LIBVIRT)):
+            raise BadUse(f"--guest {name}: no domain can be called that; `virsh list` lists those that run")
+        return
+    if not name.startswith("ssh://"):
+        raise BadUse(
+            f"--guest {name}: must be libvirt:NAME, or ssh://[user@]host[:port], where one can log in to the VM"
+        )
+    try:
+        rules.host(name)
+    except ValueError as error:
+        raise BadUse(f"--guest: {error}") from error
+
+
+def on_existing(plan: Plan, layers: str | None) -> Plan:
+    """The plan for the host and that VM, or for the layers that the command line named, with what can be measured in
+    the VM. Raises BadUse and BadInput.
+    """
+    refuse_factors(plan)
+    wanted = plan.layers if layers is not None else ("host",)
+    if wanted == (EXISTING,):
+        raise BadUse(f"--layers {EXISTING}: a VM alone is compared with nothing: --layers host,{EXISTING}")
+    data = plan.model_dump(mode="json")
+    data["layers"] = list(dict.fromkeys((*wanted, EXISTING)))
+    fits = {name for name, kind in WORKLOADS.items() if EXISTING in kind.layers}
+    data["workloads"] = [entry for entry in data["workloads"] if entry["name"] in fits]
+    if not data["workloads"]:
+        raise BadUse(f"plan {plan.name}: nothing of it can be measured in a VM that is not ours: name another plan")
+    data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] in fits]
+    return from_data(data, source="command line")
+
+
+def without_existing(plan: Plan) -> Plan:
+    """The plan, which names no VM of the user's. Raises BadUse if it has its layer."""
+    if EXISTING in plan.layers:
+        raise BadUse(f"layer {EXISTING} is a VM of yours: name it with --guest")
+    return plan

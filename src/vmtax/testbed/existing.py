@@ -1,0 +1,79 @@
+"""A VM of the user's that is measured as it runs: examined like a host, with the layer of a host as its only one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vmtax.core.errors import BadInput
+from vmtax.core.layers import EXISTING
+from vmtax.hypervisor.confine import enter_tree
+from vmtax.machine import Machine, tools
+from vmtax.meter.below import read_below
+from vmtax.plan.schema import Plan
+from vmtax.storage import Target
+from vmtax.testbed import examine
+from vmtax.testbed.cpus import allowed_cpus
+from vmtax.testbed.examine import Examined
+from vmtax.testbed.session import CannotMeasure, TestbedOptions
+from vmtax.testbed.ways import Way
+
+HANDS_OFF = "measured as it runs, with the page cache that it has."
+UNSEEN = "that it runs on {} is not verified: no QEMU there has its UUID, so the ledger does not see it."
+
+
+def plan_inside(plan: Plan) -> Plan:
+    """What is measured in the VM: the plan's workloads, as on a host."""
+    return plan.model_copy(update={"layers": ("host",)})
+
+
+def plan_beside(plan: Plan) -> Plan:
+    """What is measured on its host: the plan's other layers."""
+    return plan.model_copy(update={"layers": tuple(layer for layer in plan.layers if layer != EXISTING)})
+
+
+def fitted(plan: Plan, vm: Way) -> Plan:
+    """The plan with the size of that VM, so that the layers below it get as many CPUs. Raises MachineError."""
+    return plan.model_copy(update={"guest": vm.size()})
+
+
+def look(plan: Plan, host: Machine, vm: Way) -> None:
+    """Raises CannotMeasure if the plan cannot be measured there, as far as can be checked without an image there."""
+    if (cpus := len(allowed_cpus(host))) < plan.guest.vcpus:
+        raise CannotMeasure(
+            f"{host.path}: vmtax may use {cpus} of its CPUs, and {vm.name} has {plan.guest.vcpus}: the host cannot be"
+            " measured on as many"
+        )
+    if vm.machine is None:
+        return
+    if read_below(vm.machine)["virtualized"] is False:
+        raise CannotMeasure(f"{vm.name} is no VM: nothing there says that a hypervisor runs it")
+    examine.check_system(vm.machine)
+    needed = [tool for tool in tools.of(tools.HOST, tools.COPY) if tool.name != "bwrap"]  # the image's own is used
+    if why := tools.why_not(vm.machine, needed):
+        raise CannotMeasure(f"{vm.name}: {why}")
+
+
+def examined(on: Examined, vm: Way, options: TestbedOptions) -> Examined:
+    """The VM, entered, with the image in it until the run ends. Raises CannotMeasure, and what its parts raise."""
+    asked, session = options.existing, on.session
+    assert asked is not None, "who named the VM said how"
+    inside = vm.enter(session.local, on.placed, session.image, session.emit)
+    placed, machine = inside.placed, inside.machine
+    assert placed.tree is not None, "it has been placed"
+    command = (*enter_tree(placed.tree, root=examine.is_root(machine), bubblewrap=placed.bubblewrap), "--", "true")
+    if not (tried := machine.try_run(*command)).ok:
+        raise CannotMeasure(f"{vm.name}: the image's programs cannot be started there: {tried.stderr.strip()}")
+    there = TestbedOptions(target=Target(asked.directory))
+    here = examine.examine(session, machine, plan_inside(on.plan), there, placed=placed)
+    pid = inside.qemu(on.host)
+    notes = (HANDS_OFF, *inside.notes, *(() if pid else (UNSEEN.format(on.host.path),)))
+    return replace(here, why_warm="", notes=notes, entered=replace(inside, pid=pid))
+
+
+def refuse_factors(plan: Plan) -> None:
+    """Raises BadInput for a plan that compares settings: an existing VM keeps its own."""
+    if named := [*plan.space.factors, *(name for part in plan.space.parts for name in part.levels)]:
+        raise BadInput(
+            f"plan {plan.name} compares {', '.join(dict.fromkeys(named))}, and an existing VM keeps the settings that"
+            " it has: name a plan without factors, such as quick"
+        )

@@ -1,0 +1,35 @@
+"""Layer existing: the same programs in a VM of the user's, as it runs. It is not booted, and none of its settings is
+changed: the run has no `Guest` of it, through which that could be done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from vmtax.core.layers import EXISTING_PATH
+from vmtax.core.records import Treatment
+from vmtax.hypervisor import Guest
+from vmtax.storage import Backing
+from vmtax.testbed.base import RunningSubject
+from vmtax.testbed.layers import host
+from vmtax.testbed.provisioned import Provisioned
+
+
+def open_layer(
+    on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]
+) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
+    """No guests of ours, and one subject: the VM, whose userland is entered as a host's is.
+
+    Raises DomainError and MachineError.
+    """
+    vm = on.existing
+    assert vm is not None, "a treatment of this layer has a VM"
+    disk = vm.disks.of(treatment) if vm.disks else None
+    plug = vm.entered.plug if vm.entered else None
+    if plug is not None and on.disks is not None:  # the same file as on the host
+        file = on.disks.of(treatment)
+        disk = Backing(PurePosixPath(stack.enter_context(plug(str(file.path)))), is_device=True, size=file.size)
+    site = replace(host.site(vm, disk), layer=treatment.layer, lead=on.lead)
+    return (), [RunningSubject(site, path=EXISTING_PATH)]

@@ -1,0 +1,147 @@
+"""Ways to a VM of the user's that is measured as it runs: a login of the user's, or libvirt, which plugs one in."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from vmtax.attach import Domain, enter, plugged_disk
+from vmtax.core.events import Event
+from vmtax.core.layers import EXISTING_PATH
+from vmtax.core.machines import MachineError
+from vmtax.core.records import Json
+from vmtax.image.cache import Image
+from vmtax.image.place import Placed, place, place_for_run
+from vmtax.machine import Machine
+from vmtax.machine.answer import whole_of
+from vmtax.machine.local import LocalMachine
+from vmtax.meter.memory import total_memory
+from vmtax.plan.schema import GuestSize
+from vmtax.testbed.cpus import allowed_cpus
+
+PLUGS = (
+    "plugs a port, the root image as a read-only disk and, for disk tests, a disk of ours into it, and starts a program"
+    " by its guest agent: the domain is marked as tainted (custom-ga-command) until it stops; all is unplugged again"
+)
+LIBVIRT = "libvirt:"
+UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Prints the process id of each QEMU whose command line has this UUID. Argument: the UUID. Constant text.
+FIND_QEMU = (
+    *("sh", "-c"),
+    'for file in $(grep -s -l -i -F -e "$1" /proc/[0-9]*/cmdline); do own=${file%/cmdline}; '
+    'case "$(cat "$own/comm" 2> /dev/null)" in qemu-system*|qemu-kvm*|kvm) echo "${own#/proc/}" ;; esac; done',
+    "vmtax-find",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A VM that was entered."""
+
+    machine: Machine
+    placed: Placed  # the image in it
+    plug: Callable[[str], AbstractContextManager[str]] | None = None  # a file of its host -> a device in it, for a time
+    notes: tuple[str, ...] = ()
+    uuid: str = ""  # by which its QEMU is recognised on its host; "": the VM does not say
+
+    pid: int | None = None  # of its QEMU, on its host; None: not known
+
+    def qemu(self, host: Machine) -> int | None:
+        """The process of its QEMU on that host; None: none is seen there, or it may not be read."""
+        if not UUID.fullmatch(self.uuid) or set(self.uuid) <= {"0", "-"}:
+            return None
+        seen = host.try_run(*FIND_QEMU, self.uuid).stdout.split()
+        return whole_of(host, "the process id of a QEMU", seen[0], most=2**31) if len(seen) == 1 else None
+
+
+class Way(Protocol):
+    """How a VM is entered."""
+
+    @property
+    def name(self) -> str:
+        """As the user names the VM."""
+        ...
+
+    @property
+    def machine(self) -> Machine | None:
+        """The VM, if it was entered when it was named; None: only after the user was asked."""
+        ...
+
+    @property
+    def announced(self) -> str:
+        """What entering does to the VM, for the person who is asked; "": nothing."""
+        ...
+
+    def size(self) -> GuestSize:
+        """Raises MachineError."""
+        ...
+
+    def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> Inside:
+        """Enter it with the image. Raises CannotDo.
+
+        host: the image on its host
+        """
+        ...
+
+    def leave(self) -> Json:
+        """Undo what entering it did, and compare the VM with what it was; what is known of that, for the record.
+
+        Raises MachineError.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A VM to which the user can log in; the image is copied there."""
+
+    name: str
+    machine: Machine
+    directory: PurePosixPath
+    announced: str = ""
+
+    def size(self) -> GuestSize:
+        memory = total_memory(self.machine)
+        if memory is None:
+            raise MachineError(f"{self.name}: its memory cannot be read from /proc/meminfo")
+        return GuestSize(vcpus=len(allowed_cpus(self.machine)), memory=memory)
+
+    def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> Inside:
+        placed = place_for_run(self.machine, local, image, self.directory, emit)
+        uuid = self.machine.try_run("cat", "/sys/class/dmi/id/product_uuid").stdout.strip().lower()
+        return Inside(self.machine, placed if placed.tree == "/" else placed.with_own_bubblewrap, uuid=uuid)
+
+    def leave(self) -> Json:
+        """Nothing is known of its definition; its guard undoes what was copied there."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Plugged:
+    """A domain of libvirt on the host under test; nothing in it is used but its agent, once."""
+
+    domain: Domain
+    directory: PurePosixPath  # on its host
+    machine: None = None
+    announced: str = PLUGS
+
+    @property
+    def name(self) -> str:
+        return f"{LIBVIRT}{self.domain.name}"
+
+    def size(self) -> GuestSize:
+        return GuestSize(vcpus=self.domain.vcpus, memory=self.domain.memory)
+
+    def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> Inside:
+        inside = enter(self.domain, EXISTING_PATH, local, host, self.directory)
+        placed = place(inside.machine, local, image, emit)
+        plug = functools.partial(plugged_disk, inside)
+        return Inside(inside.machine, placed, plug, tuple(filter(None, [inside.note])), self.domain.uuid)
+
+    def leave(self) -> Json:
+        return self.domain.leave()

@@ -1,0 +1,255 @@
+"""Ways into a domain of libvirt: what is read of it, what is plugged in, and what refuses it in one line."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from tests.fake_machine import FakeMachine, Reply, Scripted
+from vmtax.attach import agent
+from vmtax.attach.domain import COPIED, DETACH, FULL, VIRSH, Domain, DomainError, find_domain
+from vmtax.attach.entry import END, LAUNCH, SOCKET, _has_two_slots, _plug_image
+
+INFO = """\
+Id:             3
+Name:           web1
+UUID:           8662b4e3-a27d-41ac-868a-c680d4d26354
+OS Type:        hvm
+State:          {state}
+CPU(s):         {cpus}
+CPU time:       19.5s
+Max memory:     2097152 KiB
+Used memory:    {memory}
+Persistent:     yes
+"""
+XML = """\
+<domain type='kvm' id='3'>
+  <devices>
+    <disk type='file' device='cdrom'><driver name='qemu' type='raw' cache='none'/><target dev='sda' bus='sata'/></disk>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='qcow2' cache='writethrough' io='threads' discard='unmap' iothread='1'/>
+      <source file='/var/lib/libvirt/images/web1.qcow2' index='1'/>
+      <target dev='vda' bus='{bus}'/>
+      <address type='pci' domain='0x0000' bus='0x04' slot='0x00' function='0x0'/>
+    </disk>
+    <controller type='pci' index='0' model='pcie-root'/>
+{ports}
+    <channel type='unix'>
+      <source mode='bind' path='/var/lib/libvirt/qemu/channel/target/domain-3-web1/org.vmtax.0'/>
+      <target type='virtio' name='vmtax-port'/>
+    </channel>
+  </devices>
+</domain>
+"""
+
+
+def info(state: str = "running", cpus: str = "2", memory: str = "1048576 KiB") -> str:
+    return INFO.format(state=state, cpus=cpus, memory=memory)
+
+
+def xml(bus: str = "virtio", ports: int = 6) -> str:
+    lines = [f"    <controller type='pci' index='{n}' model='pcie-root-port'/>" for n in range(1, ports + 1)]
+    return XML.format(bus=bus, ports="\n".join(lines))
+
+
+def host(**answers: Scripted) -> FakeMachine:
+    """A host whose virsh answers so; by default, web1 runs and no job does."""
+    script = {"dominfo": info(), "domjobinfo": "Job type:         None\n", "list": "web1\nmail\n", "dumpxml": xml()}
+    script |= answers
+    verbs = {verb.replace("_", "-"): said for verb, said in script.items()}
+    asked = {(lambda argv, verb=verb: argv[: len(VIRSH) + 1] == (*VIRSH, verb)): said for verb, said in verbs.items()}
+    return FakeMachine("host", {**asked, (lambda argv: argv[0] in ("tee", "cat")): ""})
+
+
+def domain(machine: FakeMachine) -> Domain:
+    return Domain(machine, "web1", "8662b4e3", 2, 2**30, token="1234abcd")
+
+
+def test_a_domain_is_read_without_its_guest() -> None:
+    machine = host()
+    seen = find_domain(machine, "web1")
+    assert (seen.vcpus, seen.memory, seen.uuid[:8]) == (2, 2**30, "8662b4e3")
+    assert not any("qemu-agent-command" in word for argv in machine.calls for word in argv)
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ({"dominfo": Reply(code=127)}, "virsh is missing there"),
+        ({"dominfo": Reply(stderr="error: failed to get domain 'web1'", code=1)}, "there are: web1, mail"),
+        (
+            {"dominfo": Reply(stderr="error: failed to get domain 'web1'", code=1), "list": ""},
+            "LIBVIRT_DEFAULT_URI=qemu:///session",
+        ),
+        (
+            {"dominfo": Reply(stderr="error: failed to connect to the hypervisor", code=1), "list": Reply(code=1)},
+            "conn",
+        ),
+        ({"dominfo": info("shut off")}, "is shut off: virsh start web1"),
+        ({"dominfo": info("paused")}, "is paused: virsh resume web1"),
+        ({"dominfo": info("crashed")}, "has crashed: virsh start web1"),
+        ({"dominfo": info("pmsuspended")}, "is suspended: virsh dompmwakeup web1"),
+        ({"dominfo": info("in shutdown")}, "is being shut down"),
+        ({"dominfo": info("dying")}, "is dying, and not running"),
+        ({"dominfo": info("")}, "not running"),
+        ({"domjobinfo": "Job type:         Unbounded\n"}, "a job runs on it (Unbounded), such as a backup"),
+        ({"domjobinfo": "Job type:         Backup\n"}, "a job runs on it (Backup)"),
+    ],
+)
+def test_a_domain_that_cannot_be_measured_is_refused_in_one_line(answers: dict[str, Scripted], words: str) -> None:
+    with pytest.raises(DomainError) as refused:
+        find_domain(host(**answers), "web1")
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "answer", [info(cpus=""), info(cpus="-2"), info(cpus="2.5"), info(memory="lots"), info(memory="")]
+)
+def test_an_odd_answer_about_its_size_is_no_traceback(answer: str) -> None:
+    with pytest.raises(Exception, match="must stand there") as refused:
+        find_domain(host(dominfo=answer), "web1")
+    assert "virsh dominfo web1" in str(refused.value)
+
+
+def test_our_disk_has_the_settings_of_its_own() -> None:
+    settings = domain(host()).settings()
+    assert settings == {"bus": "virtio", "cache": "writethrough", "io": "threads", "discard": "unmap"}
+    text = domain(host()).disk("data", "/var/tmp/a 'b'.raw", "virtio", settings)
+    assert 'cache="writethrough" io="threads" discard="unmap"' in text
+    assert "readonly" not in text and "iothread" not in text
+    assert "file=\"/var/tmp/a 'b'.raw\"" in text
+    assert set(COPIED) <= settings.keys()
+
+
+def test_the_image_is_plugged_in_read_only_and_keeps_its_owner() -> None:
+    text = domain(host()).disk("image", "/var/tmp/root.erofs", "scsi", {}, readonly=True)
+    assert "<readonly/>" in text and "relabel='no'" in text and "dev='sdz' bus='scsi'" in text
+    assert "controller='0' unit='102'" in text, "libvirt would derive a controller from the name, which is not there"
+    assert "<serial>vmtax-1234abcd-image</serial><alias name='ua-vmtax-1234abcd-image'/>" in text
+
+
+@pytest.mark.parametrize(("ports", "free"), [(0, True), (1, False), (2, False), (3, True), (6, True)])
+def test_whether_two_disks_fit_is_known_before_one_is_plugged_in(ports: int, free: bool) -> None:
+    """One of the ports carries the VM's own disk."""
+    assert _has_two_slots(domain(host(dumpxml=xml(ports=ports)))) is free
+
+
+@pytest.mark.parametrize(
+    ("own", "ports", "bus", "note"),
+    [
+        ("virtio", 6, "virtio", ""),
+        ("virtio", 2, "scsi", "because no slot for virtio is free"),
+        ("scsi", 6, "scsi", ""),
+        ("sata", 6, "virtio", "because no slot for sata is free"),
+    ],
+)
+def test_disks_go_to_the_bus_of_its_own_disk_where_a_slot_is_free(own: str, ports: int, bus: str, note: str) -> None:
+    machine = host(dumpxml=xml(own, ports), attach_device="")
+    taken, said = _plug_image(domain(machine), "/var/tmp/root.erofs")
+    assert taken == bus
+    assert note in said and bool(note) == bool(said)
+    listed = [entry.what[-1] for entry in machine.undo_list if isinstance(entry.what, tuple)]
+    plugged = [text for argv, text in machine.inputs if argv[0] == "tee"]
+    assert len([text for text in plugged if text.startswith("<controller")]) == (bus == "scsi")
+    assert listed[-1] == "ua-vmtax-1234abcd-image", "its disk is unplugged before the controller"
+
+
+def test_a_machine_without_slots_is_refused_with_the_words_of_libvirt() -> None:
+    machine = host(dumpxml=xml(ports=2), attach_device=Reply(stderr=f"error: internal error: {FULL}", code=1))
+    with pytest.raises(DomainError, match=FULL):
+        _plug_image(domain(machine), "/var/tmp/root.erofs")
+
+
+def test_a_connection_that_may_only_read_is_refused_with_what_to_do() -> None:
+    said = Reply(stderr="error: operation forbidden: read only access prevents virDomainAttachDeviceFlags", code=1)
+    with pytest.raises(DomainError, match="run as root, or as a member of group libvirt"):
+        domain(host(attach_device=said)).attach("<disk/>")
+
+
+def test_its_removal_is_listed_before_a_device_is_plugged_in() -> None:
+    machine = host()
+    domain(machine).detach_later("port")
+    assert [entry.what for entry in machine.undo_list] == [(*DETACH, "web1", "ua-vmtax-1234abcd-port")]
+
+
+def test_the_socket_of_our_port_is_read_from_its_definition() -> None:
+    assert SOCKET.findall(xml()) == [("/var/lib/libvirt/qemu/channel/target/domain-3-web1/org.vmtax.0", "vmtax-port")]
+
+
+def test_nothing_that_a_program_prints_is_fetched_through_the_agent() -> None:
+    machine = host(qemu_agent_command='{"return":{"pid":77}}')
+    assert agent.start(domain(machine), ("/bin/sh", "-c", LAUNCH), "a key\n") == 77
+    sent = json.loads(machine.calls[-1][-1])
+    assert sent["execute"] == "guest-exec"
+    assert sent["arguments"]["capture-output"] is False
+    assert base64.b64decode(sent["arguments"]["input-data"]) == b"a key\n"
+    assert "a key" not in " ".join(machine.calls[-1]), "a key is on no command line in the guest"
+
+
+@pytest.mark.parametrize(
+    ("said", "frozen", "words"),
+    [
+        ("Command guest-exec has been disabled: the command is not allowed", "thawed", "may not start programs"),
+        ("Command guest-exec has been disabled", "frozen", "frozen, as for a backup"),
+        ("The command guest-exec has not been found", "thawed", "may not start programs"),
+        ("Guest agent is not responding: QEMU guest agent is not connected", "thawed", "does not answer"),
+        ("argument unsupported: QEMU guest agent is not configured", "thawed", "org.qemu.guest_agent.0"),
+        ("QEMU guest agent is not available due to an error", "thawed", "--guest ssh://root@ADDRESS"),
+        ("Requested operation is not valid: domain is not running", "thawed", "domain is not running"),
+    ],
+)
+def test_an_agent_that_refuses_is_told_in_one_line_with_what_to_type(said: str, frozen: str, words: str) -> None:
+    first = Reply(stderr=f"error: {said}", code=1)
+    machine = host(qemu_agent_command=[first, f'{{"return":"{frozen}"}}'])
+    with pytest.raises(agent.AgentRefused) as refused:
+        agent.start(domain(machine), ("/bin/true",))
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("answer", ["", "null", "[]", '{"return":1}', '{"return":{"pid":"x"}}', "{" * 100])
+def test_an_odd_answer_of_the_agent_is_no_traceback(answer: str) -> None:
+    with pytest.raises(agent.AgentRefused):
+        agent.start(domain(host(qemu_agent_command=answer)), ("/bin/true",))
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ('{"return":{"exited":false}}', None),
+        ('{"return":{"exited":true,"exitcode":72}}', 72),
+        ('{"return":{"exited":true,"signal":9}}', 137),
+        ('{"return":{"exited":true}}', 1),
+    ],
+)
+def test_how_a_program_ended_is_read(answer: str, code: int | None) -> None:
+    assert agent.ended(domain(host(qemu_agent_command=answer)), 77) == code
+
+
+def test_only_what_this_run_started_is_ended() -> None:
+    assert 'unshare*" $1 "*)' in END, "the unit's name is a word of its command line"
+
+
+def test_it_is_left_in_the_reverse_order_and_compared() -> None:
+    machine = host(domstate="running\n")
+    entered = domain(machine)
+    entered.before[:] = entered.digests()
+    for what in ("port", "image"):
+        entered.detach_later(what)
+    assert entered.leave()["changed"] == []
+    assert [what[-1] for what in machine.undone if isinstance(what, tuple)] == [
+        entered.alias("image"),
+        entered.alias("port"),
+    ]
+    entered.before[0] = "another"
+    assert entered.leave()["changed"] == ["definition as it runs"]
+
+
+def test_the_balloon_and_the_agents_connection_are_no_changes_of_a_definition() -> None:
+    plain = "<memory>1</memory><currentMemory unit='KiB'>{}</currentMemory><target name='a' state='{}'/>"
+    first, second = (domain(host(dumpxml=plain.format(*pair))) for pair in ((1, "connected"), (2, "disconnected")))
+    assert first.digests() == second.digests()
+    assert first.digests() != domain(host(dumpxml=plain.replace("<memory>1", "<memory>2"))).digests()
