@@ -18,7 +18,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
-	prove-first-time prove-live prove-ownership prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-guests prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -119,6 +119,12 @@ prove-live: setup-test ## show that a planted cost is measured with real guests:
 prove-ownership: setup-test ## show that a run has one owner and a host one measurement: others try, and 50 kills
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_ownership
+
+# covers: src/vmtax/attach src/vmtax/testbed/existing.py src/vmtax/testbed/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py
+prove-guests: setup-test ## show that a VM of the user's is measured and left as it was: a real libvirt, old and new guests, 20 kills
+	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients
+	@$(BIN)/vmtax image build
+	@$(PROOF) $(BIN)/python -m tools.prove_guests
 
 # covers: src/vmtax/lab src/vmtax/machine src/vmtax/hypervisor src/vmtax/image tools/prove_lab.py
 prove-lab: setup-test ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts

@@ -1,0 +1,228 @@
+"""Shows that a VM of the user's is measured as it runs, and left as it was; prints counts, all bad ones 0.
+
+    python -m tools.prove_guests [--kills 20] [--seed N] [--rounds 7] [--keep DIR]
+
+A Debian 11 and a Debian 13 guest that no image of vmtax booted, without network, ssh server or Python, run in a real
+libvirt (emulated where there is no KVM). Each is measured through a plugged port, on machine types q35 and pc, with its
+disk on virtio, SCSI and SATA. One is measured against itself: no difference may be shown. Then runs are killed by
+SIGKILL at random moments: definition and state of the domain must be as before, and nothing of the run left in it. One
+guest's agent may not start programs, and one domain is destroyed while it is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.owners_vm import GuestFiles, Libvirt, libvirt, make_guest, wait_until
+
+PLAN = """\
+name: owners-vm
+workloads:
+  - chess: {depth: 4, emulated_depth: 4}
+  - disk: {patterns: [randread-4k-qd1, randwrite-4k-fsync], seconds: 1, size: 32MiB}
+primary: [chess.nodes_per_second, disk.randread-4k-qd1.iops]
+rounds: {min: 7, max: 7}
+iterations: 1
+"""
+# What a run leaves in a guest if something is wrong: a process of its unit, a mount, or its port.
+LEFT = (
+    "! grep -l -a vmtax /proc/[0-9]*/cmdline 2>/dev/null | grep -v -e /proc/$$/ -e /proc/self/ | grep -q . "
+    "&& ! grep -q erofs /proc/mounts && ! ls /dev/virtio-ports/ 2>/dev/null | grep -q vmtax"
+)
+
+
+@dataclass
+class Score:
+    """What was tried, and what went wrong."""
+
+    runs: int = 0
+    kills: int = 0
+    checks: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def check(self, holds: bool, what: str) -> None:
+        self.checks += 1
+        if not holds:
+            self.wrong.append(what)
+            print(f"wrong: {what}", flush=True)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One libvirt with vmtax beside it, which has a store of its own."""
+
+    lv: Libvirt
+    score: Score
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        places = {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("DATA", "STATE")}
+        return {**self.lv.environment, **places}
+
+    def start(self, name: str, *words: str) -> subprocess.Popen[str]:
+        plan = self.home / "owners.yaml"
+        plan.write_text(PLAN)
+        argv = [sys.executable, "-m", "vmtax", "run", str(plan), "--guest", f"libvirt:{name}", "--yes", "--emulate"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        argv += ["-o", str(self.home / "report.html"), *words]
+        return subprocess.Popen(argv, env=self.environment, cwd=self.home, **pipes)  # type: ignore[call-overload,no-any-return]
+
+    def measured(self, name: str, *words: str) -> tuple[int, str]:
+        """Exit code and output of a whole run."""
+        self.score.runs += 1
+        run = self.start(name, *words)
+        said, _ = run.communicate()
+        return run.returncode, said
+
+    def answer(self) -> dict[str, object]:
+        """The newest run as JSON."""
+        argv = [sys.executable, "-m", "vmtax", "show", "--json"]
+        done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, cwd=self.home)
+        data: dict[str, object] = json.loads(done.stdout)["data"]
+        return data
+
+    def definition(self, name: str) -> str:
+        return self.lv.virsh("dumpxml", name) + self.lv.virsh("dumpxml", name, "--inactive")
+
+    def is_left_alone(self, name: str, before: str, what: str) -> None:
+        """Wait until the guard has undone a run, and check what is left of it."""
+
+        def same() -> bool:
+            return self.definition(name) == before and not list(Path("/var/tmp").glob("vmtax-*"))
+
+        try:
+            wait_until(same, "the domain is as before", 120.0)
+            self.score.check(True, what)
+        except AssertionError:
+            self.score.check(False, f"{what}: the domain's definition or a file of the run")
+        self.score.check(self.lv.virsh("domstate", name).split()[0] == "running", f"{what}: the domain still runs")
+        try:
+            wait_until(lambda: self.lv.shell(name, LEFT) == 0, "nothing is left in the guest", 240.0)
+            self.score.check(True, what)
+        except AssertionError:
+            self.score.check(False, f"{what}: something of the run is left in the guest")
+
+
+def ways_of_disks(bench: Bench, name: str, files: GuestFiles) -> None:
+    """The same guest with its disk on other buses, and on the old machine type."""
+    scsi = "<address type='drive' controller='0' unit='0'/>"
+    for machine, bus, root, more in (
+        ("pc", "virtio", "vda", ""),
+        ("q35", "scsi", "sda", scsi),
+        ("q35", "sata", "sda", ""),
+    ):
+        what = f"{name} on {machine}, {bus}"
+        words = {"machine": machine, "bus": bus, "root": root, "more": more}
+        with bench.lv.domain(f"{name}-{machine}-{bus}", files, **words) as here:
+            before = bench.definition(here)
+            code, said = bench.measured(here, "--rounds", "1")
+            bench.score.check(code == 0 and "as before, and running" in said, f"{what}: {said[-300:]}")
+            bench.score.check("not measured" not in said, f"{what}: every figure is there")
+            bench.is_left_alone(here, before, what)
+
+
+def against_itself(bench: Bench, name: str, rounds: int) -> None:
+    """An A/A of the guest: no difference may be shown, and the noise is in the answer."""
+    before = bench.definition(name)
+    code, said = bench.measured(name, "--rounds", str(rounds))
+    bench.score.check(code == 0, f"{name}, {rounds} rounds: {said[-300:]}")
+    again = [one for one in bench.answer().get("comparisons", []) if one.get("treatment") == "existing again"]  # type: ignore[union-attr,attr-defined]
+    shown = [one for one in again if one.get("verdict") in ("worse", "better")]
+    print(f"{name} against itself: {len(again)} figures, a difference shown in {len(shown)}", flush=True)
+    bench.score.check(bool(again) and len(shown) <= 1, f"{name} against itself: {shown}")
+    bench.is_left_alone(name, before, f"{name}, {rounds} rounds")
+
+
+def killed(bench: Bench, name: str, kills: int, chance: random.Random) -> None:
+    """SIGKILL at random moments, from the first command on."""
+    before = bench.definition(name)
+    for number in range(1, kills + 1):
+        run = bench.start(name, "--rounds", "3")
+        seconds = chance.uniform(0.5, 45.0)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.communicate(timeout=seconds)
+        run.send_signal(signal.SIGKILL)
+        run.communicate()
+        bench.score.kills += 1
+        bench.is_left_alone(name, before, f"kill {number} after {seconds:.1f} s")
+        print(f"{number} of {kills} kills; wrong: {len(bench.score.wrong)}", flush=True)
+    argv = [sys.executable, "-m", "vmtax", "run", "--resume", "--yes", "-o", str(bench.home / "resumed.html")]
+    done = subprocess.run(argv, env=bench.environment, capture_output=True, text=True, cwd=bench.home)
+    bench.score.check(done.returncode == 0, f"the newest killed run goes on: {done.stderr[-300:]}")
+    bench.is_left_alone(name, before, "a resumed run")
+
+
+def refused(bench: Bench, name: str, files: GuestFiles) -> None:
+    """States and agents with which nothing can be measured: one line, and nothing done to the domain."""
+    bench.lv.virsh("suspend", name)
+    code, said = bench.measured(name, "--rounds", "1")
+    bench.score.check(code != 0 and "is paused: virsh resume" in said, f"paused: {said[-200:]}")
+    bench.lv.virsh("resume", name)
+    code, said = bench.measured("nobody", "--rounds", "1")
+    bench.score.check(code != 0 and "there are:" in said, f"no such domain: {said[-200:]}")
+    with bench.lv.domain("forbidden", files) as here:
+        blocked = "mkdir -p /etc/qemu; printf '[general]\\nblacklist=guest-exec\\n' > /etc/qemu/qemu-ga.conf; "
+        bench.lv.shell(here, f"{blocked}systemd-run --on-active=2 systemctl restart qemu-guest-agent")
+        time.sleep(3)
+
+        def forbidden() -> bool:
+            said = bench.lv.virsh("qemu-agent-command", here, '{"execute":"guest-info"}', check=False)
+            return '"enabled":false,"name":"guest-exec"' in said
+
+        wait_until(forbidden, "the agent may not start programs", 120.0)
+        before = bench.definition(here)
+        code, said = bench.measured(here, "--rounds", "1")
+        bench.score.check(code != 0 and "may not start programs" in said, f"a forbidden agent: {said[-300:]}")
+        bench.score.check(bench.definition(here) == before, "a forbidden agent: the domain is as before")
+    with bench.lv.domain("destroyed", files) as here:
+        run = bench.start(here, "--rounds", "3")
+        time.sleep(40)
+        bench.lv.virsh("destroy", here)
+        said, _ = run.communicate()
+        last = said.strip().splitlines()[-1]
+        bench.score.check("Traceback" not in said and bool(last), f"destroyed while measured: {said[-300:]}")
+        print(f"destroyed while it was measured: exit code {run.returncode}: {last[:200]}", flush=True)
+
+
+def main() -> int:
+    """0 if nothing went wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    began, score = time.monotonic(), Score()
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="owners-") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        old, new = make_guest("bullseye", directory), make_guest("trixie", directory)
+        (directory / "lv").mkdir()
+        with libvirt(directory / "lv") as lv:
+            bench = Bench(lv, score, directory)
+            with lv.domain("web1", old) as web1:
+                against_itself(bench, web1, given.rounds)
+                killed(bench, web1, given.kills, random.Random(given.seed))
+                refused(bench, web1, old)
+            ways_of_disks(bench, "web2", new)
+    minutes = (time.monotonic() - began) / 60
+    print(
+        f"{score.runs} whole runs, {score.kills} kills, {score.checks} checks in {minutes:.0f} min; wrong:"
+        f" {len(score.wrong)}"
+    )
+    return 1 if score.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
