@@ -19,8 +19,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
 from vmtax.plan import rules
 from vmtax.stats.arrays import Floats
-from vmtax.store import Store, database, schema
-from vmtax.store.engine import Way
+from vmtax.store import Store, schema
 
 
 @pytest.fixture
@@ -71,31 +70,20 @@ def _the_command_line_is_built_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _sql_is_made_once() -> Iterator[None]:
-    """Thousands of stores are opened, whose statements and tables are alike: SQLAlchemy writes each text once."""
-    compiled: dict[Any, Any] = {}
-
-    def engine(path: Path, way: Way = "shared") -> sa.Engine:
-        opened = opened_anew(path, way)
-        opened._compiled_cache = compiled  # type: ignore[assignment]
-        return opened
-
+def _tables_are_described_once() -> Iterator[None]:
+    """Thousands of stores are created, and SQLAlchemy writes the same SQL each time."""
     tables: list[str] = []
-    written = sa.create_mock_engine(
-        "sqlite://", lambda sql, *_: tables.append(str(sql.compile(dialect=written.dialect)))
-    )
-    schema.TABLES.create_all(written, checkfirst=False)
+
+    def keep(table: Any, *_: object) -> None:
+        tables.append(str(table.compile(dialect=written.dialect)))
 
     def create_all(connection: sa.Connection) -> None:
         for text in tables:
             connection.exec_driver_sql(text)
 
-    opened_anew = database.engine
-    dialect = type(written.dialect)
+    written = sa.create_mock_engine("sqlite://", keep)
+    schema.TABLES.create_all(written, checkfirst=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "engine", engine)
-        patch.setattr(dialect, "__hash__", lambda _: 1)
-        patch.setattr(dialect, "__eq__", lambda self, other: type(self) is type(other))
         patch.setattr(schema.TABLES, "create_all", create_all)
         yield
 

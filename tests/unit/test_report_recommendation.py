@@ -50,9 +50,9 @@ from vmtax.report.sections.recommendation import (
 from vmtax.report.show import render
 
 TITLE, GIVE_UPS = DISK.title, DISK.gives_up
-SAMPLE = storage_experiment()
-SMALL = storage_experiment(2)
-BARE = storage_experiment(2, features=False)
+SAMPLE = storage_experiment(few=True)
+SMALL = storage_experiment(2, few=True)
+BARE = storage_experiment(2, features=False, few=True)
 SAVEVM = Requirements(("savevm",))
 
 
@@ -85,7 +85,7 @@ def with_features(experiment: Experiment, change: Any) -> Experiment:
 
 
 def test_a_recommendation_on_a_terminal_is_twelve_lines_with_the_figures_of_what_the_user_has() -> None:
-    text = on_terminal(*sections(told(storage_experiment(emulated=False))))
+    text = on_terminal(*sections(told(storage_experiment(emulated=False, few=True))))
     lines = text.strip().splitlines()
     assert len(lines) <= 12 and max(map(len, lines)) <= 80
     assert any(line.startswith("now") for line in lines) and any(line.startswith("→ ") for line in lines)
@@ -122,7 +122,7 @@ def test_every_report_has_it() -> None:
 def test_every_figure_says_that_it_is_emulated() -> None:
     found = told()
     assert found.second.endswith("(emulated).") and all(one.emulated for one in found.rated)
-    real = told(storage_experiment(emulated=False))
+    real = told(storage_experiment(emulated=False, few=True))
     assert "emulated" not in f"{real.second} {real.advice.notes}" and not any(one.emulated for one in real.rated)
     data = experiment_data(Analysis(SAMPLE))["advice"]
     assert all(one["emulated"] for one in (data["choice"], data["runner_up"], *data["options"]))

@@ -60,9 +60,8 @@ def insert_boots(connection: Connection, experiment: str, boots: Sequence[Boot])
 
 
 def next_number(connection: Connection, experiment: str) -> int:
-    highest = connection.scalar(
-        of(experiment, schema.trial.c.number).with_only_columns(sa.func.max(schema.trial.c.number))
-    )
+    c = schema.trial.c
+    highest = connection.scalar(sa.select(sa.func.max(c.number)).where(c.experiment == experiment))
     return (highest or 0) + 1
 
 
@@ -84,13 +83,11 @@ def insert_trials(connection: Connection, experiment: str, first: int, trials: S
     ]
     if not written:
         return []
-    connection.execute(schema.trial.insert(), written)
-    c = schema.trial.c
-    new = of(experiment, c.id).where(c.number >= first).order_by(c.number)
+    ids = _insert_rows(connection, experiment, first, written)
     metrics = _metric_ids(connection, {one.metric: None for trial in trials for one in trial.measurements})
     measurements = [
         {"trial": id, "ordinal": ordinal, "metric": metrics[one.metric], "value": _value(one)}
-        for id, trial in zip(connection.scalars(new).all(), trials, strict=True)
+        for id, trial in zip(ids, trials, strict=True)
         for ordinal, one in enumerate(trial.measurements)
     ]
     if measurements:
@@ -214,6 +211,15 @@ def _load_measurements(
     for trial, measurement in model.measurements_of(metrics, [tuple(row) for row in connection.execute(query)]):
         found[trial].append(measurement)
     return found
+
+
+def _insert_rows(connection: Connection, experiment: str, first: int, trials: list[Json]) -> Sequence[int]:
+    """Rows of trials with the numbers from `first`; returns their ids."""
+    if len(trials) == 1:  # of each commit of a run: SQLite says its id without being asked
+        return [connection.execute(schema.trial.insert(), trials[0]).inserted_primary_key[0]]  # type: ignore[index]
+    c = schema.trial.c
+    connection.execute(schema.trial.insert(), trials)
+    return connection.scalars(of(experiment, c.id).where(c.number >= first).order_by(c.number)).all()
 
 
 def _metric_ids(connection: Connection, wanted: Iterable[Metric]) -> dict[Metric, int]:

@@ -397,10 +397,12 @@ class Store:
 
     def _refuse_other(self, connection: Connection, id: str) -> None:
         """Raises StoreError unless this process runs it, or was the last to do so."""
-        row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one_or_none()
+        c = schema.experiment.c
+        owner = sa.select(c.owner_pid, c.owner_boot, c.owner_start).where(c.id == id)
+        row = connection.execute(owner).one_or_none()
         if row is None:
             raise names.unknown(id, names.ids(connection))
-        if _owner(row) != this_process():
+        if Owner(*row) != this_process():
             raise StoreError(
                 f"{self.path}: {id} is no longer run by this process, but by another one: nothing recorded"
             )
