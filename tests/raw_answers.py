@@ -7,6 +7,7 @@ calls, and the functions of the same module that get it or return it.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ HARMLESS = ("len", "bool", "isinstance", "any", "all")  # the result is no text 
 # Modules whose functions take any text.
 TYPED = ("vmtax.machine.answer", "vmtax.meter.text", "vmtax.workload.output")
 LOOSE = ("object_or_none",)  # of them, those whose values may be anything
+_ANY = re.compile(rf"\.\s*(?:{'|'.join((*ASKED, *PRINTED))})\b")  # without one, nothing is a machine's answer
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -41,6 +43,8 @@ class RawParse:
 
 def raw_parses(source: str) -> list[RawParse]:
     """The places of a module, in order."""
+    if not _ANY.search(source):
+        return []
     module = _Module(ast.parse(source))
     return sorted(module.found(), key=lambda one: one.line)
 
@@ -50,6 +54,7 @@ class _Module:
     tree: ast.Module
     told: dict[int, set[str]] = field(default_factory=dict)  # function (id) -> names that hold a machine's answer
     answering: set[int] = field(default_factory=set)  # functions (id) that return one
+    own: dict[int, list[ast.AST]] = field(default_factory=dict)  # function (id) -> its nodes
 
     def __post_init__(self) -> None:
         self.typed: set[str] = set()  # names that are functions of TYPED
@@ -77,12 +82,17 @@ class _Module:
                     shown = node.iter if isinstance(node, ast.For | ast.comprehension) else node
                     yield RawParse(name, shown.lineno, how, ast.unparse(shown)[:120])
 
-    def _own(self, scope: ast.AST) -> Iterator[ast.AST]:
+    def _own(self, scope: ast.AST) -> list[ast.AST]:
         """All nodes of a function without those of functions in it."""
+        if id(scope) not in self.own:
+            self.own[id(scope)] = [*self._walk(scope)]
+        return self.own[id(scope)]
+
+    def _walk(self, scope: ast.AST) -> Iterator[ast.AST]:
         for child in ast.iter_child_nodes(scope):
             if not isinstance(child, Function):
                 yield child
-                yield from self._own(child)
+                yield from self._walk(child)
             else:
                 yield from child.decorator_list
 

@@ -38,6 +38,7 @@ PRIMARY = (
     "disk.rewrite-64k.iops",
     "disk.randwrite-4k-qd1.p99_seconds",
 )
+FEW = ("iops", "p99_seconds", "host_cpu_seconds", "ready_seconds")
 FACTORS = {  # the first level of each is the baseline, and not part of a name
     "disk.filesystem": ("ext4", "xfs", "none"),
     "disk.format": ("raw", "qcow2"),
@@ -60,18 +61,21 @@ def storage_experiment(
     failed: int = 0,
     features: bool = True,
     sequential: bool = False,
+    few: bool = False,
 ) -> Experiment:
     """24 guest treatments, 72 where `many`, and the host's own three backings; qcow2 goes with ext4 alone.
 
     The guest of the last treatment is lost in the first `failed` rounds; with `features`, the run found out what each
-    disk can do; with `sequential`, it measured what the article's score needs. The same
-    arguments give the same experiment.
+    disk can do; with `sequential`, it measured what the article's score needs; with `few`, it
+    kept no more than FEW of each of the other patterns. The same arguments give the same experiment.
     """
     factors = {**(MORE if many else {}), **FACTORS}
     chosen = (*(_host(factors) if host else ()), *_guests(factors))
     base = sample_experiment(rounds=1, seed=seed, emulated=emulated)
     patterns = {**PATTERNS, **(SEQUENTIAL if sequential else {})}
     boots, trials = _play(random.Random(seed), chosen, rounds, emulated, failed, patterns)
+    if few:
+        trials = tuple(map(_with_few, trials))
     return dataclasses.replace(
         base,
         id=f"20261121-0412-storage-{seed & 0xFFFF:04x}",
@@ -85,6 +89,11 @@ def storage_experiment(
         trials=trials,
         notes=(*base.notes, "vm disk.filesystem=none disk.format=qcow2: qcow2 is a file, and needs a file system"),
     )
+
+
+def _with_few(trial: Trial) -> Trial:
+    kept = tuple(one for one in trial.measurements if one.metric.measure in FEW or trial.case in SEQUENTIAL)
+    return dataclasses.replace(trial, measurements=kept)
 
 
 def _guests(factors: dict[str, tuple[str, ...]]) -> Iterator[Treatment]:

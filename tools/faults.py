@@ -88,7 +88,7 @@ FAULTS = (
     ),
     Fault(
         "store/store.py",
-        "if _owner(row) != this_process():",
+        "if Owner(*row) != this_process():",
         "if False:",
         "a process records trials of a run that another one has taken over",
     ),
@@ -908,6 +908,18 @@ FAULTS = (
         "if warm_up >= MOST_WARM_UP * length:",
         "if warm_up >= length:",
         "a series that changes until its end has a steady state",
+    ),
+    Fault(
+        "stats/ratio.py",
+        "weight = place - below",
+        "weight = 0.0",
+        "a tail is the nearest value below it",
+    ),
+    Fault(
+        "store/rows.py",
+        "return connection.scalars(of(experiment, c.id).where(c.number >= first).order_by(c.number)).all()",
+        "return connection.scalars(of(experiment, c.id).where(c.number >= first).order_by(c.number.desc())).all()",
+        "measurements of trials that are stored together belong to other trials",
     ),
     Fault(
         "stats/ratio.py",

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 import typer.testing
 
 from tests.spin import Spin, Start
@@ -18,7 +19,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
 from vmtax.plan import rules
 from vmtax.stats.arrays import Floats
-from vmtax.store import Store
+from vmtax.store import Store, schema
 
 
 @pytest.fixture
@@ -65,6 +66,25 @@ def _the_command_line_is_built_once() -> Iterator[None]:
     """typer reads the signatures of all commands again for each command that a test gives."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", functools.cache(typer.testing._get_command))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tables_are_described_once() -> Iterator[None]:
+    """Thousands of stores are created, and SQLAlchemy writes the same SQL each time."""
+    tables: list[str] = []
+
+    def keep(table: Any, *_: object) -> None:
+        tables.append(str(table.compile(dialect=written.dialect)))
+
+    def create_all(connection: sa.Connection) -> None:
+        for text in tables:
+            connection.exec_driver_sql(text)
+
+    written = sa.create_mock_engine("sqlite://", keep)
+    schema.TABLES.create_all(written, checkfirst=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema.TABLES, "create_all", create_all)
         yield
 
 

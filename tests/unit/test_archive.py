@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,20 @@ MADE = sample_experiment(rounds=3, failures=2)
 SAMPLE = dataclasses.replace(MADE, plan=from_data(MADE.plan).model_dump(mode="json"))
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    with Store(tmp_path / "here.sqlite") as store:
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a store, and a file of its run."""
+    directory = tmp_path_factory.mktemp("here")
+    with Store(directory / "here.sqlite") as store:
         store.put(SAMPLE)
-        return archive.export(store, "last", tmp_path / "carried").file
+        archive.export(store, "last", directory / "carried")
+    return directory
+
+
+@pytest.fixture
+def file(here: Path, tmp_path: Path) -> Path:
+    shutil.copytree(here, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "carried"
 
 
 def test_what_arrives_is_what_left(file: Path, tmp_path: Path) -> None:

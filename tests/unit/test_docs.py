@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import shlex
@@ -95,10 +96,14 @@ def plans() -> list[tuple[str, str]]:
     ]
 
 
+@functools.cache
+def root() -> Any:
+    return typer.main.get_command(app)
+
+
 def parsed(words: list[str]) -> Any:
     """The context of the command that `words` name, parsed and not run; raises what the command line would say."""
-    command: Any = typer.main.get_command(app)
-    name, parent = "vmtax", None
+    command, name, parent = root(), "vmtax", None
     while hasattr(command, "commands"):
         if not words and command.invoke_without_command:
             return None  # `vmtax runs` lists them
@@ -280,6 +285,6 @@ def test_examples_belong_to_commands() -> None:
 
 def test_every_command_is_in_a_group_of_the_help() -> None:
     shown = CliRunner().invoke(app, ["--help"]).stdout
-    command: Any = typer.main.get_command(app)
+    command = root()
     assert {*ORDER} == {*command.commands}
     assert [heading for heading in shown.splitlines() if heading in GROUPS] == [*GROUPS]

@@ -154,7 +154,7 @@ def test_rounds_are_added_up_and_what_failed_or_was_done_again_is_not() -> None:
 
 def test_a_run_without_a_result_of_a_trial_has_nothing_to_show() -> None:
     failed = replace(trial(NONE.name, 1), status="failed", measurements=(), error="no log")
-    for run in (experiment(failed), storage_experiment(1)):
+    for run in (experiment(failed), storage_experiment(1, few=True)):
         assert Analysis(run).survival is None
     assert "No trial has a result. The first: no log." in printed(render(Analysis(experiment(failed))))
 
@@ -335,7 +335,7 @@ def test_counts_are_not_compared_ranked_scored_or_summarized() -> None:
 
 
 def test_a_disk_run_has_the_same_figures_with_durability_beside_it() -> None:
-    alone, beside = Analysis(storage_experiment(3)), Analysis(with_trials(storage_experiment(3)))
+    alone, beside = Analysis(storage_experiment(3, few=True)), Analysis(with_trials(storage_experiment(3, few=True)))
     assert beside.survival is not None
     assert beside.results == alone.results
     assert beside.medians == alone.medians
@@ -363,7 +363,7 @@ def advised(run: Experiment, *needs: str) -> tuple[Analysis, Advice]:
 
 
 def test_a_trial_beats_documentation_and_the_advice_says_which_it_was() -> None:
-    analysis, advice = advised(with_trials(storage_experiment(2), writeback=3), "durable")
+    analysis, advice = advised(with_trials(storage_experiment(2, few=True), writeback=3), "durable")
     refused = dict(advice.refused)
     lossy = [t for t in refused if "cache=writeback" in t]
     assert lossy and all("6 of 1,400 states of a power cut lost data" in refused[name] for name in lossy)
@@ -376,7 +376,7 @@ def test_a_trial_beats_documentation_and_the_advice_says_which_it_was() -> None:
 
 
 def test_what_the_choice_rests_on_is_said() -> None:
-    run = storage_experiment(2)
+    run = storage_experiment(2, few=True)
     plain = replace(run, treatments=tuple(t for t in run.treatments if t.levels["disk.filesystem"] == "ext4"))
     _, tried = advised(with_trials(plain))
     assert "That it is durable was tried: 0 of 1,400 states of a power cut lost anything" in " ".join(tried.reasons)
@@ -388,7 +388,7 @@ def test_what_the_choice_rests_on_is_said() -> None:
 
 
 def test_durability_by_trial_is_enough_to_recommend_a_disk_of_a_run_that_tried_nothing_else() -> None:
-    text = printed(render(Analysis(with_trials(storage_experiment(2, features=False), none=1)), full=True))
+    text = printed(render(Analysis(with_trials(storage_experiment(2, features=False, few=True), none=1)), full=True))
     text = " ".join(text.split())
     assert "only durability is known, by trial or from documentation" in text
     assert "What each choice gives up" in text

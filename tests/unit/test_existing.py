@@ -376,7 +376,7 @@ def test_plan_from_writes_a_plan_that_can_be_checked(tmp_path: Path) -> None:
     assert answer["kind"] == "guest" and answer["data"]["plan"] == printed.output
 
 
-STORED = storage_experiment(rounds=6, emulated=False, host=False)
+STORED = storage_experiment(rounds=6, emulated=False, host=False, few=True)
 WRITETHROUGH = SettingAdvice("slow", "vda", "disk.cache", "writethrough", "none", "why")
 
 

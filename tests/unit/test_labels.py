@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.sample import sample_experiment
+from tests.stores import store_of
 from tests.unit.test_cli import vmtax
 from vmtax.analysis.analysis import Analysis
 from vmtax.cli.app import app, complete_run
@@ -31,14 +32,14 @@ def labelled(id: str, label: str, later: float) -> Experiment:
     return dataclasses.replace(MADE, id=id, label=label, created=MADE.created + later)
 
 
+HERE = (labelled(ONE, "before", 0), labelled(TWO, "after", 1), labelled(THREE, "after", 2))
+
+
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    with Store() as made:
-        for run in (labelled(ONE, "before", 0), labelled(TWO, "after", 1), labelled(THREE, "after", 2)):
-            made.put(run)
-    return made
+    return Store(store_of(tmp_path / "vmtax", *HERE))
 
 
 @pytest.mark.parametrize("text", ["before", "6.12 kernel", "2026", "größer"])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import vmtax
 from tests.sample import sample_experiment
 from vmtax import __version__
 from vmtax.store import Store
@@ -82,9 +83,7 @@ def test_the_version_stands_in_one_place() -> None:
 
 def completion(protocol: dict[str, str], home: Path) -> str:
     """What the program prints where a shell asks it."""
-    environment = {**os.environ, "XDG_DATA_HOME": str(home), **protocol}
-    argv = [sys.executable, "-m", "vmtax"]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=300)
+    done = vmtax(cwd=home, environment={**os.environ, "XDG_DATA_HOME": str(home), **protocol})
     assert done.stderr == ""
     return done.stdout
 
@@ -196,27 +195,17 @@ def test_help_imports_nothing_heavy() -> None:
 HEAVY = {"numpy", "pydantic", "rich.markdown", "sqlalchemy"}
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize(
-    "words",
+    ("words", "shell"),
     [
         *(
-            "vmtax ",
-            "vmtax show ",
-            "vmtax show --f",
-            "vmtax show --format m",
-            "vmtax show --needs d",
-            "vmtax show --for d",
+            (f"vmtax {words}", "bash")  # what a shell adds is the same whatever the words
+            for words in (
+                *("", "show ", "show --f", "show --format m", "show --needs d", "show --for d", "run --resume "),
+                *("compare ", "lab stop ", "runs rm ", "run q", "run --vary disk.c", "calibrate --host "),
+            )
         ),
-        *(
-            "vmtax run --resume ",
-            "vmtax compare ",
-            "vmtax lab stop ",
-            "vmtax runs rm ",
-            "vmtax run q",
-            "vmtax run --vary disk.c",
-            "vmtax calibrate --host ",
-        ),
+        *((f"vmtax {words}", shell) for words in ("", "show ") for shell in ("zsh", "fish")),
     ],
 )
 def test_completing_imports_nothing_heavy(words: str, shell: str, tmp_path: Path) -> None:

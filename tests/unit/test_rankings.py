@@ -219,7 +219,7 @@ def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:
 @pytest.mark.parametrize("counts", [("1", "4"), ("1", "1", "1", "1", "1", "4", "4", "4", "4", "4", "4", "2")])
 def test_rankings_are_among_configurations_with_the_same_number_of_guests(counts: tuple[str, ...]) -> None:
     """A sum over four guests is never set against one guest."""
-    sample = storage_experiment()
+    sample = storage_experiment(few=True)
     guests = [one for one in sample.treatments if one.layer == "vm" and one.repeats is None]
     counts = counts * (len(guests) // len(counts))
     levels = {one.name: {**one.levels, "guest.count": count} for one, count in zip(guests, counts, strict=True)}

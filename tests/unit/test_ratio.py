@@ -25,6 +25,18 @@ def test_a_clear_difference() -> None:
     assert found.p95_ratio == pytest.approx(1.1, abs=0.05)
 
 
+def test_tails_and_stalls_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(3)
+    for size in (*range(1, 40), 200):
+        before, after = np.exp(rng.normal(0, 1, (2, size)))
+        for better, share in (("lower", 0.95), ("higher", 0.05)):
+            found = stats.paired_ratio(before, after, better=better)
+            assert found.p95_ratio == np.quantile(after, share) / np.quantile(before, share), "to the last bit"
+            for row, stalled in ((before, found.stalls.baseline), (after, found.stalls.treatment)):
+                slow = row > 1.5 * np.median(row) if better == "lower" else row < np.median(row) / 1.5
+                assert stalled == slow.mean()
+
+
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=1, max_size=15))
 def test_swapping_the_sides_inverts_everything(pairs: list[tuple[float, float]]) -> None:
     before, after = map(list, zip(*pairs, strict=True))

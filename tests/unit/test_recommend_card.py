@@ -342,7 +342,7 @@ def test_needs_that_cannot_be_met_are_refused_in_one_line(needs: str, why: str, 
 
 
 def test_a_disk_is_not_asked_for_what_a_card_is(store: Store) -> None:
-    store.put(storage_experiment(2))
+    store.put(storage_experiment(2, few=True))
     assert "has fewer than 2 kinds of network card for a guest" in str(run("show --needs isolation").exception)
 
 

@@ -21,7 +21,7 @@ from vmtax.report.wording.cost import cost_of
 from vmtax.report.wording.rankings import ranked
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
-EXPERIMENT = storage_experiment()
+EXPERIMENT = storage_experiment(few=True)
 
 
 def grid(experiment: Experiment, metric: str, *factors: str) -> Grid:
@@ -120,7 +120,7 @@ def test_what_is_left_out_of_a_large_choice_is_said(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_lost_guest_costs_its_cell_a_round_not_more() -> None:
-    short = storage_experiment(failed=1)
+    short = storage_experiment(failed=1, few=True)
     cells = grid(short, SMALL_WRITES, "disk.filesystem", "disk.bus").cells
     assert cells["none", "ide"].rounds == 5 and cells["none", "ide"].low is None
     assert cells["none", "virtio"].rounds == 6
@@ -194,7 +194,7 @@ def test_speed_and_price_are_drawn_by_a_factor() -> None:
 
 
 def test_points_without_an_interval_are_hollow_and_the_legend_says_so() -> None:
-    picture = tradeoff_picture(tradeoffs(Analysis(storage_experiment(3))), {})
+    picture = tradeoff_picture(tradeoffs(Analysis(storage_experiment(3, few=True))), {})
     assert picture is not None
     for part in picture.parts:
         for place, legend in part.legends.items():

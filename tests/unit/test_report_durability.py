@@ -56,7 +56,7 @@ def test_the_first_screen_of_a_run_that_is_about_nothing_else() -> None:
 
 
 def test_the_first_screen_of_disk_and_durability_begins_with_what_contradicts_documentation() -> None:
-    text = printed(render(Analysis(with_trials(storage_experiment(2), writeback=3))))
+    text = printed(render(Analysis(with_trials(storage_experiment(2, few=True), writeback=3))))
     assert text.index("is documented as durable") < text.index("Recommendation") < text.index(section.TITLE)
     assert "Of 12 configurations" not in text, "it is about more"
 
@@ -129,7 +129,7 @@ def test_why_lists_the_evidence_writer_by_writer() -> None:
 
 
 def test_why_lists_what_else_was_tried() -> None:
-    text = why(storage_experiment(1), "savevm")
+    text = why(storage_experiment(1, few=True), "savevm")
     assert "vm disk.format=qcow2: yes (savevm)" in text
     assert "lets the guest's state be saved into the image" in text
 
@@ -144,7 +144,7 @@ def test_why_lists_what_else_was_tried() -> None:
     ],
 )
 def test_why_refuses_in_one_line(tmp_path: Path, words: list[str], answer: str) -> None:
-    done = show(tmp_path, storage_experiment(1, features=False), *words)
+    done = show(tmp_path, storage_experiment(1, features=False, few=True), *words)
     assert isinstance(done.exception, BadInput) and not done.output
     assert answer in str(done.exception) and "\n" not in str(done.exception)
 

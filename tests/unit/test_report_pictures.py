@@ -27,7 +27,7 @@ from vmtax.report.sections.factor_effects import level_name, sentence, share_tex
 from vmtax.report.wording.rankings import ranked
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
-EXPERIMENT = storage_experiment()
+EXPERIMENT = storage_experiment(few=True)
 
 
 def guests(experiment: Experiment) -> tuple[Ranking, ...]:
@@ -66,7 +66,9 @@ def test_a_ranking_is_drawn_best_first_with_its_kinds_apart() -> None:
         assert all(key.mark == "line" or key.text.endswith(", emulated") for key in picture.legend)
 
 
-@pytest.mark.parametrize("experiment", [EXPERIMENT, storage_experiment(3), sample_experiment(rounds=4, treatments=4)])
+@pytest.mark.parametrize(
+    "experiment", [EXPERIMENT, storage_experiment(3, few=True), sample_experiment(rounds=4, treatments=4)]
+)
 def test_a_dot_without_an_interval_is_hollow_and_the_legend_says_so(experiment: Experiment) -> None:
     analysis = Analysis(experiment)
     found = (*forests(view(analysis)), *rank_pictures(analysis, ranked(analysis)))
@@ -82,7 +84,7 @@ def test_a_dot_without_an_interval_is_hollow_and_the_legend_says_so(experiment: 
 def test_the_host_is_a_line_where_there_is_one() -> None:
     first, *_ = pictures(EXPERIMENT)
     assert len(of_class(first, "far")) == 1 and "The host itself, without a guest: " in first.caption
-    bare, *_ = pictures(storage_experiment(host=False))
+    bare, *_ = pictures(storage_experiment(host=False, few=True))
     assert not of_class(bare, "far") and "host itself" not in bare.caption
 
 
@@ -103,13 +105,13 @@ def test_a_host_that_is_far_away_does_not_squeeze_the_rest() -> None:
 
 
 def test_a_lost_guest_costs_the_others_nothing_and_is_said() -> None:
-    first, *_ = pictures(storage_experiment(failed=1))
+    first, *_ = pictures(storage_experiment(failed=1, few=True))
     assert "over 6 rounds, 1 of them incomplete" in first.caption
     assert any(key.text.startswith("beaten") for key in first.legend)
 
 
 def test_a_telephone_gets_labels_that_fit_above_the_dots() -> None:
-    for picture in pictures(storage_experiment(many=True)):
+    for picture in pictures(storage_experiment(many=True, few=True)):
         small = of_class(picture, "small")
         assert len(small) == 73 == len(of_class(picture, "wide"))
         lines = [line.text or "" for label in small for line in label.iter("text")]
@@ -213,7 +215,7 @@ def test_of_many_the_best_and_the_worst_are_drawn() -> None:
 
 
 def test_the_page_of_a_sweep_is_well_formed() -> None:
-    text = html(storage_experiment(failed=1))
+    text = html(storage_experiment(failed=1, few=True))
     page = Page(text)
     figures = [attrs["id"] for tag, attrs in page.elements if tag == "figure" and "choice" in (attrs["class"] or "")]
     assert figures == ["crossed", "tradeoff"]

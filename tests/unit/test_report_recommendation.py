@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.answers import experiment_data
 from tests.sample import sample_experiment
 from tests.sample_durability import with_trials
 from tests.sample_storage import storage_experiment
+from tests.stores import store_of
 from tests.unit.test_report import check_golden, on_terminal, printed
 from tests.unit.test_report_html import HOSTILE, Page
 from tools import reference
@@ -47,12 +48,11 @@ from vmtax.report.sections.recommendation import (
     why_not,
 )
 from vmtax.report.show import render
-from vmtax.store import Store
 
 TITLE, GIVE_UPS = DISK.title, DISK.gives_up
-SAMPLE = storage_experiment()
-SMALL = storage_experiment(2)
-BARE = storage_experiment(2, features=False)
+SAMPLE = storage_experiment(few=True)
+SMALL = storage_experiment(2, few=True)
+BARE = storage_experiment(2, features=False, few=True)
 SAVEVM = Requirements(("savevm",))
 
 
@@ -85,7 +85,7 @@ def with_features(experiment: Experiment, change: Any) -> Experiment:
 
 
 def test_a_recommendation_on_a_terminal_is_twelve_lines_with_the_figures_of_what_the_user_has() -> None:
-    text = on_terminal(*sections(told(storage_experiment(emulated=False))))
+    text = on_terminal(*sections(told(storage_experiment(emulated=False, few=True))))
     lines = text.strip().splitlines()
     assert len(lines) <= 12 and max(map(len, lines)) <= 80
     assert any(line.startswith("now") for line in lines) and any(line.startswith("→ ") for line in lines)
@@ -122,7 +122,7 @@ def test_every_report_has_it() -> None:
 def test_every_figure_says_that_it_is_emulated() -> None:
     found = told()
     assert found.second.endswith("(emulated).") and all(one.emulated for one in found.rated)
-    real = told(storage_experiment(emulated=False))
+    real = told(storage_experiment(emulated=False, few=True))
     assert "emulated" not in f"{real.second} {real.advice.notes}" and not any(one.emulated for one in real.rated)
     data = experiment_data(Analysis(SAMPLE))["advice"]
     assert all(one["emulated"] for one in (data["choice"], data["runner_up"], *data["options"]))
@@ -299,20 +299,20 @@ def without_mitigations(experiment: Experiment) -> Experiment:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Experiment], Path]:
+    """Stores a run where the commands look for it."""
     for place in ("DATA", "CACHE", "STATE"):
         monkeypatch.setenv(f"XDG_{place}_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    with Store() as opened:
-        yield opened
+    return lambda run: store_of(tmp_path / "vmtax", run)
 
 
 def run(command: str) -> Result:
     return CliRunner().invoke(app, shlex.split(command))
 
 
-def test_what_is_recommended_is_what_is_applied(store: Store) -> None:
-    store.put(SMALL)
+def test_what_is_recommended_is_what_is_applied(store: Callable[[Experiment], Path]) -> None:
+    store(SMALL)
     shown = run("show --needs savevm").stdout
     apply = re.search(r"Apply it +(vmtax show .*?) *\n", shown)
     assert apply and apply[1].endswith("--apply --needs savevm")
@@ -327,8 +327,8 @@ def test_what_is_recommended_is_what_is_applied(store: Store) -> None:
 
 
 @pytest.mark.parametrize("options", ["", "--needs savevm,file --accept-loss"])
-def test_json_answers_are_what_the_schema_allows(options: str, store: Store) -> None:
-    store.put(SMALL)
+def test_json_answers_are_what_the_schema_allows(options: str, store: Callable[[Experiment], Path]) -> None:
+    store(SMALL)
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     answer = json.loads(run(f"show --json {options}").stdout)
     jsonschema_rs.Draft202012Validator(schema).validate(answer)
@@ -338,10 +338,10 @@ def test_json_answers_are_what_the_schema_allows(options: str, store: Store) -> 
     assert all([one["name"] for one in row["features"]] == [*FEATURES] for row in found["give_ups"])
 
 
-def test_a_condition_is_reported_wherever_the_choice_is(store: Store) -> None:
+def test_a_condition_is_reported_wherever_the_choice_is(store: Callable[[Experiment], Path]) -> None:
     """Guests with writeback are the fastest, but here they have no mitigations."""
     made = without_mitigations(SMALL)
-    store.put(made)
+    store(made)
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     answer = json.loads(run("show --json").stdout)
     jsonschema_rs.Draft202012Validator(schema).validate(answer)
@@ -370,8 +370,8 @@ def test_guests_that_differ_in_conditions_alone_are_no_ways_to_keep_a_disk() -> 
     )
 
 
-def test_what_cannot_be_advised_on_is_refused_in_one_line(store: Store) -> None:
-    store.put(BARE)
+def test_what_cannot_be_advised_on_is_refused_in_one_line(store: Callable[[Experiment], Path]) -> None:
+    store(BARE)
     for command in ("show --needs file", "show --accept-loss --json", "report --needs file", "show --apply"):
         error = run(command).exception
         assert isinstance(error, BadUse) and "did not find out what its disks can do" in str(error), command
@@ -389,15 +389,15 @@ def test_what_cannot_be_advised_on_is_refused_in_one_line(store: Store) -> None:
         ("show --apply --full", "leave out --json, --format and --full"),
     ],
 )
-def test_bad_options(command: str, complaint: str, store: Store) -> None:
-    store.put(SMALL)
+def test_bad_options(command: str, complaint: str, store: Callable[[Experiment], Path]) -> None:
+    store(SMALL)
     error = run(command).exception
     assert isinstance(error, BadUse | BadInput) and error.exit_code == 2
     assert complaint in str(error)
 
 
-def test_the_report_takes_the_options(store: Store, tmp_path: Path) -> None:
-    store.put(SMALL)
+def test_the_report_takes_the_options(store: Callable[[Experiment], Path], tmp_path: Path) -> None:
+    store(SMALL)
     target = tmp_path / "r.md"
     assert run(f"report --format markdown -o {target} --needs savevm").exit_code == 0
     assert "- Choose: **vm disk.format=qcow2 disk.cache=writeback** emulated" in target.read_text()

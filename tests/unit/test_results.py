@@ -36,7 +36,7 @@ from vmtax.store import Store
 GOLDEN = Path(__file__).parents[1] / "golden"
 KEPT = GOLDEN / "results.json.xz"
 QUICK = without_raw(sample_experiment(rounds=6, emulated=True, failures=3))
-STORAGE = without_raw(storage_experiment(rounds=6, sequential=True))
+STORAGE = without_raw(storage_experiment(rounds=6, sequential=True, few=True))
 HEAVY = ("numpy", "scipy", "ruptures", "jinja2", "yaml")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import sqlalchemy as sa
@@ -18,6 +18,7 @@ from vmtax.store.files import raw_name
 from vmtax.store.owner import Owner
 
 AT_ONCE = 1000  # trials that are read and checked
+WRITTEN_AT_ONCE = 100  # records; their raw outputs are in memory meanwhile
 # Fields of an Experiment that are stored in its own row.
 HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended", "label", "seconds")
 
@@ -53,38 +54,45 @@ def owner_columns(owner: Owner) -> dict[str, int | str]:
     return {"owner_pid": owner.pid, "owner_boot": owner.boot, "owner_start": owner.start}
 
 
-def insert_boot(connection: Connection, experiment: str, boot: Boot) -> None:
-    connection.execute(schema.boot.insert(), {"experiment": experiment, **dataclasses.asdict(boot)})
+def insert_boots(connection: Connection, experiment: str, boots: Sequence[Boot]) -> None:
+    if boots:
+        connection.execute(schema.boot.insert(), [{"experiment": experiment, **dataclasses.asdict(b)} for b in boots])
 
 
 def next_number(connection: Connection, experiment: str) -> int:
-    highest = connection.scalar(
-        of(experiment, schema.trial.c.number).with_only_columns(sa.func.max(schema.trial.c.number))
-    )
+    c = schema.trial.c
+    highest = connection.scalar(sa.select(sa.func.max(c.number)).where(c.experiment == experiment))
     return (highest or 0) + 1
 
 
-def insert_trial(
-    connection: Connection, experiment: str, number: int, trial: Trial, metrics: dict[Metric, int]
-) -> str | None:
-    """Insert a trial; returns the file name for its raw output. New metrics are added to `metrics`."""
-    file = raw_name(number, trial.workload, trial.case) if trial.raw else None
+def insert_trials(connection: Connection, experiment: str, first: int, trials: Sequence[Trial]) -> list[str | None]:
+    """Insert trials with the numbers from `first`; returns the file name for each raw output, None if it is empty."""
+    numbered = list(enumerate(trials, first))
+    files = [raw_name(number, trial.workload, trial.case) if trial.raw else None for number, trial in numbered]
     own = ("measurements", "raw", "disturbance")  # not stored as they are
-    row = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial) if f.name not in own}
-    row["disturbance"] = dataclasses.asdict(trial.disturbance) if trial.disturbance else None
-    row |= {"experiment": experiment, "number": number, "raw": file}
-    id = connection.execute(schema.trial.insert(), row).inserted_primary_key[0]  # type: ignore[index]  # one row has one
+    names = [field.name for field in dataclasses.fields(Trial) if field.name not in own]
+    written = [
+        {
+            **{name: getattr(trial, name) for name in names},
+            "disturbance": dataclasses.asdict(trial.disturbance) if trial.disturbance else None,
+            "experiment": experiment,
+            "number": number,
+            "raw": file,
+        }
+        for (number, trial), file in zip(numbered, files, strict=True)
+    ]
+    if not written:
+        return []
+    ids = _insert_rows(connection, experiment, first, written)
+    metrics = _metric_ids(connection, {one.metric: None for trial in trials for one in trial.measurements})
     measurements = [
-        {"trial": id, "ordinal": ordinal, "metric": _metric_id(connection, m.metric, metrics), "value": _value(m)}
-        for ordinal, m in enumerate(trial.measurements)
+        {"trial": id, "ordinal": ordinal, "metric": metrics[one.metric], "value": _value(one)}
+        for id, trial in zip(ids, trials, strict=True)
+        for ordinal, one in enumerate(trial.measurements)
     ]
     if measurements:
         connection.execute(schema.measurement.insert(), measurements)
-    return file
-
-
-def metric_ids(connection: Connection) -> dict[Metric, int]:
-    return {Metric(*row[1:]): row[0] for row in connection.execute(sa.select(schema.metric))}
+    return files
 
 
 def load_run(connection: Connection, head: sa.Row[Any], raw: Mapping[str, str]) -> Experiment:
@@ -205,14 +213,31 @@ def _load_measurements(
     return found
 
 
-def _metric_id(connection: Connection, metric: Metric, known: dict[Metric, int]) -> int:
-    if metric.better not in get_args(Better):
-        raise StoreError(f"{metric.name}: better must be higher or lower, not {metric.better!r}")
-    if metric not in known:
-        row = {"name": metric.name, "unit": metric.unit, "better": metric.better}
-        result = connection.execute(schema.metric.insert().values(row))
-        known[metric] = result.inserted_primary_key[0]  # type: ignore[index]  # one row has one
-    return known[metric]
+def _insert_rows(connection: Connection, experiment: str, first: int, trials: list[Json]) -> Sequence[int]:
+    """Rows of trials with the numbers from `first`; returns their ids."""
+    if len(trials) == 1:  # of each commit of a run: SQLite says its id without being asked
+        return [connection.execute(schema.trial.insert(), trials[0]).inserted_primary_key[0]]  # type: ignore[index]
+    c = schema.trial.c
+    connection.execute(schema.trial.insert(), trials)
+    return connection.scalars(of(experiment, c.id).where(c.number >= first).order_by(c.number)).all()
+
+
+def _metric_ids(connection: Connection, wanted: Iterable[Metric]) -> dict[Metric, int]:
+    """The id of each metric that is stored; those that are not, and are wanted, are stored now."""
+    known = _known_metrics(connection)
+    unknown = [metric for metric in wanted if metric not in known]
+    for metric in unknown:
+        if metric.better not in get_args(Better):
+            raise StoreError(f"{metric.name}: better must be higher or lower, not {metric.better!r}")
+    if not unknown:
+        return known
+    connection.execute(schema.metric.insert(), [{"name": m.name, "unit": m.unit, "better": m.better} for m in unknown])
+    return _known_metrics(connection)
+
+
+def _known_metrics(connection: Connection) -> dict[Metric, int]:
+    c = schema.metric.c
+    return {Metric(*row[1:]): row[0] for row in connection.execute(sa.select(c.id, c.name, c.unit, c.better))}
 
 
 def _value(measurement: Measurement) -> float:

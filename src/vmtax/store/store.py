@@ -109,7 +109,7 @@ class Store:
 
     def add_boot(self, id: str, boot: Boot) -> None:
         with self._changing(id) as connection:
-            rows.insert_boot(connection, id, fit.fitting_boot(boot))
+            rows.insert_boots(connection, id, [fit.fitting_boot(boot)])
 
     def add_trials(self, id: str, *trials: Trial, seconds: float | None = None) -> tuple[Trial, ...]:
         """Record all of them or nothing, raw outputs first; returns them as recorded, with a failed trial for an unfit
@@ -374,16 +374,14 @@ class Store:
         )
 
     def _insert(self, connection: Connection, id: str, records: Iterable[Boot | Trial]) -> None:
-        metrics = rows.metric_ids(connection)
-        number = rows.next_number(connection, id)
-        for record in records:
-            if isinstance(record, Boot):
-                rows.insert_boot(connection, id, record)
-                continue
-            file = rows.insert_trial(connection, id, number, record, metrics)
-            number += 1
-            if file:
-                self._raw.write(id, file, record.raw)
+        number, left = rows.next_number(connection, id), iter(records)
+        while part := list(itertools.islice(left, rows.WRITTEN_AT_ONCE)):
+            trials = [record for record in part if isinstance(record, Trial)]
+            rows.insert_boots(connection, id, [record for record in part if isinstance(record, Boot)])
+            for file, trial in zip(rows.insert_trials(connection, id, number, trials), trials, strict=True):
+                if file:
+                    self._raw.write(id, file, trial.raw)
+            number += len(trials)
 
     def _read_all_raw(self, connection: Connection, id: str) -> dict[str, str]:
         column = schema.trial.c.raw
@@ -399,10 +397,12 @@ class Store:
 
     def _refuse_other(self, connection: Connection, id: str) -> None:
         """Raises StoreError unless this process runs it, or was the last to do so."""
-        row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one_or_none()
+        c = schema.experiment.c
+        owner = sa.select(c.owner_pid, c.owner_boot, c.owner_start).where(c.id == id)
+        row = connection.execute(owner).one_or_none()
         if row is None:
             raise names.unknown(id, names.ids(connection))
-        if _owner(row) != this_process():
+        if Owner(*row) != this_process():
             raise StoreError(
                 f"{self.path}: {id} is no longer run by this process, but by another one: nothing recorded"
             )

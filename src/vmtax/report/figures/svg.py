@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 LEFT = 64  # pixels to the left of a drawing, for the names of a vertical axis
 
@@ -31,12 +31,12 @@ def element(name: str, *children: Markup | str, **attributes: object) -> Markup:
     """An SVG element; `class_` stands for class, `text_anchor` for text-anchor; an attribute that is None is
     omitted.
     """
-    written = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), written, Markup("").join(children))
+    return Markup(f"<{name}{written}>{''.join(map(escape, children))}</{name}>")
 
 
 def percent(share: float) -> str:
