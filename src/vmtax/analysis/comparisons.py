@@ -20,8 +20,9 @@ from vmtax.core.notices import MEANINGS, Notice
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
 from vmtax.design.host import of_boot
 from vmtax.design.interleaved import is_host
+from vmtax.design.size import VCPUS
 from vmtax.design.topology import groups, machines_at_once
-from vmtax.design.treatments import host_levels
+from vmtax.design.treatments import under
 from vmtax.stats.arrays import np
 from vmtax.workload.words import may_be_zero
 
@@ -172,14 +173,15 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
     """The treatment of another layer with the same levels. A host and a container have only their disk's levels;
     otherwise the plain one is used.
 
-    None if the number of machines differs, because four guests at once do other work than one; or if the host is booted
-    differently.
+    None if the number of machines differs, because four guests at once do other work than one; or that of their CPUs;
+    or if the host is booted differently.
     """
     candidates = [each for each in candidates if machines_at_once(each) == machines_at_once(treatment)]
     candidates = [each for each in candidates if of_boot(each) == of_boot(treatment)]
+    candidates = [each for each in candidates if each.levels.get(VCPUS) == treatment.levels.get(VCPUS)]
     for candidate in candidates:
         if not candidate.boots:
-            alike = dict(candidate.levels) == host_levels(treatment.levels)
+            alike = dict(candidate.levels) == under(candidate.layer, treatment.levels)
         else:  # levels that one of the layers does not have, such as a nested guest's disk, do not count
             alike = all(candidate.levels.get(name, level) == level for name, level in treatment.levels.items())
         if alike:

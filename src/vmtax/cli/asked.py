@@ -22,6 +22,7 @@ from vmtax.cli.options import (
     Label,
     Layers,
     MaxWrites,
+    Memory,
     Notify,
     OrDemo,
     Peer,
@@ -31,6 +32,7 @@ from vmtax.cli.options import (
     Report,
     Resume,
     Rounds,
+    Vcpus,
     Wait,
 )
 
@@ -44,6 +46,8 @@ class PlanChanges:
     budget: Budget = None
     rounds: Rounds = None
     vary: Vary = None
+    vcpus: Vcpus = None
+    memory: Memory = None
     max_writes: MaxWrites = None
 
 

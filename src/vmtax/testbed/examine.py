@@ -18,7 +18,7 @@ from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
-from vmtax.plan.guests import guests_at_once
+from vmtax.plan.guests import guests_at_once, largest, smallest
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import cpus, disks, needs
@@ -200,8 +200,8 @@ def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     needs.refuse_small_for_arrays(plan)
     if "host" in plan.layers and any(choice.name == Wakeup.name for choice in plan.workloads):
         _check_real_time(host)
-    _check_memory(host, plan, leaves=leaves)
-    _refuse_few(host, cpus.read(host), plan.guest.vcpus)
+    _check_memory(host, smallest(plan), leaves=leaves)
+    _refuse_few(host, cpus.read(host), smallest(plan).guest.vcpus)
     _check_network(host, plan)
 
 
@@ -251,9 +251,9 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
     below = read_below(host)
     emulated = below["emulated_cpu"] is True
     placed = place(host, session.local, session.image, session.emit)
-    topology, vcpus = cpus.read(host), plan.guest.vcpus
-    _refuse_few(host, topology, vcpus)
-    most = topology.equal(guests_at_once(plan) * vcpus)
+    topology = cpus.read(host)
+    _refuse_few(host, topology, smallest(plan).guest.vcpus)
+    most = topology.equal(guests_at_once(plan) * largest(plan).guest.vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
     some_emulated = emulated or (platform is not None and platform.emulates)
     if not some_emulated:
@@ -416,12 +416,19 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
     """Raises CannotMeasure if guests at once have more CPUs than the host: they would wait for each other, and no level
     of guest.count would show what another guest costs.
     """
-    guests, each, has = guests_at_once(plan), plan.guest.vcpus, len(allowed_cpus(host))
-    if guests * each > has > 0:
-        raise CannotMeasure(
-            f"{host.path} has {has} CPUs; {guests} guests at once x {each} vCPU{'' if each == 1 else 's'} ="
-            f" {guests * each}; lower guest.vcpus or guest.count in the plan"
-        )
+    if why := why_few_cpus(host, guests_at_once(plan), smallest(plan).guest.vcpus):
+        raise CannotMeasure(f"{host.path} {why}")
+
+
+def why_few_cpus(host: Machine, guests: int, each: int) -> str | None:
+    """Why so many guests with so many CPUs each are too many at once; None if they are not."""
+    has = len(allowed_cpus(host))
+    if not guests * each > has > 0:
+        return None
+    return (
+        f"has {has} CPUs; {guests} guests at once x {each} vCPU{'' if each == 1 else 's'} ="
+        f" {guests * each}; lower guest.vcpus or guest.count in the plan"
+    )
 
 
 def _refuse_few(host: Machine, topology: CpuTopology, count: int) -> None:
