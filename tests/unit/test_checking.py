@@ -196,6 +196,8 @@ def test_guests_of_several_sizes_are_measured_where_there_is_room(on: On) -> Non
     on(host(), Accelerator("kvm", "booted"))
     with pytest.raises(NotMeasured, match=r"^host: guest.vcpus=64: the host has \d+ CPUs"):
         checking.checked("quick", Measured(PlanChanges(vary=["guest.vcpus=1,64"])))
+    with pytest.raises(NotMeasured, match=r"^host: guest.vcpus=64: the host has \d+ CPUs"):
+        checking.checked("quick", Measured(PlanChanges(vary=["guest.vcpus=64"])))
     with pytest.raises(
         NotMeasured, match=r"guest.memory=64GiB: .* are needed at a time, and the host has .* available"
     ):

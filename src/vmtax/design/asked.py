@@ -11,6 +11,7 @@ from vmtax.design.filling import repairs
 from vmtax.design.treatments import Space, expand, points_of
 
 OPTION = "--vary"
+CHEAP = 2000  # configurations that are planned in a moment; of larger plans, fewer changes are tried
 MOST_TRIED = 20  # changes that are tried for one level before only what it lacks is named
 Asked = Mapping[str, Sequence[str]]  # factor -> levels
 Excluded = Sequence[Mapping[str, Sequence[str]]]
@@ -30,8 +31,10 @@ class Unmeasured:
 def unmeasured(layers: Sequence[str], space: Space, exclude: Excluded, asked: Asked) -> list[Unmeasured]:
     """What was asked for and is part of no configuration, or only of some in which it has no meaning."""
     found: dict[tuple[str, tuple[tuple[str, str], ...]], Unmeasured] = {}
+    tries = max(2, MOST_TRIED * CHEAP // max(CHEAP, space.count() * len(layers)))
     for name, level in _missing(layers, space, exclude, asked):
-        needs, cure = _remedy(layers, space, exclude, asked, (name, level))
+        needs, cure, tried = _remedy(layers, space, exclude, asked, (name, level), tries)
+        tries = 0 if cure else tries - tried  # one line that helps is enough
         why = _why(layers, space, exclude, (name, level))
         one = found.get((name, tuple(needs.items())), Unmeasured(name, (), needs, cure, why))
         found[name, tuple(needs.items())] = replace(one, levels=(*one.levels, level))
@@ -69,19 +72,23 @@ def _missing(layers: Sequence[str], space: Space, exclude: Excluded, asked: Aske
 
 
 def _remedy(
-    layers: Sequence[str], space: Space, exclude: Excluded, asked: Asked, pair: tuple[str, str]
-) -> tuple[dict[str, str], dict[str, Sequence[str]]]:
-    """What a level needs, and what to name, so that everything that was asked for is measured."""
+    layers: Sequence[str], space: Space, exclude: Excluded, asked: Asked, pair: tuple[str, str], tries: int
+) -> tuple[dict[str, str], dict[str, Sequence[str]], int]:
+    """What a level needs; what to name, so that everything that was asked for is measured; how often that was tried."""
     first: dict[str, str] = {}
+    tried = 0
     for needs in _needs(space, pair):
         first = first or needs
         for cure in _spellings(needs, asked, space.factors):
             further = replace(space, factors={**space.factors, **cure})
             if any(name in part.levels for part in space.combinations for name in cure):
                 continue
+            if tried >= tries:
+                return first, {}, tried
+            tried += 1
             if not _missing(layers, further, exclude, {**asked, **cure}):
-                return needs, cure
-    return first, {}
+                return needs, cure, tried
+    return first, {}, tried
 
 
 def _needs(space: Space, pair: tuple[str, str]) -> Iterator[dict[str, str]]:

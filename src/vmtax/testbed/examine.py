@@ -18,7 +18,7 @@ from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
-from vmtax.plan.guests import guests_at_once, largest, smallest
+from vmtax.plan.guests import guests_at_once, largest, names_size
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import cpus, disks, needs
@@ -200,8 +200,8 @@ def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     needs.refuse_small_for_arrays(plan)
     if "host" in plan.layers and any(choice.name == Wakeup.name for choice in plan.workloads):
         _check_real_time(host)
-    _check_memory(host, smallest(plan), leaves=leaves)
-    _refuse_few(host, cpus.read(host), smallest(plan).guest.vcpus)
+    _check_memory(host, plan, leaves=leaves)
+    _refuse_few(host, cpus.read(host), plan)
     _check_network(host, plan)
 
 
@@ -252,7 +252,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
     emulated = below["emulated_cpu"] is True
     placed = place(host, session.local, session.image, session.emit)
     topology = cpus.read(host)
-    _refuse_few(host, topology, smallest(plan).guest.vcpus)
+    _refuse_few(host, topology, plan)
     most = topology.equal(guests_at_once(plan) * largest(plan).guest.vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
     some_emulated = emulated or (platform is not None and platform.emulates)
@@ -399,7 +399,7 @@ def _check_memory(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     """Raises CannotMeasure if memory is short: the kernel would kill a guest, or worse, somebody else's process."""
     layer = max(plan.layers, key=lambda layer: needs.memory_bytes(plan, layer, leaves=leaves))
     most, available = needs.memory_bytes(plan, layer, leaves=leaves), available_memory(host)
-    if available is None or available >= most:
+    if available is None or available >= most or names_size(plan):
         return
     if guests_at_once(plan) > 1 or (layer == "vm" and needs.migrates(plan) and not leaves):
         raise CannotMeasure(
@@ -416,7 +416,8 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
     """Raises CannotMeasure if guests at once have more CPUs than the host: they would wait for each other, and no level
     of guest.count would show what another guest costs.
     """
-    if why := why_few_cpus(host, guests_at_once(plan), smallest(plan).guest.vcpus):
+    why = None if names_size(plan) else why_few_cpus(host, guests_at_once(plan), plan.guest.vcpus)
+    if why:
         raise CannotMeasure(f"{host.path} {why}")
 
 
@@ -431,9 +432,12 @@ def why_few_cpus(host: Machine, guests: int, each: int) -> str | None:
     )
 
 
-def _refuse_few(host: Machine, topology: CpuTopology, count: int) -> None:
-    """Raises CannotMeasure if we may use fewer CPUs there than a guest gets."""
-    if (has := len(topology.cpus)) < count:
+def _refuse_few(host: Machine, topology: CpuTopology, plan: Plan) -> None:
+    """Raises CannotMeasure if we may use fewer CPUs there than a guest gets. `parts.equal` decides for each size of
+    guests if there are several.
+    """
+    count = plan.guest.vcpus
+    if (has := len(topology.cpus)) < count and not names_size(plan):
         raise CannotMeasure(f"{host.path} has {has} CPUs, the plan gives a guest {count}; lower guest.vcpus")
 
 
