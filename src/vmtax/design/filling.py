@@ -178,10 +178,16 @@ def _ways(point: NamedPoint, rest: Levels, free: Collection[str], kept: Collecti
     """
     levels = point.filled(rest, RULED)
     nothing = [name for name in idle(levels) if name in point.named]
-    for count in range(len(nothing), -1, -1):
-        for asked in itertools.combinations(nothing, count):
-            every = [name for name in point.named if name not in nothing or name in asked]
-            yield from itertools.islice(repairs(levels, free, every, kept), MOST_WAYS)
+    others = [name for name in point.named if name not in nothing]
+    curable = [name for name in nothing if free and any(True for _ in repairs(levels, free, [*others, name], kept))]
+    for count in range(len(curable), -1, -1):
+        is_found = False
+        for asked in itertools.islice(itertools.combinations(curable, count), MOST_WAYS):
+            for changes in itertools.islice(repairs(levels, free, [*others, *asked], kept), MOST_WAYS):
+                is_found = True
+                yield changes
+        if is_found:
+            return  # with fewer of them, more levels have no meaning
 
 
 def _moves(levels: Levels, asked: Collection[str]) -> Iterator[tuple[str, str]]:
