@@ -21,6 +21,36 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "design/asked.py",
+        'measured |= {(name, treatment.levels.get(name, "")) for name in asked.keys() - idle(treatment.levels).keys()}',
+        'measured |= {(name, treatment.levels.get(name, "")) for name in asked}',
+        "a level that was typed counts as measured where it has no effect",
+    ),
+    Fault(
+        "plan/asked.py",
+        "if guests and all(each in impossible for each in guests):",
+        "if guests and all(each in impossible for each in having) and len(having) == len(kept):",
+        "a level that was typed is left out because the host cannot have it",
+    ),
+    Fault(
+        "design/filling.py",
+        "if name in movable and name not in changes and not (is_legal and name in kept):",
+        "if name in movable and name not in changes:",
+        "an entry of a plan's own list gets another volume because a factor of all entries needs it",
+    ),
+    Fault(
+        "analysis/comparisons.py",
+        "if asked and name in differing - named - nothing:",
+        "if asked and name in differing - named - differing:",
+        "a comparison of a zvol with a dataset does not say that the file system differs, too",
+    ),
+    Fault(
+        "analysis/comparisons.py",
+        "candidates = [each for each in candidates if each.levels.get(VCPUS) == treatment.levels.get(VCPUS)]",
+        "candidates = list(candidates)",
+        "a guest with one CPU is compared with a host on four",
+    ),
+    Fault(
         "recommend/choose.py",
         "return better and scale.place[other] - scale.place[one] > math.log1p(self.within)",
         "return better and scale.place[other] - scale.place[one] > 0",
@@ -402,10 +432,11 @@ FAULTS = (
         "a guest's own memory counts against its bounded page cache",
     ),
     Fault(
-        "testbed/parts/pages.py",
-        "if page >= GIGANTIC and plan.guest.memory < 2 * page:",
-        "if page >= GIGANTIC and plan.guest.memory < page:",
+        "design/guest.py",
+        '{"memory.backing": (MemoryBacking.GIGANTIC,), MEMORY: Where((2 * GIB).__gt__, parse_bytes)},',
+        '{"memory.backing": (MemoryBacking.GIGANTIC,), MEMORY: Where(GIB.__gt__, parse_bytes)},',
         "a guest of a single page of 1 GiB is begun, and does not boot",
+        acts="return self.page_bytes is not None and memory % self.page_bytes != 0",
     ),
     Fault(
         "testbed/obtained.py",
@@ -463,8 +494,8 @@ FAULTS = (
     ),
     Fault(
         "testbed/needs.py",
-        "if needed > plan.guest.memory:",
-        "if needed > 2 * plan.guest.memory:",
+        "if needed > memory:",
+        "if needed > 2 * memory:",
         "a guest is booted that is too small for its work",
     ),
     Fault(
@@ -797,8 +828,8 @@ FAULTS = (
     ),
     Fault(
         "cli/checking.py",
-        "lines = check(work.plan)",
-        "return check(work.plan)",
+        "lines += [HERE, *(line for line in [*said, *here.more] if line not in lines)]",
+        "lines += [HERE]",
         "plan check says nothing of what a run would write",
     ),
     Fault(

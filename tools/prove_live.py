@@ -23,7 +23,7 @@ from vmtax.analysis import comparisons
 from vmtax.core.errors import FAILED, INTERRUPTED, CannotDo
 from vmtax.core.events import Event, NoticeEvent, Step
 from vmtax.core.records import Comparison, Treatment, Trial
-from vmtax.design.treatments import Space, settled, shuffled_rounds
+from vmtax.design.treatments import Space, expand, shuffled_rounds
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.image import build
 from vmtax.plan.schema import parse
@@ -88,7 +88,8 @@ class Proof:
 
 
 def treatment(name: str, iops_limit: int, repeats: str | None = None) -> Treatment:
-    return Treatment(name, "vm", {**settled(Space()), "disk.iops_limit": str(iops_limit)}, repeats)
+    usual = expand(["vm"], Space()).kept[0].levels
+    return Treatment(name, "vm", {**usual, "disk.iops_limit": str(iops_limit)}, repeats)
 
 
 def treatments(limit: int) -> tuple[Treatment, ...]:

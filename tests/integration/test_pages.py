@@ -49,15 +49,14 @@ def small(tmp_path: Path) -> str:
 
 def test_each_backing_is_proved_and_the_host_is_left_as_it_was(image: Image, tmp_path: Path) -> None:
     before = settings()
-    kinds = ["4k", "thp", "memfd", *(["2MiB"] if POOL.exists() else []), "1GiB"]
+    kinds = ["4k", "thp", "memfd", *(["2MiB"] if POOL.exists() else [])]
     vary = f"memory.backing={','.join(kinds)}"
     done = vmtax("run", small(tmp_path), "--vary", vary, "--yes", "--emulate", "--json", directory=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "memory.backing=1GiB" in done.stderr, "512 MiB are half a page: left out before the question, and said so"
     data = json.loads(done.stdout)["data"]
     assert data["failures"] == []
     got = {boot["treatment"].partition("=")[2] or "4k": boot["obtained"] for boot in data["boots"]}
-    assert got.keys() == set(kinds) - {"1GiB"}
+    assert got.keys() == set(kinds)
     assert got["4k"]["memory.huge_bytes"] == 0 and got["4k"]["memory.shared"] == 0
     assert got["thp"]["memory.huge_bytes"] >= 0.9 * got["thp"]["memory.resident_bytes"] > 64 * MIB
     assert got["memfd"]["memory.shared"] == 1
@@ -89,7 +88,7 @@ def test_after_sigkill_the_host_has_its_huge_pages_as_before(image: Image, tmp_p
     ("vary", "line"),
     [
         ("cpu.model=haswel", "knows no CPU 'haswel'; nearest: Haswell"),
-        ("memory.backing=1GiB", "guest.memory of 0.5 GiB is not a multiple of that"),
+        ("memory.backing=1GiB", "memory.backing=1GiB needs guest.memory=2GiB: add --vary guest.memory=2GiB"),
     ],
 )
 def test_what_cannot_be_is_one_line_before_the_question(vary: str, line: str, image: Image, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from vmtax.cli.running import new_work
 from vmtax.core.errors import BadInput
 from vmtax.experiment import preview
 from vmtax.hypervisor import Accelerator
+from vmtax.plan.asked import NotMeasured
 from vmtax.store import Store
 from vmtax.testbed.session import CannotMeasure
 
@@ -77,7 +78,7 @@ def test_a_check_says_what_the_run_says_before_it_asks(
 ) -> None:
     on(host(root=root), Accelerator("kvm", "booted"))
     asked = Measured(changes)
-    lines = checking.checked(plan, asked)
+    lines = checking.checked(plan, asked).lines
     told = told_by_run(asked, plan, monkeypatch)
     assert len(told) > 4 and "writes" in [what for what, _ in told]
     assert [text for what, text in told if f"{what}: {text}" not in lines and text not in lines] == []
@@ -86,7 +87,7 @@ def test_a_check_says_what_the_run_says_before_it_asks(
 
 def test_a_check_of_other_options_is_of_another_run() -> None:
     (usual, less) = (
-        "\n".join(checking.checked("quick", Measured(PlanChanges(layers=layers)))) for layers in (None, "host")
+        "\n".join(checking.checked("quick", Measured(PlanChanges(layers=layers))).lines) for layers in (None, "host")
     )
     assert "nested" in usual and "nested" not in less and "writes: " in less and usual != less
 
@@ -106,7 +107,7 @@ def test_a_check_says_what_is_known_of_kvm_without_a_boot(
     layers: str, known: Accelerator | None, without_kvm: WithoutKvm, words: str, on: On
 ) -> None:
     on(host(), known)
-    lines = checking.checked("quick", Measured(PlanChanges(layers=layers), without_kvm=without_kvm))
+    lines = checking.checked("quick", Measured(PlanChanges(layers=layers), without_kvm=without_kvm)).lines
     starts = (checking.NOT_TRIED, "it would end", "emulated: ", "a demo: ")
     found = [line for line in lines if line.startswith(starts)]
     assert any(line.startswith(words) for line in found) if words else not found
@@ -127,7 +128,7 @@ def test_what_prevents_the_run_on_its_host_is_the_last_line(
 ) -> None:
 
     on(machine)
-    lines = checking.checked("quick", asked)
+    lines = checking.checked("quick", asked).lines
     assert lines[0].startswith("3 configurations: host, vm, nested"), "the advice about the plan stays"
     assert re.match(words, lines[-1])
 
@@ -139,7 +140,7 @@ def test_a_host_that_cannot_be_reached_leaves_the_advice(monkeypatch: pytest.Mon
         yield
 
     monkeypatch.setattr(checking, "connected", unreachable)
-    lines = checking.checked("quick", Measured(PlanChanges(host="ssh://far")))
+    lines = checking.checked("quick", Measured(PlanChanges(host="ssh://far"))).lines
     assert lines[-1] == "cannot run: ssh://far: no route to host" and len(lines) > 4
 
 
@@ -154,3 +155,53 @@ def test_a_host_that_cannot_be_reached_leaves_the_advice(monkeypatch: pytest.Mon
 def test_options_that_run_refuses_are_refused(asked: Measured, words: str) -> None:
     with pytest.raises((BadUse, BadInput), match=words):
         checking.checked("quick", asked)
+
+
+def test_the_answer_is_data() -> None:
+    found = checking.checked("disk-cache", Measured(PlanChanges(vary=["disk.aio=native,threads"], rounds=10)))
+    assert (found.plan, found.host, found.rounds, found.refused) == ("disk-cache", "local", 10, None)
+    assert {one.levels["disk.cache"] for one in found.configurations} == {"none", "writeback", "writethrough"}
+    assert {(one.code, tuple(one.factors)) for one in found.left_out} == {("illegal", ("disk.aio", "disk.cache"))}
+    assert 0 < found.seconds.low < found.seconds.high and not found.seconds.measured
+    assert found.bytes.prepared == 2**30 and 0 < found.bytes.expected < found.bytes.most
+    assert found.bytes.memory > 2**30
+    assert {"writes", "needs", "as root"} <= {action.what for action in found.actions}
+
+
+def test_what_cannot_run_has_seconds_and_bytes_all_the_same(on: On) -> None:
+    on(host(free=0))
+    found = checking.checked("disk-cache", Measured())
+    assert found.refused and not found.actions
+    assert found.seconds.high > 0 and found.bytes.prepared == 2**30 and found.bytes.most > 0
+    assert [line for line in found.lines if line.startswith("writes: 1.0 GiB to the disks under test, then over it")]
+
+
+def test_a_level_that_the_host_lacks_is_left_out_of_a_built_in_plan_and_refused_where_it_was_typed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        preview.parts, "lacking", lambda request: {"vm disk.cache=writeback": "disk.cache=writeback: no"}
+    )
+    found = checking.checked("disk-cache", Measured())
+    assert [(one.code, one.factors) for one in found.left_out] == [("host", ["disk.cache"])]
+    assert "vm disk.cache=writeback" not in [one.name for one in found.configurations]
+    typed = Measured(PlanChanges(vary=["disk.cache=none,writeback"]))
+    with pytest.raises(NotMeasured, match=r"^host: disk.cache=writeback: no$"):
+        checking.checked("disk-cache", typed)
+    with Store() as store, pytest.raises(NotMeasured):
+        measuring._carry_out(store, new_work("disk-cache", typed), [], yes=True)
+
+
+def test_guests_of_several_sizes_are_measured_where_there_is_room(on: On) -> None:
+    on(host(), Accelerator("kvm", "booted"))
+    with pytest.raises(NotMeasured, match=r"^host: guest.vcpus=64: the host has \d+ CPUs"):
+        checking.checked("quick", Measured(PlanChanges(vary=["guest.vcpus=1,64"])))
+    with pytest.raises(NotMeasured, match=r"^host: guest.vcpus=64: the host has \d+ CPUs"):
+        checking.checked("quick", Measured(PlanChanges(vary=["guest.vcpus=64"])))
+    with pytest.raises(
+        NotMeasured, match=r"guest.memory=64GiB: .* are needed at a time, and the host has .* available"
+    ):
+        checking.checked("quick", Measured(PlanChanges(vary=["guest.memory=1g,64g"])))
+    found = checking.checked("quick", Measured(PlanChanges(vary=["guest.vcpus=1,2", "guest.memory=512m,1g"])))
+    assert "takes: host and containers get as many CPUs as the guests" in "\n".join(found.lines)
+    assert "needs: 2 CPUs" in "\n".join(found.lines)

@@ -184,7 +184,8 @@ def test_plans_fit_the_screen_and_no_word_is_lost(words: str, kind: str, tmp_pat
     done, answered = (vmtax(*f"{words}{more}".split(), home=tmp_path) for more in ("", " --json"))
     assert max(map(len, done.stdout.splitlines())) <= 80
     data = json.loads(answered.stdout)["data"]
-    whole = " ".join(str(word) for line in data for word in (line.values() if kind == "plans" else [line]))
+    lines = data["lines"] if kind == "plan-check" else data
+    whole = " ".join(str(word) for line in lines for word in (line.values() if kind == "plans" else [line]))
     shown, answer = (text.partition("`vmtax run` would say")[0].split() for text in (done.stdout, whole))
     assert shown == answer != [], "what follows is read of the host, whose load changes"
 

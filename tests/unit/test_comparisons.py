@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.analysis.comparisons import comparisons, contrasts, overhead
+from vmtax.analysis.comparisons import comparisons, contrasts, named_factors, overhead
 from vmtax.core.notices import Notice
 from vmtax.core.records import Better, Boot, Comparison, Measurement, Metric, Status, Treatment, Trial
 from vmtax.design.topology import unlike
+from vmtax.plan.schema import load
+from vmtax.plan.vary import varied
 
 RATE = Metric("chess.nodes_per_second", "1/s", "higher")
 TIME = Metric("build.seconds", "s", "lower")
@@ -116,6 +118,26 @@ def test_two_hosts_drift_each_by_itself_two_qemus_do_not(side: str, warned: bool
     treatments = (Treatment("vm", "vm"), Treatment(other, "vm", side=side))
     found = comparisons(treatments, run("vm", [1.0] * 7) + run(other, [2.0] * 7), ())
     assert ("two-hosts" in {notice.code for notice in found[0].notices}) == warned
+
+
+@pytest.mark.parametrize(
+    ("vary", "said"),
+    [
+        ("disk.volume=zvol,dataset", "disk.filesystem=as-is against none, too, which goes with disk.volume=dataset"),
+        ("disk.volume=plain,dataset", ""),  # both have the same file system
+        ("disk.format=raw,qcow2", ""),
+    ],
+)
+def test_what_differs_with_a_level_is_said_beside_the_comparison(vary: str, said: str) -> None:
+    plan = varied(load("disk-cache"), [vary, "disk.cache=none"])
+    treatments = plan.treatments()[0]
+    trials = [one for each in treatments for one in run(each.name, [1.0 + 0.1 * len(each.name)] * 7)]
+    named = named_factors(plan.model_dump(mode="json"))
+    (found,) = comparisons(treatments, trials, (), named=named)
+    assert [notice.cause.partition("differs in ")[2] for notice in found.notices if notice.code == "two-factors"] == (
+        [said] if said else []
+    )
+    assert "two-factors" not in {notice.code for notice in comparisons(treatments, trials, ())[0].notices}
 
 
 def test_ratios_that_are_all_the_same_show_nothing() -> None:

@@ -14,7 +14,7 @@ from vmtax.hypervisor import Qemu, QemuError
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
 from vmtax.hypervisor.qemu.detect import ELSEWHERE, FIRST, RIGHTS
 from vmtax.machine.packages import READ
-from vmtax.plan.schema import parse
+from vmtax.plan.schema import GuestSize, load, parse
 from vmtax.testbed import examine, provision
 from vmtax.testbed.cpus import QUESTION, read
 from vmtax.testbed.examine import note_of_below
@@ -80,9 +80,10 @@ def test_without_root_what_user_networking_does_not_carry_is_refused(workload: s
 
 def test_a_host_with_fewer_cpus_than_a_guest_is_refused() -> None:
     topology = read(FakeMachine(answers={QUESTION: listed("2-3,8")}))
-    examine._refuse_few(FakeMachine(), topology, 3)
+    few, many = (load("quick").model_copy(update={"guest": GuestSize(vcpus=vcpus)}) for vcpus in (3, 4))
+    examine._refuse_few(FakeMachine(), topology, few)
     with pytest.raises(CannotMeasure, match=r"has 3 CPUs, the plan gives a guest 4; lower guest\.vcpus"):
-        examine._refuse_few(FakeMachine(), topology, 4)
+        examine._refuse_few(FakeMachine(), topology, many)
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,11 @@ def test_a_plan_that_names_no_such_factor_asks_the_host_nothing() -> None:
     ("factors", "machine", "why"),
     [
         ("memory.backing: [4k, thp]", host(thp="always madvise [never]"), "transparent huge pages turned off: `echo"),
-        ("memory.backing: [4k, 1GiB]", host(), "the host's CPU or kernel has no pages of 1.0 GiB"),
-        ("memory.backing: [4k, 1GiB]", host(page_kib=2**20), "guest.memory must be 2.0 GiB or more: the first GiB"),
+        (
+            "memory.backing: [4k, 1GiB], guest.memory: 2GiB",
+            host(),
+            "the host's CPU or kernel has no pages of 1.0 GiB",
+        ),
         (
             "memory.backing: [4k, 2MiB]",
             host(available_mib=700),
@@ -184,6 +187,11 @@ def test_a_plan_that_names_no_such_factor_asks_the_host_nothing() -> None:
 def test_what_a_host_lacks_is_said_before_the_first_boot(factors: str, machine: FakeMachine, why: str) -> None:
     (said,) = refused(machine, plan(factors)).values()
     assert why in said
+
+
+def test_a_guest_of_one_gibibyte_has_no_pages_of_that_size() -> None:
+    (said,) = plan("memory.backing: [4k, 1GiB]").treatments()[1]
+    assert "guest.memory must be 2GiB or more, and is 1GiB: the first GiB" in said
 
 
 def test_pages_that_are_there_need_no_memory() -> None:

@@ -195,7 +195,7 @@ def test_a_case_that_is_named_twice_is_refused_at_its_place() -> None:
         (
             "factors",
             "{disk.aio: native, disk.cache: unsafe}",
-            "factors: no configuration is left to measure: vm: disk.aio",
+            "factors: no configuration is left to measure: disk.aio=native needs disk.cache=none: add --vary ",
         ),
         ("exclude", "[{layers: [vm]}]", "exclude: no configuration is left to measure: vm: excluded"),
     ],

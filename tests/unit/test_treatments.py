@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmtax.core.layers import LAYERS, USUAL
-from vmtax.design.factors import FACTORS, LEGALITY, why_illegal
+from vmtax.design.factors import FACTORS, LEGALITY, RULED, idle, why_illegal
+from vmtax.design.size import SIZES
 from vmtax.design.treatments import (
     Combination,
     Design,
@@ -54,7 +55,8 @@ def test_every_guest_layer_has_every_combination_and_the_first_levels_are_the_ba
 
 def test_levels_name_every_factor_of_a_guest_and_of_the_host_those_of_its_disk_and_boot() -> None:
     host, vm, off = treatments(["host", "vm"], Space({"cpu.mitigations": ["auto", "off"]}))[0]
-    defaults = {name: factor.default for name, factor in FACTORS.items() if "vm" in factor.layers}
+    usual = {name: factor.default for name, factor in FACTORS.items() if "vm" in factor.layers}
+    defaults = {name: level for name, level in usual.items() if name not in SIZES}
     assert host.levels == {"disk.volume": "plain", "disk.filesystem": "as-is"} | OF_HOST | AS_USUAL
     assert vm.levels == defaults
     assert off.levels == defaults | {"cpu.mitigations": "off"}
@@ -98,7 +100,7 @@ def test_exclude_leaves_out_what_matches_all_of_an_entry() -> None:
 
 
 @given(LAYER_LISTS, FACTOR_LEVELS)
-def test_treatments_are_legal_distinct_and_alike_in_what_is_not_named(
+def test_treatments_are_legal_distinct_and_alike_in_what_is_not_named_where_that_is_possible(
     layers: list[str], factors: dict[str, list[str]]
 ) -> None:
     kept, _ = treatments(layers, Space(factors))
@@ -107,9 +109,18 @@ def test_treatments_are_legal_distinct_and_alike_in_what_is_not_named(
     assert all(why_illegal(treatment.levels) is None for treatment in kept)
     for treatment in kept:
         if treatment.boots:
-            assert set(treatment.levels) == {f.name for f in FACTORS.values() if treatment.layer in f.layers}
+            named = {f.name for f in FACTORS.values() if treatment.layer in f.layers}
+            assert set(treatment.levels) == named - (set(SIZES) - factors.keys())
     for name in FACTORS.keys() - factors.keys():
-        assert len({t.levels[name] for t in kept if t.boots and name in t.levels}) <= 1
+        having = [t for t in kept if t.boots and name in t.levels]
+        if len({t.levels[name] for t in having}) > 1:  # then none of its levels goes with all of the named ones
+            assert name in RULED
+            for level in FACTORS[name].levels:
+                others = [{**t.levels, name: level} for t in having]
+                assert any(
+                    why_illegal(each) is not None or (idle(each).keys() - idle(t.levels).keys()) & factors.keys()
+                    for t, each in zip(having, others, strict=True)
+                )
 
 
 @given(FACTOR_LEVELS)

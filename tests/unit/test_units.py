@@ -181,6 +181,11 @@ def test_a_rate_and_a_time_of_the_same_work_cost_the_same(rate: float, ends: lis
         ("1TiB", 2**40),
         ("4096", 4096),
         ("1b", 1),
+        ("64K", 65_536),
+        ("2M", 2**21),
+        ("1g", 2**30),
+        ("16Ki", 16_384),
+        ("512Mi", 2**29),
     ],
 )
 def test_sizes(text: str, size: int) -> None:
@@ -188,10 +193,46 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("20m", 1200), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400), ("2d", 172_800)]
+    ("text", "seconds"),
+    [
+        ("20m", 1200),
+        ("1h30m", 5400),
+        ("90s", 90),
+        ("1.5h", 5400),
+        ("2d", 172_800),
+        ("200us", 200e-6),
+        ("200 \N{MICRO SIGN}s", 200e-6),
+        ("5ms", 5e-3),
+        ("50000ns", 50e-6),
+        ("20min", 1200),
+        ("1m30s", 90),
+        ("1s500ms", 1.5),
+    ],
 )
 def test_parsed_durations(text: str, seconds: float) -> None:
     assert units.parse_duration(text) == seconds
+
+
+@given(st.integers(0, 2**60))
+def test_a_size_is_written_as_it_is_read(size: int) -> None:
+    assert units.parse_bytes(units.as_size(size)) == size
+    assert units.as_size(units.parse_bytes(units.as_size(size))) == units.as_size(size)
+
+
+@given(st.integers(1, 10**9).map(lambda thousandths: thousandths / 1000))
+def test_a_duration_is_written_as_it_is_read(seconds: float) -> None:
+    assert units.parse_duration(units.as_duration(seconds)) == pytest.approx(seconds, rel=1e-12)
+
+
+def test_one_spelling_for_each_size_and_duration() -> None:
+    assert [units.as_size(size) for size in (0, 512, 65_536, 2**30, 3 * 2**29)] == (
+        ["0B", "512B", "64KiB", "1GiB", "1536MiB"]
+    )
+    assert [units.as_duration(seconds) for seconds in (0, 0.5, 90, 1200, 5400, 172_800)] == (
+        ["0s", "0.5s", "1m30s", "20m", "1h30m", "2d"]
+    )
+    assert units.same_quantity("64k", "64KiB") and units.same_quantity("0.2ms", "200us")
+    assert not units.same_quantity("1m", "1ms") and not units.same_quantity("auto", "auto")
 
 
 def test_parsed_percentages() -> None:
@@ -204,7 +245,7 @@ def test_no_size(text: str) -> None:
         units.parse_bytes(text)
 
 
-@pytest.mark.parametrize("text", ["", "90", "m", "30m1h", "-5s", "1h30", "5 weeks"])
+@pytest.mark.parametrize("text", ["", "90", "m", "30m1h", "-5s", "1h30", "5 weeks", "1M", "5mss"])
 def test_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no duration; .* such as 90s"):
         units.parse_duration(text)

@@ -52,7 +52,7 @@ def test_the_option_may_be_repeated_for_several_factors() -> None:
         (
             "disk-cache",
             ["disk.cache=writeback", "disk.aio=native"],
-            "--vary: no configuration is left to measure: vm: ",
+            "--vary: disk.cache=writeback needs disk.aio=threads: in place of --vary disk.aio=native, ",
         ),
         (
             "storage-2013",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -142,8 +142,7 @@ class Analysis:
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
         """Every comparison of two treatments by one metric, at the confidence that the plan's stopping rule allows."""
-        run = self.experiment
-        return compare.comparisons(run.treatments, self.trials, run.boots, self.criteria.alpha, run.facts)
+        return self._compared(self.trials)
 
     @cached_property
     def derived_trials(self) -> tuple[Trial, ...]:
@@ -161,8 +160,11 @@ class Analysis:
     @cached_property
     def derived_comparisons(self) -> tuple[Comparison, ...]:
         """Comparisons of derived measurements, in the format of `comparisons`."""
-        run = self.experiment
-        return compare.comparisons(run.treatments, self.derived_trials, run.boots, self.criteria.alpha, run.facts)
+        return self._compared(self.derived_trials)
+
+    def _compared(self, trials: Sequence[Trial]) -> tuple[Comparison, ...]:
+        run, named = self.experiment, compare.named_factors(self.experiment.plan)
+        return compare.comparisons(run.treatments, trials, run.boots, self.criteria.alpha, run.facts, named)
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:

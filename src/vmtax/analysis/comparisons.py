@@ -7,7 +7,7 @@ import re
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -18,10 +18,12 @@ from vmtax.analysis.notices import of_boots, of_failure, of_ratio, rounds_in_wor
 from vmtax.core.layers import CONTRASTS
 from vmtax.core.notices import MEANINGS, Notice
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
+from vmtax.design.factors import idle
 from vmtax.design.host import of_boot
 from vmtax.design.interleaved import is_host
+from vmtax.design.size import VCPUS
 from vmtax.design.topology import groups, machines_at_once
-from vmtax.design.treatments import host_levels
+from vmtax.design.treatments import under
 from vmtax.stats.arrays import np
 from vmtax.workload.words import may_be_zero
 
@@ -49,6 +51,7 @@ class _Records:
     positions: dict[tuple[int, str], int] = field(default_factory=dict)
     last_round: int = 0
     memory_rate: float | None = None  # of the host, in B/s
+    named: frozenset[str] | None = None  # factors that the plan names; None: not known
     # Treatment name -> notices about all its figures
     of_boots: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)
 
@@ -67,6 +70,7 @@ def comparisons(
     boots: Sequence[Boot],
     alpha: float = 0.05,
     facts: Mapping[str, Json] | None = None,
+    named: Collection[str] | None = None,
 ) -> tuple[Comparison, ...]:
     """Every contrast of every metric, metrics in order of appearance, contrasts in the order of `contrasts`.
 
@@ -75,7 +79,8 @@ def comparisons(
     host has no boot time) yields no comparison; one that failed there yields a comparison without rounds, whose ratio
     is NaN and whose notices give the reason.
 
-    facts: by machine path; they show which host under test is itself emulated
+    facts: by machine path; they show which host under test is itself emulated; named: factors that the plan names, so
+    that a comparison can say in which others its sides differ
     """
     records = _group(trials, boots)
     records.treatments = {treatment.name: treatment for treatment in treatments}
@@ -84,9 +89,16 @@ def comparisons(
     sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
     records.memory_rate = _memory_rate(sides, records.treatments)
     records.of_boots = dict(_of_boots(records))
+    records.named = None if named is None else frozenset(named)
     pairs = contrasts(treatments)
     compared = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
     return tuple(comparison for comparison in compared if comparison is not None)
+
+
+def named_factors(plan: Json) -> frozenset[str]:
+    """The factors that a stored plan names."""
+    lists = [plan.get("factors") or {}, *(entry["levels"] for entry in plan.get("combinations") or ())]
+    return frozenset(name for levels in lists for name in levels)
 
 
 def boot_numbers(trials: Sequence[Trial]) -> Numbers:
@@ -172,14 +184,15 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
     """The treatment of another layer with the same levels. A host and a container have only their disk's levels;
     otherwise the plain one is used.
 
-    None if the number of machines differs, because four guests at once do other work than one; or if the host is booted
-    differently.
+    None if the number of machines differs, because four guests at once do other work than one; or that of their CPUs;
+    or if the host is booted differently.
     """
     candidates = [each for each in candidates if machines_at_once(each) == machines_at_once(treatment)]
     candidates = [each for each in candidates if of_boot(each) == of_boot(treatment)]
+    candidates = [each for each in candidates if each.levels.get(VCPUS) == treatment.levels.get(VCPUS)]
     for candidate in candidates:
         if not candidate.boots:
-            alike = dict(candidate.levels) == host_levels(treatment.levels)
+            alike = dict(candidate.levels) == under(candidate.layer, treatment.levels)
         else:  # levels that one of the layers does not have, such as a nested guest's disk, do not count
             alike = all(candidate.levels.get(name, level) == level for name, level in treatment.levels.items())
         if alike:
@@ -258,6 +271,7 @@ def _compare(
         *_not_positive(have),
         *plausibility.notices(metric, (low, high), result, records.memory_rate),
         *_two_hosts(*(records.treatments[name].side for name in names)),
+        *_two_factors(records.treatments[baseline], records.treatments[treatment], records.named),
         *(notice for name in names for notice in records.of_boots[name]),
     )
     return Comparison(
@@ -324,6 +338,20 @@ def _two_hosts(baseline: str, treatment: str) -> Iterator[Notice]:
     """The drift of one machine affects both sides of a contrast; two machines drift independently."""
     if baseline != treatment and is_host(treatment):
         yield Notice("two-hosts", MEANINGS["two-hosts"].cause)
+
+
+def _two_factors(baseline: Treatment, treatment: Treatment, named: frozenset[str] | None) -> Iterator[Notice]:
+    """A factor that the plan does not name differs only because another one leaves it no choice."""
+    if named is None or baseline.layer != treatment.layer:
+        return
+    nothing = idle(baseline.levels).keys() & idle(treatment.levels).keys()
+    differing = {name for name, level in treatment.levels.items() if baseline.levels.get(name, level) != level}
+    asked = [f"{name}={level}" for name, level in treatment.levels.items() if name in differing & named]
+    for name in treatment.levels:
+        if asked and name in differing - named - nothing:
+            both = f"{name}={treatment.levels[name]} against {baseline.levels[name]}"
+            cause = f"{treatment.name} differs in {both}, too, which goes with {', '.join(asked)}"
+            yield Notice("two-factors", cause)
 
 
 def _missing(

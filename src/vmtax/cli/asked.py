@@ -24,6 +24,7 @@ from vmtax.cli.options import (
     Label,
     Layers,
     MaxWrites,
+    Memory,
     Notify,
     OrDemo,
     Peer,
@@ -33,6 +34,7 @@ from vmtax.cli.options import (
     Report,
     Resume,
     Rounds,
+    Vcpus,
     Wait,
 )
 
@@ -46,6 +48,8 @@ class PlanChanges:
     budget: Budget = None
     rounds: Rounds = None
     vary: Vary = None
+    vcpus: Vcpus = None
+    memory: Memory = None
     max_writes: MaxWrites = None
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from vmtax.cli.app import BadUse
-from vmtax.cli.asked import Measured
+from vmtax.cli.asked import Measured, PlanChanges
 from vmtax.cli.option_groups import given
 from vmtax.core.layers import EXISTING
 from vmtax.existing.source import NAME
 from vmtax.plan import rules
 from vmtax.plan.schema import Plan, from_data
 from vmtax.storage import DISK_DIRECTORY
-from vmtax.testbed.existing import refuse_factors
 from vmtax.testbed.session import ExistingVm
 from vmtax.testbed.ways import LIBVIRT
 from vmtax.workload import WORKLOADS
@@ -27,6 +26,8 @@ def existing_vm(asked: Measured) -> ExistingVm | None:
         return None
     if others := given(asked.cards, asked.versions, asked.power):
         raise BadUse(f"--guest measures a VM as it runs, on one host: leave out {' '.join(others)}")
+    if sizes := given(PlanChanges(vcpus=asked.changes.vcpus, memory=asked.changes.memory)):
+        raise BadUse(f"{' and '.join(sizes)}: a VM that runs has its own size: leave it out, or leave out --guest")
     _check_name(name)
     if name.startswith(LIBVIRT) and directory is not None:
         raise BadUse(
@@ -57,7 +58,6 @@ def on_existing(plan: Plan, layers: str | None) -> Plan:
     """The plan for the host and that VM, or for the layers that the command line named, with what can be measured in
     the VM. Raises BadUse and BadInput.
     """
-    refuse_factors(plan)
     wanted = plan.layers if layers is not None else ("host",)
     if wanted == (EXISTING,):
         raise BadUse(f"--layers {EXISTING}: a VM alone is compared with nothing: --layers host,{EXISTING}")

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -20,7 +20,7 @@ from vmtax.cli.work import RunWork, fitted, foreseen, outlook_of
 from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.events import ExpectedTime, RunStarted
 from vmtax.core.layers import EXISTING_PATH
-from vmtax.core.records import Experiment
+from vmtax.core.records import Experiment, Json
 from vmtax.design.host import arguments, reboots_itself
 from vmtax.experiment import live, progress, runner
 from vmtax.experiment.live import Journal
@@ -34,6 +34,7 @@ from vmtax.image import build
 from vmtax.lab.home import Lab
 from vmtax.lab.reboot import reboot
 from vmtax.meter.facts import read_boot
+from vmtax.plan.asked import refuse_left_out
 from vmtax.plan.estimate import settled
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.store import Store, StoreError
@@ -41,7 +42,7 @@ from vmtax.testbed.examine import Examined
 from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold
 from vmtax.testbed.host_facts import host_facts
 from vmtax.testbed.hosts import lab_of
-from vmtax.testbed.machines import examined, set_up
+from vmtax.testbed.machines import Machines, examined, set_up
 from vmtax.testbed.session import Hosts, TestbedOptions, connected
 from vmtax.testbed.ways import Way
 
@@ -227,6 +228,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             hosts,
             work.options.testbed,
             lambda what: None if work.agreed else progress.tell([("looks at", what)]),
+            work.typed,
         )
         store.refuse_unwritable()
         check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
@@ -239,7 +241,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
         why = next((side.why_emulated for side in sides if side.why_emulated), "")
         if why:
             work = _emulated(store, work, looking, why)
-        looking = with_disks_tried(looking, [side.of_plan(work.plan) for side in sides])
+        looking = with_disks_tried(looking, [side.of_plan(work.plan) for side in sides], work.typed)
         if work.resumed:
             refuse_impossible(work.resumed, {name: why for place in looking for name, why in place.impossible.items()})
         expected, lines = outlook_of(store, work, looking, why)
@@ -255,7 +257,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
                 agree(yes, _question(looking))
         with progress.open_screen(said) as journal.screen:
             journal.emit(ExpectedTime(*expected.seconds))
-            make = functools.partial(set_up, [side.of_plan(work.plan) for side in sides], journal.emit)
+            make = functools.partial(_set_up, work, sides, journal)
             if work.resumed:
                 id = runner.resume(work.resumed.id, store, journal.emit, make)
             else:
@@ -282,6 +284,15 @@ def _agree_to_enter(hosts: Hosts, *, yes: bool) -> None:
     if vm is not None and vm.announced:
         progress.tell([("enters", f"{vm.name}: {vm.announced}")])
         agree(yes, "Enter it so? It is asked again before anything is measured. [y/N]")
+
+
+def _set_up(
+    work: RunWork, sides: Sequence[Examined], journal: Journal, keep: Callable[[Mapping[str, Json]], None]
+) -> Machines:
+    """The testbed. Raises NotMeasured if a level that the user named turns out to be impossible."""
+    made = set_up([side.of_plan(work.plan) for side in sides], journal.emit, keep)
+    refuse_left_out(work.plan, work.typed, made.impossible)
+    return made
 
 
 def _question(places: Sequence[Place]) -> str:

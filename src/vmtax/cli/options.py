@@ -80,6 +80,8 @@ MaxWrites = Annotated[
     str | None,
     _option("SIZE", "End the run before a round that may write more than this to the disks under test, in all."),
 ]
+Vcpus = Annotated[int | None, _option("NUMBER", "CPUs of each guest, and of the host layer.")]
+Memory = Annotated[str | None, _option("SIZE", "Memory of each guest, such as 2GiB.")]
 Notify = Annotated[
     str | None,
     _option("COMMAND", "Run this command here when the run has ended; VMTAX_RUN_ID, _STATE and _RESULT say how."),

@@ -56,9 +56,9 @@ def plan_check(plan: PlanName, asked: Measured, json: AsJson = False) -> None:
     """Print what a plan compares and cannot show, and what `run` with these options would do here; measure nothing."""
     from vmtax.cli.checking import checked
 
-    lines = checked(plan, asked)
+    found = checked(plan, asked)
     if json:
-        answer("plan-check", lines)
+        answer("plan-check", found)
         return
-    for line in lines:
+    for line in found.lines:
         say_wrapped(line)

@@ -27,15 +27,19 @@ from vmtax.core.names import label_problem
 from vmtax.design.host import boots_asked
 from vmtax.design.interleaved import is_host
 from vmtax.experiment.resume import CannotResume
+from vmtax.plan.asked import refuse_left_out, refuse_lone, refuse_unmeasured, refuse_without_work, typed_in
+from vmtax.plan.cuts import not_ended
 from vmtax.plan.schema import Plan, from_data, load
-from vmtax.plan.vary import varied
+from vmtax.plan.vary import typed_levels, varied
 from vmtax.store import ExperimentSummary, Store
 from vmtax.store.choice import was_stopped
 from vmtax.store.failure import NoneFits
+from vmtax.testbed.existing import refuse_factors
 from vmtax.testbed.interleave import why_not
 from vmtax.testbed.session import TestbedOptions
 from vmtax.workload import WORKLOADS
 
+_KEYS = {"--vcpus": "guest.vcpus", "--memory": "guest.memory"}  # options whose key in a plan has another name
 REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
 
 
@@ -109,8 +113,16 @@ def new_work(plan: str, asked: Measured) -> RunWork:
     """The work of a new run, or of `plan check`. Raises BadUse and PlanError."""
     _refuse_both(asked.without_kvm, asked.changes)
     vm = existing_vm(asked)
-    wanted = overridden(load(plan), asked.changes)
-    wanted = on_existing(wanted, asked.changes.layers) if vm else without_existing(wanted)
+    before = overridden(load(plan), replace(asked.changes, vary=None))
+    before = on_existing(before, asked.changes.layers) if vm else without_existing(before)
+    by_option = typed_levels(before, asked.changes.vary or ())
+    typed = {**typed_in(plan, before), **by_option}
+    refuse_without_work(before, typed)
+    wanted = varied(before, asked.changes.vary or ())
+    if vm:
+        refuse_factors(wanted)
+    refuse_unmeasured(wanted.layers, wanted.space, wanted.exclude, typed, by_option.keys())
+    refuse_left_out(wanted, typed, not_ended(wanted, wanted.treatments()[0]))
     qemu = program(wanted.host, asked.versions.qemu, "--qemu")
     other = asked.versions.interleave_with
     if other is not None and not is_host(other):
@@ -119,7 +131,9 @@ def new_work(plan: str, asked: Measured) -> RunWork:
     problem = why_not(wanted, options)
     if problem:
         raise BadUse(f"--interleave-with: {problem}")
-    work = RunWork(wanted, options_of(options), or_demo=asked.without_kvm.or_demo)
+    work = RunWork(wanted, options_of(options), or_demo=asked.without_kvm.or_demo, typed=typed)
+    if other is None:
+        refuse_lone(wanted, before, by_option)
     work = with_cards(with_cuts(work, power_order(asked.power)), asked.cards, asked.versions).inside(vm)
     return work.emulating() if asked.without_kvm.emulate else work
 
@@ -155,9 +169,11 @@ def overridden(plan: Plan, changes: PlanChanges) -> Plan:
         data["budget"] = changes.budget
     if changes.max_writes:
         data["max_writes"] = changes.max_writes
+    size = {"vcpus": changes.vcpus, "memory": changes.memory}
+    data["guest"] |= {key: value for key, value in size.items() if value is not None}
     if changes.rounds is not None:  # exactly, whatever the plan's own budget
         data |= {"rounds": {"min": changes.rounds, "max": changes.rounds}, "budget": None}
-    options = {option.removeprefix("--").replace("-", "_"): option for option in given(changes)}
+    options = {_KEYS.get(option, option.removeprefix("--").replace("-", "_")): option for option in given(changes)}
     return varied(from_data(data, source="command line", options=options), changes.vary or ())
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from vmtax.core.records import Experiment
 from vmtax.experiment.outlook import Line, outlook
 from vmtax.experiment.preview import Place
 from vmtax.experiment.runner import Options
 from vmtax.experiment.writes import written_by_round
+from vmtax.plan.asked import Typed
 from vmtax.plan.estimate import Emulation, Foreseen, demonstration, foresee
 from vmtax.plan.schema import Plan
 from vmtax.store import Store
@@ -30,6 +31,7 @@ class RunWork:
     agreed: bool = False  # the user agreed when it began, which still holds
     or_demo: bool = False  # if guests would be emulated, make only a demonstration
     waits: bool = False  # for others who measure on the host, until they have ended
+    typed: Typed = field(default_factory=dict)  # levels that the user named, which must not be left out
 
     def emulating(self) -> RunWork:
         """The same, even if no guest boots with KVM."""

@@ -32,6 +32,7 @@ Code = Literal[
     "second-boot",
     "shutdown",
     "two-hosts",
+    "two-factors",
     "stopped-early",
     "mixed-runs",
     "boots-as-sessions",
@@ -174,6 +175,12 @@ MEANINGS: Mapping[Code, Meaning] = {
         "Two hosts were measured, and each changes in speed by itself",
         "The interval is about this session and no other",
         "Repeat the run in other sessions, and believe in what they agree on",
+    ),
+    "two-factors": Meaning(
+        "differs in a second setting",
+        "No level of a setting that the plan does not name goes with all levels of one that it names, so both differ",
+        "The figure is the cost of both together",
+        "Read it as a choice between two ways as a whole, or name levels that go with one level of the other setting",
     ),
     "stopped-early": Meaning(
         "a run was stopped early",

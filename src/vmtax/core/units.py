@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Sequence
@@ -28,11 +29,22 @@ UNITS = {
 
 _BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?b)?|b)?", re.IGNORECASE | re.ASCII)
+# "64k", "64K" as in fio and QEMU, "64KiB", "64Ki" as in Kubernetes, "1.5G", "1GB", "512B"
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(ib?|b)?|b)?", re.IGNORECASE | re.ASCII)
+# Unit -> (seconds, spellings), largest first
+_TIMES = {
+    "d": (Decimal(86400), "d"),
+    "h": (Decimal(3600), "h"),
+    "m": (Decimal(60), "m|min"),
+    "s": (Decimal(1), "s|sec"),
+    "ms": (Decimal("1e-3"), "ms|msec"),
+    "us": (Decimal("1e-6"), "us|usec|\N{MICRO SIGN}s|\N{GREEK SMALL LETTER MU}s"),
+    "ns": (Decimal("1e-9"), "ns|nsec"),
+}
 _DURATION = re.compile(
-    "".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?)\s*{unit}\s*)?" for unit in ("d", "h", "m", "s")), re.ASCII
+    "".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?)\s*(?:{words})(?![a-z])\s*)?" for unit, (_, words) in _TIMES.items()),
+    re.ASCII,
 )
-_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
 MOST_OF_A_ROW = 100_000  # times its unit, of a value in a row of a table
 _TWICE = 1.995  # a ratio that rounds to twice, from which on a cost is written as a factor
@@ -242,7 +254,7 @@ def show(value: object) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of "4k", "512MiB", "1.5G" (powers of 1024, as in fio and QEMU) or "1GB" (powers of 1000).
+    """Bytes of "4k", "512MiB", "16Ki", "1.5G" (powers of 1024, as in fio and QEMU) or "1GB" (powers of 1000).
 
     Raises ValueError if it is no size or not a whole number of bytes.
     """
@@ -257,14 +269,48 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of "90s", "20m", "1h30m", "1.5h", "2d", largest unit first. Raises ValueError, also if there is no
-    unit.
+    """Seconds of "90s", "20m", "1h30m", "1.5h", "2d", "5ms", "200us", largest unit first. Raises ValueError, also if
+    there is no unit.
     """
     match = _matched(_DURATION, text)
     parts = {unit: number for unit, number in match.groupdict().items() if number} if match else {}
     if not parts:
-        raise ValueError(f"{show(text)} is no duration; write numbers with d, h, m or s, such as 90s, 20m or 1h30m")
-    return float(sum(Decimal(number) * _SECONDS[unit] for unit, number in parts.items()))
+        raise ValueError(
+            f"{show(text)} is no duration; write numbers with d, h, m, s, ms, us or ns, such as 90s, 1h30m or 200us"
+        )
+    return float(sum(Decimal(number) * _TIMES[unit][0] for unit, number in parts.items()))
+
+
+def same_quantity(one: str, other: str) -> bool:
+    """Whether both are the same size, or the same time: "64k" and "64KiB", "0.2ms" and "200us"."""
+    for parse in (parse_bytes, parse_duration):
+        with contextlib.suppress(ValueError):
+            if parse(one) == parse(other):
+                return True
+    return False
+
+
+def as_size(size: int) -> str:
+    """Bytes as they are written in plans, exactly, in the largest unit that has no fraction: "64KiB", "1536MiB"."""
+    unit = next((unit for unit in ("t", "g", "m", "k") if size and size % _BINARY[unit] == 0), "")
+    return f"{size // _BINARY[unit]}{unit.upper()}iB" if unit else f"{size}B"
+
+
+def size_text(written: str) -> str:
+    """A size in the spelling of plans, "1GiB" for "1g"; the text itself if it is no size."""
+    try:
+        return as_size(parse_bytes(written))
+    except ValueError:
+        return written
+
+
+def as_duration(seconds: float) -> str:
+    """Seconds as they are written in plans, exactly: "1h30m", "20m", "0.5s"."""
+    left, text = Decimal(repr(float(seconds))), ""
+    for unit in ("d", "h", "m"):
+        whole, left = divmod(left, _TIMES[unit][0])
+        text += f"{whole:f}{unit}" if whole else ""
+    return text + (f"{left.normalize():f}s" if left or not text else "")
 
 
 def parse_percent(text: str) -> float:

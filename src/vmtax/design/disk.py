@@ -282,6 +282,7 @@ class DiskSettings(Settings):
         " disk (limited by a memory cgroup)",
         layers=("vm",),
         scope="host",
+        work="disk",
         only_with={"disk.cache": CACHED},
         conflicts=(
             Conflict(

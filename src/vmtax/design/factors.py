@@ -1,7 +1,7 @@
 """All factors that a plan may name, and which of their levels can be combined. Pure.
 
-A factor is defined by a field of the settings that it belongs to: `disk.py`, `guest.py`, `net.py`, `migration.py`,
-`host.py`.
+A factor is defined by a field of the settings that it belongs to: `disk.py`, `size.py`, `guest.py`, `net.py`,
+`migration.py`, `host.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from vmtax.design.guest import GuestSettings
 from vmtax.design.host import HostSettings
 from vmtax.design.migration import MigrationSettings
 from vmtax.design.net import NetSettings
-from vmtax.design.settings import BACKED, Factor
+from vmtax.design.settings import BACKED, Conflict, Factor
+from vmtax.design.size import SizeSettings
 
 FACTORS: Mapping[str, Factor] = MappingProxyType(
     {
         factor.name: factor
-        for settings in (DiskSettings, GuestSettings, NetSettings, MigrationSettings, HostSettings)
+        for settings in (DiskSettings, SizeSettings, GuestSettings, NetSettings, MigrationSettings, HostSettings)
         for factor in settings.factors().values()
     }
 )
@@ -34,19 +35,30 @@ _CONFLICTS = tuple(conflict for factor in FACTORS.values() for conflict in facto
 LEGALITY = tuple(dict.fromkeys(name for conflict in _CONFLICTS for name in conflict.levels))
 
 
-def why_illegal(levels: Mapping[str, str]) -> str | None:
-    """Why these levels cannot be combined; None if they can, or if too few are given to decide."""
+_DEPENDENT = tuple(factor.name for factor in FACTORS.values() if factor.only_with)
+# They determine whether a combination is legal, and whether each of its levels has a meaning
+RULED = tuple(dict.fromkeys([*LEGALITY, *(n for f in FACTORS.values() if f.only_with for n in (f.name, *f.only_with))]))
+
+
+def conflict_of(levels: Mapping[str, str]) -> Conflict | None:
+    """The first reason why these levels cannot be combined; None if they can, or if too few are given to decide."""
     for conflict in _CONFLICTS:
         if all(
             levels.get(name, _DEFAULTS[name] if name in conflict.assumed else None) in illegal
             for name, illegal in conflict.levels.items()
         ):
-            return conflict.why.format_map({name.rpartition(".")[2]: levels.get(name) for name in conflict.levels})
+            return conflict
     return None
+
+
+def why_illegal(levels: Mapping[str, str]) -> str | None:
+    """Why these levels cannot be combined; None if they can, or if too few are given to decide."""
+    conflict = conflict_of(levels)
+    return None if conflict is None else conflict.said(levels)
 
 
 def idle(levels: Mapping[str, str]) -> dict[str, str]:
     """Factors without meaning beside the other levels, each with what it needs."""
     complete = {**_DEFAULTS, **levels}
-    reasons = ((name, FACTORS[name].why_idle(complete)) for name in levels if name in FACTORS)
+    reasons = ((name, FACTORS[name].why_idle(complete)) for name in _DEPENDENT if name in levels)
     return {name: reason for name, reason in reasons if reason is not None}

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vmtax.core.layers import LAYERS
-from vmtax.design.settings import SWITCH, ProgramOption, Settings, is_on, setting
+from vmtax.core.units import parse_bytes
+from vmtax.design.settings import SWITCH, Conflict, ProgramOption, Settings, Where, is_on, setting
+from vmtax.design.size import MEMORY, VCPUS
 
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 # The parameter for each mitigation, according to the Linux kernel's documentation (admin-guide/hw-vuln,
 # kernel-parameters). One mechanism clears CPU buffers against four attacks, so none of the four parameters alone turns
 # it off.
@@ -42,6 +44,10 @@ class MemoryBacking(StrEnum):
         """The size of the huge pages that must be available for it; None if none are needed."""
         return {MemoryBacking.HUGE: 2 * MIB, MemoryBacking.GIGANTIC: 1024 * MIB}.get(self)
 
+    def divides_not(self, memory: int) -> bool:
+        """Whether that much memory is not a multiple of its huge pages."""
+        return self.page_bytes is not None and memory % self.page_bytes != 0
+
     @property
     def is_shared(self) -> bool:
         """Whether it is a file in memory, which other processes could also open."""
@@ -60,6 +66,20 @@ class GuestSettings(Settings):
         " without them (4k), a file in memory (memfd), or one of huge pages (2MiB, 1GiB: taken for the run)",
         layers=("vm",),
         scope="guest",
+        conflicts=(
+            *(
+                Conflict(
+                    {"memory.backing": (kind,), MEMORY: Where(kind.divides_not, parse_bytes)},
+                    f"memory.backing={kind}: guest.memory of {{memory}} is not a multiple of that",
+                )
+                for kind in (MemoryBacking.HUGE, MemoryBacking.GIGANTIC)
+            ),
+            Conflict(
+                {"memory.backing": (MemoryBacking.GIGANTIC,), MEMORY: Where((2 * GIB).__gt__, parse_bytes)},
+                "memory.backing=1GiB: guest.memory must be 2GiB or more, and is {memory}: the first GiB of a guest has"
+                " gaps (VGA, firmware), so KVM maps it in smaller pages",
+            ),
+        ),
     )
     merge: bool = setting(
         "memory.merge",
@@ -85,6 +105,12 @@ class GuestSettings(Settings):
         str,
         "what the guest takes its CPUs for: cores of one socket, sockets of one core each, or two threads to a core",
         scope="guest",
+        conflicts=(
+            Conflict(
+                {"cpu.topology": ("threads",), VCPUS: Where(lambda count: count % 2 == 1)},
+                "cpu.topology=threads takes an even number of CPUs, and guest.vcpus is {vcpus}",
+            ),
+        ),
     )
     pinned: bool = setting(
         "cpu.pinning",

@@ -30,6 +30,7 @@ class MigrationSettings(Settings):
         " guest is lost",
         layers=("vm",),
         scope="guest",
+        work="migration",
     )
 
 

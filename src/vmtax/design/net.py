@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from vmtax.core.records import Treatment
-from vmtax.design.settings import SWITCH, Settings, is_on, setting
+from vmtax.design.settings import SWITCH, Conflict, Settings, Where, is_on, setting
+from vmtax.design.size import VCPUS
 
 
 class Path(StrEnum):
@@ -80,6 +81,12 @@ class NetSettings(Settings):
         " and such a peer",
         layers=("vm",),
         scope="network",
+        conflicts=(
+            Conflict(
+                {"net.path": (Path.SRIOV_AND_VHOST,), "guest.count": ("1",)},
+                "net.path={path} takes 2 guests at once or more, and guest.count is {count}",
+            ),
+        ),
     )
     queues: int = setting(
         "net.queues",
@@ -90,6 +97,13 @@ class NetSettings(Settings):
         layers=("vm",),
         scope="network",
         only_with={"net.path": (Path.VHOST,)},
+        conflicts=tuple(
+            Conflict(
+                {"net.queues": (str(queues),), VCPUS: Where(queues.__gt__)},
+                "net.queues={queues} takes {queues} CPUs, and guest.vcpus is {vcpus}",
+            )
+            for queues in (2, 4)
+        ),
     )
     mtu: int = setting(
         "net.mtu",

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeVar
 
 from vmtax.core.layers import GUESTS
-from vmtax.core.units import parse_bytes
+from vmtax.core.units import parse_bytes, same_quantity, size_text
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
 # Programs with an option for a factor: QEMU's -drive, the guest's kernel, qemu-img -o, zfs -o, libvirt, Proxmox.
@@ -41,13 +41,28 @@ class ProgramOption:
 
 
 @dataclass(frozen=True, slots=True)
+class Where:
+    """The levels of a factor that are read as such numbers."""
+
+    fits: Callable[[int], bool]
+    read: Callable[[str], int] = int
+
+    def __contains__(self, level: object) -> bool:
+        return isinstance(level, str) and self.fits(self.read(level))
+
+
+@dataclass(frozen=True, slots=True)
 class Conflict:
     """Levels that cannot be combined."""
 
     # Factor -> levels; the conflict applies if each of these factors is at one of its levels
-    levels: Mapping[str, Collection[str]]
+    levels: Mapping[str, Container[object]]
     why: str  # factors in braces, by the last part of their names, are replaced by their levels
     assumed: tuple[str, ...] = ()  # factors that are assumed to be at their default if a plan does not name them
+
+    def said(self, levels: Mapping[str, str]) -> str:
+        """Why these levels, to which it applies, cannot be combined."""
+        return self.why.format_map({name.rpartition(".")[2]: levels.get(name) for name in self.levels})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,9 @@ class Factor:
     only_with: Mapping[str, Collection[str]]
     conflicts: tuple[Conflict, ...]
     others: str = ""  # regular expression for other levels, which depend on the host; empty: none
+    ends: tuple[str, str] | None = None  # the least and the greatest of the other levels
+    # What a plan must measure for it to have an effect: "disk", "network", "migration"; "": anything
+    work: str = ""
 
     @property
     def default(self) -> str:
@@ -73,7 +91,22 @@ class Factor:
 
     def takes(self, level: str) -> bool:
         """Whether it is a legal level."""
-        return level in self.levels or (self.others != "" and re.fullmatch(self.others, level) is not None)
+        if level in self.levels:
+            return True
+        if self.others == "" or re.fullmatch(self.others, level) is None:
+            return False
+        return self.ends is None or self.read(self.ends[0]) <= self.read(level) <= self.read(self.ends[1])
+
+    def spelled(self, written: str) -> str:
+        """The level that a person wrote in another way: "64KiB" for "64k", "200us" for "0.2ms"; if there is none, what
+        was written.
+        """
+        if written in self.levels:
+            return written
+        for level in self.levels:
+            if same_quantity(level, written):
+                return level
+        return size_text(written) if self.ends and self.ends[0].endswith("B") else written
 
     def level(self, value: object) -> str:
         """The level for `value`."""
@@ -104,9 +137,15 @@ def setting(
     only_with: Mapping[str, Collection[str]] = MappingProxyType({}),
     conflicts: tuple[Conflict, ...] = (),
     others: str = "",
+    ends: tuple[str, str] | None = None,
+    work: str = "",
 ) -> T:
     """A field of a class of settings that is a factor of plans."""
-    factor = Factor(name, tuple(map(str, levels)), describe, layers, scope, read, options, only_with, conflicts, others)
+    work = work or (scope if scope in ("disk", "network") else "")
+    every = tuple(map(str, levels))
+    factor = Factor(
+        name, every, describe, layers, scope, read, options, only_with, conflicts, others, ends=ends, work=work
+    )
     return field(default=read(factor.default), metadata={_FACTOR: factor})
 
 

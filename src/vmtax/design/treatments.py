@@ -12,9 +12,11 @@ from typing import Literal
 
 from vmtax.core.layers import LAYERS, VMS
 from vmtax.core.records import Treatment
-from vmtax.design.factors import BACKING, FACTORS, LEGALITY, REBOOT, idle, why_illegal
+from vmtax.design.factors import BACKING, FACTORS, REBOOT, conflict_of, idle
+from vmtax.design.filling import Filling, NamedPoint, fill, movable_of
 from vmtax.design.guest import COUNT
 from vmtax.design.host import of_boot
+from vmtax.design.size import SIZES
 
 Design = Literal["full", "one-at-a-time"]
 MANY = 3  # more combinations left out for one reason than this are named in a single line
@@ -39,6 +41,8 @@ class Space:
     factors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     combinations: Sequence[Combination] = ()
     design: Design = "full"
+    # Levels of the plan that hold where no factor names them: the size of its guests
+    given: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parts(self) -> Sequence[Combination]:
@@ -51,6 +55,11 @@ class Space:
             if name in source:
                 return source[name][0]
         return None
+
+    def levels_of(self, name: str, usual: str) -> list[str]:
+        """The levels of a factor that its combinations may have; `usual`: the one for those that do not name it."""
+        everywhere = self.factors.get(name, (usual,))
+        return [level for part in self.parts for level in part.levels.get(name, everywhere)]
 
     def count(self) -> int:
         """How many combinations of named levels `points` yields for all parts together, without enumerating them."""
@@ -74,38 +83,40 @@ class Space:
         return math.prod(sizes) if self.design == "full" else 1 + sum(size - 1 for size in sizes)
 
 
+Code = Literal["illegal", "without-meaning", "excluded", "the-same"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A combination that is not measured."""
+
+    name: str  # of its treatment
+    code: Code  # the kind of reason
+    factors: tuple[str, ...]  # that the reason is about
+    why: str  # for people
+    levels: Mapping[str, str] = field(default_factory=dict)  # factor -> level
+
+
 @dataclass(frozen=True, slots=True)
 class Expansion:
     """The result of a plan's factors."""
 
     kept: tuple[Treatment, ...]  # all legal treatments, in the plan's order
-    left_out: tuple[str, ...]  # a line for each combination that was left out, or for each reason
+    omitted: tuple[LeftOut, ...]  # every other combination
     idle_excludes: tuple[int, ...]  # entries of `exclude` that match no treatment
 
-
-def settled(space: Space) -> dict[str, str]:
-    """The single level, for all treatments, of each factor that the plan does not name.
-
-    It is the default or, if that is illegal with a named level, the first level that is legal with all of them: a
-    factor that the plan does not name must neither remove treatments nor differ between them.
-    """
-    # Of thousands of combinations, few differ in the factors that determine whether a level is legal.
-    different: dict[tuple[str | None, ...], dict[str, str]] = {}
-    for part in space.parts:
-        for levels in space.points(part):
-            different.setdefault(tuple(map(levels.get, LEGALITY)), levels)
-    points = list(different.values())
-    return {name: _fitting(name, points) for name in FACTORS if space.first(name) is None}
+    @property
+    def left_out(self) -> list[str]:
+        """A line for each combination that was left out, or for each reason."""
+        names: dict[str, dict[str, None]] = {}
+        for one in self.omitted:
+            names.setdefault(one.why, {})[one.name] = None
+        return _lines(names)
 
 
 def moved_defaults(space: Space) -> list[str]:
-    """One line for each unnamed factor that could not keep its default."""
-    return [
-        f"{name}={level} in every guest instead of the default {FACTORS[name].default}, "
-        "which is not legal with every named level"
-        for name, level in settled(space).items()
-        if level != FACTORS[name].default
-    ]
+    """One line for each unnamed factor that could not keep its default, or one level for all treatments."""
+    return _moved(_filling(space))
 
 
 def treatments(
@@ -125,7 +136,8 @@ def expand(layers: Sequence[str], space: Space, exclude: Sequence[Mapping[str, S
     for each of them. The first level of each factor is the baseline and is not part of a name.
     """
     combinations = tuple((part.name, _named(part.levels)) for part in space.combinations)
-    return _expand(tuple(layers), _named(space.factors), combinations, space.design, tuple(map(_named, exclude)))
+    given = tuple(space.given.items())
+    return _expand(tuple(layers), _named(space.factors), combinations, space.design, given, tuple(map(_named, exclude)))
 
 
 @functools.lru_cache(maxsize=4)  # a command needs the same plan's treatments a dozen times
@@ -134,36 +146,45 @@ def _expand(
     factors: _Named,
     combinations: tuple[tuple[str | None, _Named], ...],
     design: Design,
+    given: tuple[tuple[str, str], ...],
     exclude: tuple[_Named, ...],
 ) -> Expansion:
-    space = Space(dict(factors), [Combination(dict(levels), name) for name, levels in combinations], design)
+    parts = [Combination(dict(levels), name) for name, levels in combinations]
+    space = Space(dict(factors), parts, design, dict(given))
     order = (*(name for name in FACTORS if name not in space.factors), *space.factors)
     exclusions = _Exclusions(exclude)
     matched = 0
     kept: dict[tuple[str, tuple[str, ...]], Treatment] = {}
-    left_out: dict[str, dict[str, None]] = {}  # reason -> names
+    omitted: dict[tuple[str, str], LeftOut] = {}  # by name and reason
     every = list(_filled(space))
+    unsaid = [name for name in SIZES if space.first(name) is None]
     for layer in layers:
         for candidate in every:
             first = candidate.first if candidate.part.name and LAYERS[layer].boots else every[0].levels
-            here = _of_layer(layer, candidate.levels)
+            whole = under(layer, candidate.levels)
+            here = {name: level for name, level in whole.items() if name not in unsaid}
             without = idle(here)
             name = _name(layer, candidate, here, without, first, order)
-            reason = why_illegal(here)
-            if reason is None:
+            left = None
+            if (conflict := conflict_of(whole)) is not None:
+                left = LeftOut(name, "illegal", tuple(conflict.levels), conflict.said(whole))
+            else:
                 entries = exclusions.matching(layer, here)
-                pointless = _pointless(layer, candidate, without, space)
-                matched |= 0 if pointless else entries
-                reason = f"excluded by the plan's exclude[{_lowest(entries)}]" if entries else pointless
-            if reason is None:
+                left = _pointless(layer, name, candidate, without, space)
+                matched |= 0 if left else entries
+                if entries:
+                    number = _lowest(entries)
+                    why = f"excluded by the plan's exclude[{number}]"
+                    left = LeftOut(name, "excluded", tuple(key for key, _ in exclude[number]), why)
+            if left is None:
                 treatment = Treatment(name, layer, here)
                 same = kept.setdefault((layer, tuple(here.values())), treatment)
                 if same.name != name and layer == "vm":
-                    reason = f"has the same levels as {same.name}"
-            if reason is not None:
-                left_out.setdefault(reason, {})[name] = None
+                    left = LeftOut(name, "the-same", (), f"has the same levels as {same.name}")
+            if left is not None:
+                omitted.setdefault((name, left.why), replace(left, levels=here))
     unmatched = tuple(number for number in range(len(exclude)) if not matched >> number & 1)
-    return Expansion(tuple(kept.values()), tuple(_lines(left_out)), unmatched)
+    return Expansion(tuple(kept.values()), tuple(omitted.values()), unmatched)
 
 
 def repeat(treatments: Sequence[Treatment]) -> Treatment | None:
@@ -184,14 +205,21 @@ def backing(levels: Mapping[str, str]) -> dict[str, str]:
 
 
 def host_levels(levels: Mapping[str, str]) -> dict[str, str]:
-    """The levels of the host treatment below a guest's: the same boot, its own fio on the same backing, a raw file.
+    """The levels of the host treatment below a guest's: the same boot and size, its own fio on the same backing, a raw
+    file.
 
     The number of sets of processes is only included if it is above one.
     """
-    of_host = {**backing({**levels, **_OF_HOST}), **{name: levels[name] for name in REBOOT if name in levels}}
+    of_host = {**backing({**levels, **_OF_HOST}), **{n: levels[n] for n in (*REBOOT, *SIZES) if n in levels}}
     several = levels.get(COUNT.name, COUNT.default) != COUNT.default
     sets = {COUNT.name: levels[COUNT.name]} if several else {}
     return {name: level for name, level in of_host.items() if name in levels} | sets
+
+
+def under(layer: str, levels: Mapping[str, str]) -> dict[str, str]:
+    """The levels that a treatment of this layer has, if a guest's are these; unknown ones are dropped."""
+    here = {name: level for name, level in levels.items() if name in FACTORS and layer in FACTORS[name].layers}
+    return here if LAYERS[layer].boots else host_levels(here)
 
 
 def shuffled_rounds(treatments: Sequence[Treatment], seed: int) -> Iterator[list[Treatment]]:
@@ -253,22 +281,65 @@ def _named(levels: Mapping[str, Sequence[str]]) -> _Named:
     return tuple((name, tuple(each)) for name, each in levels.items())
 
 
+def points_of(space: Space) -> Iterator[NamedPoint]:
+    """Its combinations, legal or not."""
+    for number, part in enumerate(space.parts):
+        first: dict[str, str] | None = None
+        for named in space.points(part):
+            first = first or named
+            yield NamedPoint(number, named, first, space.given)
+
+
+def _filling(space: Space) -> Filling:
+    """Its combinations, with the levels of what it does not name."""
+    movable = [movable_of({**space.factors, **part.levels}) for part in space.parts]
+    elsewhere = [name for name in FACTORS if space.first(name) is not None]
+    return fill(list(points_of(space)), lambda point: movable[point.part], elsewhere)
+
+
 def _filled(space: Space) -> Iterator[_Candidate]:
     """Each combination with a level for every factor."""
-    rest = settled(space)
-    for part in space.parts:
-        points = list(space.points(part))
-        # Factors that only other entries of the list name; the same for all treatments of an entry.
-        filled = dict(rest)
-        for name in FACTORS:
-            if name not in rest and name not in points[0]:
-                filled[name] = _fitting(name, [{**filled, **levels} for levels in points])
-        first: dict[str, str] | None = None
-        for named in points:
-            every = {**filled, **named}
-            levels = {name: every[name] for name in FACTORS}
-            first = first or levels
-            yield _Candidate(part, named, levels, first)
+    filling = _filling(space)
+    first: dict[int, dict[str, str]] = {}
+    for point, rest in zip(filling.points, filling.rests, strict=True):
+        levels = point.filled(rest)
+        yield _Candidate(space.parts[point.part], point.named, levels, first.setdefault(point.part, levels))
+
+
+def _moved(filling: Filling) -> list[str]:
+    """What must be said about how factors were filled that no part of the plan names."""
+    lines = []
+    named = {name for point in filling.points for name in point.named}
+    for name in dict.fromkeys(n for rest in filling.rests for n in rest if n not in named):
+        by: dict[str, list[str]] = {}
+        for point, rest in zip(filling.points, filling.rests, strict=True):
+            level = point.filled(rest)[name]
+            with_level = ", ".join(point.named[each] for each in filling.by if each in point.named)
+            if with_level not in by.setdefault(level, []):
+                by[level].append(with_level)
+        if len(by) == 1:
+            (level,) = by
+            default = FACTORS[name].default
+            lines.append(f"{name}={level} in every guest instead of the default {default}: {_why_moved(filling, name)}")
+        else:
+            each = "; ".join(f"{level} with {' or '.join(levels)}" for level, levels in by.items())
+            lines.append(
+                f"{name} differs with {' and '.join(filling.by)}, because no level goes with all of them: {each}."
+                " A comparison between these is one of both"
+            )
+    return lines
+
+
+def _why_moved(filling: Filling, name: str) -> str:
+    """What would be wrong if this factor had its default."""
+    for point, rest in zip(filling.points, filling.rests, strict=True):
+        levels = point.filled({**rest, name: FACTORS[name].default})
+        if (conflict := conflict_of(levels)) is not None and conflict_of(point.filled(rest)) is None:
+            return conflict.said(levels)
+        nothing = {factor: needs for factor, needs in idle(levels).items() if factor in point.named}
+        for factor in nothing.keys() - idle(point.filled(rest)).keys():
+            return f"{factor} needs {nothing[factor]}"
+    return "it is not legal with every named level"
 
 
 def _name(
@@ -290,19 +361,16 @@ def _name(
     return " ".join(words)
 
 
-def _of_layer(layer: str, levels: Mapping[str, str]) -> dict[str, str]:
-    here = {name: level for name, level in levels.items() if layer in FACTORS[name].layers}
-    return here if LAYERS[layer].boots else host_levels(here)
-
-
-def _pointless(layer: str, candidate: _Candidate, without: Mapping[str, str], space: Space) -> str | None:
+def _pointless(
+    layer: str, name: str, candidate: _Candidate, without: Mapping[str, str], space: Space
+) -> LeftOut | None:
     """Why this combination does not differ from another one; None if it does."""
     if not LAYERS[layer].boots:
         return None  # levels without meaning for this layer do not matter
-    for name, because in without.items():
-        first = candidate.part.levels.get(name, space.factors.get(name, ("",)))[0]
-        if (level := candidate.named.get(name, first)) != first:
-            return f"{name}={level} needs {because}"
+    for factor, because in without.items():
+        first = candidate.part.levels.get(factor, space.factors.get(factor, ("",)))[0]
+        if (level := candidate.named.get(factor, first)) != first:
+            return LeftOut(name, "without-meaning", (factor,), f"{factor}={level} needs {because}")
     return None
 
 
@@ -314,17 +382,3 @@ def _lines(left_out: Mapping[str, Mapping[str, None]]) -> list[str]:
         else:
             lines += [f"{name}: {reason}" for name in names]
     return lines
-
-
-def _fitting(name: str, points: Sequence[Mapping[str, str]]) -> str:
-    """The default, or the first level that makes no combination illegal that is legal without it."""
-    factor = FACTORS[name]
-    if name not in LEGALITY:
-        return factor.default
-    legal = [levels for levels in points if why_illegal(levels) is None]
-    fits = (
-        level
-        for level in (factor.default, *factor.levels)
-        if all(why_illegal({**levels, name: level}) is None for levels in legal)
-    )
-    return next(fits, factor.default)

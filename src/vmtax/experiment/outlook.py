@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vmtax.core.records import Json
+from vmtax.core.records import Json, Treatment
 from vmtax.core.units import count_of, format_duration, format_room, format_span
 from vmtax.design.interleaved import both
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import none_alike, topology
 from vmtax.experiment.preview import Place, lacks_kernel_pack, lacks_postgresql_pack
-from vmtax.experiment.writes import foresee_writes, refuse_too_much
+from vmtax.experiment.writes import ForeseenWrites, foresee_writes, refuse_too_much
 from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
 from vmtax.plan.estimate import NOTHING, Foreseen, in_common, not_measured, reboots
-from vmtax.plan.guests import guests_at_once
+from vmtax.plan.guests import guests_at_once, largest
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target, backing
@@ -152,6 +152,18 @@ def _how_long(foreseen: Foreseen, apart: str) -> str:
     return f"about {format_span(*foreseen.seconds)} for {number}, {basis}{longer}{apart}"
 
 
+def writes_of_work(
+    plan: Plan, treatments: Sequence[Treatment], foreseen: Foreseen, written: float | None = None
+) -> ForeseenWrites:
+    """What the rounds write to the disks under test, once these are prepared. `written`: as in `outlook`
+
+    Raises BadInput if the plan allows less.
+    """
+    machines = [treatment for treatment in treatments for _ in topology(treatment).subjects]
+    refuse_too_much(plan, needs.disk_bytes(plan), machines)
+    return foresee_writes(plan, machines, _executions(plan, foreseen), foreseen.rounds, written)
+
+
 def _executions(plan: Plan, foreseen: Foreseen) -> int:
     """How often each case is run in each of the coming rounds, at most."""
     if plan.iterations != "auto":
@@ -180,13 +192,11 @@ def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
 
 def _writes(place: Place, target: Target, foreseen: Foreseen, written: float | None) -> list[Line]:
     """`written`: bytes per round of an earlier run of this plan here. Raises BadInput if the plan allows less."""
-    plan, treatments = place.plan, place.treatments
+    plan = place.plan
     prepared = needs.disk_bytes(plan)
     if not prepared:
         return []
-    machines = [treatment for treatment in treatments for _ in topology(treatment).subjects]
-    refuse_too_much(plan, prepared, machines)
-    work = foresee_writes(plan, machines, _executions(plan, foreseen), foreseen.rounds, written)
+    work = writes_of_work(plan, place.treatments, foreseen, written)
     facts = disk_facts(place.machine, target.directory)
     more = f", {work}" if work.most else ""
     if plan.max_writes is not None:
@@ -210,7 +220,7 @@ def _device(facts: Json) -> str:
 
 
 def _needs(plan: Plan, host: Machine, *, leaves: bool) -> str:
-    guests, each = guests_at_once(plan), plan.guest.vcpus
+    guests, each = guests_at_once(plan), largest(plan).guest.vcpus
     cpus = f"{guests * each} CPU{'' if guests * each == 1 else 's'}"
     if guests > 1:
         cpus += f" ({guests} guests at once x {each})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import EXISTING
@@ -18,6 +19,7 @@ from vmtax.machine.rights import why_not
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.neighbours import Neighbours, read_neighbours
+from vmtax.plan.asked import Typed, refuse_left_out
 from vmtax.plan.schema import Plan
 from vmtax.storage import DISK_DIRECTORY, NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
@@ -62,12 +64,16 @@ class Place:
 
 
 def look(
-    plan: Plan, hosts: Hosts, options: TestbedOptions, emit: Callable[[str], None] = lambda what: None
+    plan: Plan,
+    hosts: Hosts,
+    options: TestbedOptions,
+    emit: Callable[[str], None] = lambda what: None,
+    typed: Typed = MappingProxyType({}),
 ) -> list[Place]:
     """The hosts under test, the plan's own first. Raises whatever would prevent the run, as far as can be checked
     without an image there: BadInput, CannotMeasure, StorageError, QemuError, ImageError.
 
-    emit: called before a check that takes seconds, with a description
+    emit: called before a check that takes seconds, with a description; typed: levels that must not be left out
     """
     if lacks_kernel_pack(plan):
         kernel.KIND.refuse()
@@ -97,6 +103,7 @@ def look(
         if options.destination is not None and hosts.destination is not None:
             destination.look(machine, hosts.destination, plan, options.destination)
         impossible = _not_here(machine, plan, qemus, options, hosts)
+        _refuse(machine, plan, impossible, typed)
         others = read_neighbours(machine)
         place = Place(
             machine,
@@ -109,14 +116,14 @@ def look(
             accelerators,
             measures_one=hosts.existing is not None,
         )
-        places.append(_with_disks(place, options.target, hosts.local, emit))
+        places.append(_with_disks(place, options.target, hosts.local, emit, typed))
     if (vm := hosts.existing) is not None and options.existing is not None:
         existing.look(whole, hosts.host, vm)
         if vm.machine is not None:
             theirs = [each for each in treatments if each.layer == EXISTING]
             inside = existing.plan_inside(whole)
             place = Place(vm.machine, vm.name, inside, theirs, read_below(vm.machine), is_existing=True)
-            places.append(_with_disks(place, Target(options.existing.directory), hosts.local, emit))
+            places.append(_with_disks(place, Target(options.existing.directory), hosts.local, emit, typed))
     return places
 
 
@@ -159,8 +166,13 @@ def _not_here(
     impossible: dict[str, str] = {}
     for each in requests or [request]:
         impossible |= parts.lacking(each)
-    refuse_none_left(machine, treatments, impossible)
     return impossible
+
+
+def _refuse(machine: Machine, plan: Plan, impossible: Mapping[str, str], typed: Typed) -> None:
+    """Raises NotMeasured if a level that was typed is impossible there, and CannotMeasure if all of a layer is."""
+    refuse_left_out(plan, typed, impossible, f"{machine.path}: ")
+    refuse_none_left(machine, plan.treatments()[0], impossible)
 
 
 def _qemus(machine: Machine, plan: Plan, options: TestbedOptions) -> list[tuple[Qemu, Accelerator | None]]:
@@ -186,7 +198,7 @@ def _qemus(machine: Machine, plan: Plan, options: TestbedOptions) -> list[tuple[
     return found
 
 
-def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[str], None]) -> Place:
+def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[str], None], typed: Typed) -> Place:
     """The place, with the treatments whose disk is impossible there. Raises StorageError and CannotMeasure."""
     machine, plan = place.machine, place.plan
     if not needs.disk_bytes(plan):
@@ -200,7 +212,7 @@ def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[st
     _ = machine.scratch  # created now: this starts its guard, which undoes what an earlier run left on the devices
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
     impossible = {**place.impossible, **disks.not_here(machine, target, compared)}
-    refuse_none_left(machine, compared, impossible)
+    _refuse(machine, plan, impossible, typed)
     found = replace(place, impossible=impossible)
     if any(choice.name == Durability.name for choice in plan.workloads):
         possible = [treatment for treatment in compared if treatment.name not in impossible]
@@ -217,7 +229,9 @@ def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[st
     return found
 
 
-def with_disks_tried(places: Sequence[Place], sides: Sequence[Examined]) -> list[Place]:
+def with_disks_tried(
+    places: Sequence[Place], sides: Sequence[Examined], typed: Typed = MappingProxyType({})
+) -> list[Place]:
     """The hosts with the treatments whose disk QEMU does not open there, as far as that can be tried beforehand.
 
     sides: the same hosts, examined; a host has two if two of its QEMUs are compared
@@ -230,7 +244,7 @@ def with_disks_tried(places: Sequence[Place], sides: Sequence[Examined]) -> list
             if side.host is place.machine:
                 named = f"{side.side}: " if side.second_qemu else ""
                 impossible = {**{name: f"{named}{why}" for name, why in not_opened(side).items()}, **impossible}
-        refuse_none_left(place.machine, place.plan.treatments()[0], impossible)
+        _refuse(place.machine, place.plan, impossible, typed)
         found.append(replace(place, impossible=impossible))
     return found
 

@@ -105,7 +105,23 @@ def resumable(experiment: Experiment) -> tuple[Plan, TestbedOptions]:
         raise CannotResume(f"{experiment.id} is running: `vmtax watch {experiment.id}` shows it")
     if experiment.state == "complete":
         raise CannotResume(f"{experiment.id} is complete: `vmtax show {experiment.id}`; `vmtax run` starts another")
-    return plan_of(experiment), TestbedOptions.from_json(experiment.options)
+    plan = plan_of(experiment)
+    if (name := _means_other(plan, experiment)) is not None:
+        raise CannotResume(
+            f"{experiment.id} was begun by another version of vmtax, in which {name!r} had other levels than its plan"
+            " means now: begin it anew"
+        )
+    return plan, TestbedOptions.from_json(experiment.options)
+
+
+def _means_other(plan: Plan, experiment: Experiment) -> str | None:
+    """A configuration that has other levels in the plan than in the run; None if there is none."""
+    means = {treatment.name: treatment.levels for treatment in plan.treatments()[0]}
+    for treatment in experiment.treatments:
+        now = means.get(treatment.name, treatment.levels)
+        if any(now.get(factor, level) != level for factor, level in treatment.levels.items()):
+            return treatment.name
+    return None
 
 
 def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> None:

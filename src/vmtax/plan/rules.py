@@ -10,8 +10,10 @@ from pydantic import AfterValidator, ValidationError
 
 from vmtax.core import names
 from vmtax.core.layers import LAYERS
-from vmtax.core.units import count_of, show
+from vmtax.core.units import as_size, count_of, show
+from vmtax.design.asked import sentence, unmeasured
 from vmtax.design.factors import FACTORS
+from vmtax.design.size import MEMORY, VCPUS
 from vmtax.design.treatments import Combination, Design, Space, expand
 from vmtax.plan.errors import Place, Problem, problems_of, unknown
 
@@ -80,11 +82,21 @@ def host(text: str) -> str:
 
 
 def level_lists(factors: object) -> object:
-    """Allows a level without a list, and numbers in place of text."""
+    """Allows a level without a list, numbers in place of text, and sizes and times in any spelling."""
     if not isinstance(factors, dict):
         return factors
     lists = {name: list(v) if isinstance(v, list | tuple) else [v] for name, v in factors.items()}
-    return {name: [show(v) if isinstance(v, int | float) else v for v in levels] for name, levels in lists.items()}
+    texts = {name: [show(v) if isinstance(v, int | float) else v for v in levels] for name, levels in lists.items()}
+    return {name: [_spelled(name, level) for level in levels] for name, levels in texts.items()}
+
+
+def spelled(name: str, levels: Sequence[str]) -> tuple[str, ...]:
+    """The levels of a factor as plans have them, however a person wrote them: "64KiB" for "64k"."""
+    return tuple(FACTORS[name].spelled(level) for level in levels) if name in FACTORS else tuple(levels)
+
+
+def _spelled(name: object, level: object) -> object:
+    return spelled(name, [level])[0] if isinstance(name, str) and isinstance(level, str) else level
 
 
 def choice(entry: object) -> object:
@@ -151,9 +163,21 @@ class ListEntry(Protocol):
     def levels(self) -> Mapping[str, Sequence[str]]: ...
 
 
-def space(factors: Mapping[str, Sequence[str]], design: Design, combinations: Sequence[ListEntry]) -> Space:
+class SizeOfGuests(Protocol):
+    """The size of a plan's guests."""
+
+    @property
+    def vcpus(self) -> int: ...
+    @property
+    def memory(self) -> int: ...
+
+
+def space(
+    factors: Mapping[str, Sequence[str]], design: Design, combinations: Sequence[ListEntry], guest: SizeOfGuests
+) -> Space:
     """The treatments that a plan's keys describe."""
-    return Space(factors, [Combination(entry.levels, entry.name) for entry in combinations], design)
+    given = {VCPUS: str(guest.vcpus), MEMORY: as_size(guest.memory)}
+    return Space(factors, [Combination(entry.levels, entry.name) for entry in combinations], design, given)
 
 
 def combination_problems(
@@ -220,7 +244,13 @@ def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[
     """A problem if every combination is illegal or excluded."""
     found = expand(layers, space, entries)
     at: Place = ("exclude",) if entries else ("combinations",) if space.combinations else ("factors",)
-    return [] if found.kept else [(at, f"no configuration is left to measure: {'; '.join(found.left_out[:3])}")]
+    if found.kept:
+        return []
+    lines = (
+        sentence(one, space, space.factors) for one in unmeasured(layers, space, entries, space.factors) if one.cure
+    )
+    why = next(lines, "; ".join(found.left_out[:3]))
+    return [(at, f"no configuration is left to measure: {why}")]
 
 
 def workload_problems(
@@ -270,5 +300,7 @@ def _unknown_levels(at: Place, levels: Sequence[str]) -> list[Problem]:
     name = at[-1]
     factor = FACTORS.get(str(name))
     what, legal = (f"level of {name}", factor.levels) if factor else ("layer", LAYERS)
+    if factor and factor.ends:
+        legal = (*legal, f"or any from {' to '.join(factor.ends)}")
     takes = factor.takes if factor else LAYERS.__contains__
     return [((*at, i), unknown(what, level, legal)) for i, level in enumerate(levels) if not takes(level)]

@@ -22,8 +22,9 @@ from vmtax import stats
 from vmtax.core.layers import LAYERS, USUAL
 from vmtax.core.quantities import FROM_YAML, Quantity
 from vmtax.core.records import Treatment
-from vmtax.core.units import parse_bytes, parse_duration, parse_percent
+from vmtax.core.units import as_duration, as_size, parse_bytes, parse_duration, parse_percent
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.design.size import LEAST_MEMORY, MOST_MEMORY, MOST_VCPUS, VCPUS
 from vmtax.design.stopping import Stopping
 from vmtax.design.treatments import Expansion, Space, expand, repeat
 from vmtax.plan import rules
@@ -56,7 +57,7 @@ Whole = Annotated[int, Field(strict=True)]
 Name = Annotated[str, Field(strict=True)]
 Layer = Annotated[Name, rules.one_of("layer", LAYERS)]
 Levels = tuple[Name, ...]
-Memory = Annotated[int, Quantity(parse_bytes, "256MiB", "1024TiB", "1GiB", bare=True)]
+Memory = Annotated[int, Quantity(parse_bytes, LEAST_MEMORY, MOST_MEMORY, "1GiB", bare=True)]
 Iterations = Annotated[
     Annotated[Whole, Field(ge=1, le=1000)] | Literal["auto"],
     BeforeValidator(rules.iterations),
@@ -74,7 +75,7 @@ class _Model(BaseModel):
 class GuestSize(_Model):
     """The size of a guest; the host layer is limited to the same number of CPUs."""
 
-    vcpus: Whole = Field(2, ge=1, le=1024, description="CPUs of a guest, and of the host layer")
+    vcpus: Whole = Field(2, ge=1, le=MOST_VCPUS, description="CPUs of a guest, and of the host layer")
     memory: Memory = Field(
         1024 * _MIB,
         description="memory of a guest; a bare number is in bytes",
@@ -206,7 +207,7 @@ class Plan(_Model):
     @property
     def space(self) -> Space:
         """The treatments that its factors, design and combinations describe."""
-        return rules.space(self.factors, self.design, self.combinations)
+        return rules.space(self.factors, self.design, self.combinations, self.guest)
 
     def expansion(self) -> Expansion:
         """Its factors, expanded on its layers."""
@@ -283,7 +284,7 @@ class Plan(_Model):
         found = [(entry.name, entry.levels) for entry in entries]
         raise_problems(rules.combination_problems(found, info.data.get("factors", {})))
         if {"layers", "factors", "design"} <= info.data.keys():
-            space = rules.space(info.data["factors"], info.data["design"], entries)
+            space = rules.space(info.data["factors"], info.data["design"], entries, info.data.get("guest", GuestSize()))
             raise_problems(rules.too_many(info.data["layers"], space))
         return entries
 
@@ -294,7 +295,8 @@ class Plan(_Model):
     ) -> tuple[dict[str, Levels], ...]:
         raise_problems(rules.exclude_problems(entries))
         if {"layers", "factors", "design", "combinations"} <= info.data.keys():
-            space = rules.space(info.data["factors"], info.data["design"], info.data["combinations"])
+            guest = info.data.get("guest", GuestSize())
+            space = rules.space(info.data["factors"], info.data["design"], info.data["combinations"], guest)
             raise_problems(rules.nothing_left(info.data["layers"], space, entries))
         return entries
 
@@ -302,8 +304,10 @@ class Plan(_Model):
     @classmethod
     def _legal_workloads(cls, choices: tuple[Choice, ...], info: ValidationInfo) -> tuple[Choice, ...]:
         named = [(choice.name, choice.parameters) for choice in choices]
-        guest = info.data.get("guest", GuestSize())
-        raise_problems(rules.workload_problems(named, info.data.get("layers", LAYERS), guest.vcpus))
+        guest, factors = info.data.get("guest", GuestSize()), info.data.get("factors", {})
+        space = rules.space(factors, "full", info.data.get("combinations", ()), guest)
+        least = min(map(int, space.levels_of(VCPUS, str(guest.vcpus))))
+        raise_problems(rules.workload_problems(named, info.data.get("layers", LAYERS), least))
         return choices
 
     @field_validator("primary")
@@ -339,16 +343,16 @@ def load(name_or_path: str) -> Plan:
 def as_written(plan: Plan) -> dict[str, Any]:
     """The plan as a person would write it, with every default filled in: `load` of its YAML gives the same plan."""
     data: dict[str, Any] = plan.model_dump(mode="json", exclude={"seed"} if plan.seed is None else set())
-    data["guest"]["memory"] = f"{plan.guest.memory}B" if plan.guest.memory % _MIB else f"{plan.guest.memory // _MIB}MiB"
+    data["guest"]["memory"] = as_size(plan.guest.memory)
     data["precision"] = "none" if plan.precision is None else f"{plan.precision * 100:.10g}%"
     data["same_within"] = f"{plan.same_within * 100:.10g}%"
     if plan.decide is None:
         del data["decide"]
     else:
         data["decide"] = {"worse_than": f"{plan.decide.worse_than * 100:.10g}%"}
-    data["budget"] = "none" if plan.budget is None else f"{plan.budget:.10g}s"
+    data["budget"] = "none" if plan.budget is None else as_duration(plan.budget)
     if plan.max_writes is not None:
-        data["max_writes"] = f"{plan.max_writes}B"
+        data["max_writes"] = as_size(plan.max_writes)
     data["combinations"] = [
         {**({} if entry.name is None else {"name": entry.name}), **entry.model_dump(mode="json")["levels"]}
         for entry in plan.combinations

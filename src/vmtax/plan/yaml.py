@@ -29,7 +29,9 @@ class YamlDocument:
     source: str  # file name for messages
     data: dict[str, Any] = field(default_factory=dict)
     marks: dict[Place, tuple[int, int]] = field(default_factory=dict)  # line and column, from 1, of keys and items
-    options: Mapping[str, str] = field(default_factory=dict)  # top-level keys that the command line set -> the option
+    options: Mapping[str, str] = field(
+        default_factory=dict
+    )  # keys, "guest.memory", that the command line set -> option
 
     def lines(self, problems: Iterable[Problem]) -> list[str]:
         """`file:line:column: key: message` for the first problems in the order of the file, and the number of the
@@ -41,8 +43,9 @@ class YamlDocument:
         return [*lines, *([f"{self.source}: and {more:,} more problems"] if more > 0 else [])]
 
     def _line(self, place: Place, message: str) -> str:
-        if place and (option := self.options.get(str(place[0]))) is not None:
-            return f"{option}: {message}"
+        for keys in (place[:1], place[:2]):
+            if (option := self.options.get(".".join(map(str, keys)))) is not None:
+                return f"{option}: {message}"
         shown = self._known(place)
         if message == "is missing":  # a missing key has no line of its own
             shown = place[: len(shown) + 1]

@@ -18,7 +18,7 @@ from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
-from vmtax.plan.guests import guests_at_once
+from vmtax.plan.guests import guests_at_once, largest, names_size
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import cpus, disks, needs
@@ -219,7 +219,7 @@ def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     if "host" in plan.layers and any(choice.name == Wakeup.name for choice in plan.workloads):
         _check_real_time(host)
     _check_memory(host, plan, leaves=leaves)
-    _refuse_few(host, cpus.read(host), plan.guest.vcpus)
+    _refuse_few(host, cpus.read(host), plan)
     _check_network(host, plan)
 
 
@@ -280,9 +280,9 @@ def examine(
     below = read_below(host)
     emulated = below["emulated_cpu"] is True
     placed = placed or place(host, session.local, session.image, session.emit)
-    topology, vcpus = cpus.read(host), plan.guest.vcpus
-    _refuse_few(host, topology, vcpus)
-    most = topology.equal(guests_at_once(plan) * vcpus)
+    topology = cpus.read(host)
+    _refuse_few(host, topology, plan)
+    most = topology.equal(guests_at_once(plan) * largest(plan).guest.vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
     some_emulated = emulated or (platform is not None and platform.emulates)
     if not some_emulated:
@@ -433,7 +433,7 @@ def _check_memory(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     """Raises CannotMeasure if memory is short: the kernel would kill a guest, or worse, somebody else's process."""
     layer = max(plan.layers, key=lambda layer: needs.memory_bytes(plan, layer, leaves=leaves))
     most, available = needs.memory_bytes(plan, layer, leaves=leaves), available_memory(host)
-    if available is None or available >= most:
+    if available is None or available >= most or names_size(plan):
         return
     if guests_at_once(plan) > 1 or (layer == "vm" and needs.migrates(plan) and not leaves):
         raise CannotMeasure(
@@ -450,17 +450,28 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
     """Raises CannotMeasure if guests at once have more CPUs than the host: they would wait for each other, and no level
     of guest.count would show what another guest costs.
     """
-    guests, each, has = guests_at_once(plan), plan.guest.vcpus, len(allowed_cpus(host))
-    if guests * each > has > 0:
-        raise CannotMeasure(
-            f"{host.path} has {has} CPUs; {guests} guests at once x {each} vCPU{'' if each == 1 else 's'} ="
-            f" {guests * each}; lower guest.vcpus or guest.count in the plan"
-        )
+    why = None if names_size(plan) else why_few_cpus(host, guests_at_once(plan), plan.guest.vcpus)
+    if why:
+        raise CannotMeasure(f"{host.path} {why}")
 
 
-def _refuse_few(host: Machine, topology: CpuTopology, count: int) -> None:
-    """Raises CannotMeasure if we may use fewer CPUs there than a guest gets."""
-    if (has := len(topology.cpus)) < count:
+def why_few_cpus(host: Machine, guests: int, each: int) -> str | None:
+    """Why so many guests with so many CPUs each are too many at once; None if they are not."""
+    has = len(allowed_cpus(host))
+    if not guests * each > has > 0:
+        return None
+    return (
+        f"has {has} CPUs; {guests} guests at once x {each} vCPU{'' if each == 1 else 's'} ="
+        f" {guests * each}; lower guest.vcpus or guest.count in the plan"
+    )
+
+
+def _refuse_few(host: Machine, topology: CpuTopology, plan: Plan) -> None:
+    """Raises CannotMeasure if we may use fewer CPUs there than a guest gets. `parts.equal` decides for each size of
+    guests if there are several.
+    """
+    count = plan.guest.vcpus
+    if (has := len(topology.cpus)) < count and not names_size(plan):
         raise CannotMeasure(f"{host.path} has {has} CPUs, the plan gives a guest {count}; lower guest.vcpus")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import EXISTING
 from vmtax.core.units import count_of, format_room
-from vmtax.plan.guests import guest_levels, guests_at_once
+from vmtax.plan.guests import guest_levels, guests_at_once, largest, smallest
 from vmtax.plan.schema import Plan
 from vmtax.testbed import disks
 from vmtax.workload import Workload
@@ -31,19 +31,20 @@ DATABASE_MEMORY_BYTES = 128 * 2**20  # for a PostgreSQL server, its client, and 
 QEMU_MEMORY_BYTES = 128 * 2**20  # for a QEMU beyond its guest's memory
 
 
-def memory_bytes(plan: Plan, layer: str, *, leaves: bool = False) -> int:
+def memory_bytes(plan: Plan, layer: str, *, leaves: bool = False, count: int | None = None) -> int:
     """Bytes that the guests of one layer take of the host at a time, or that the host layer uses itself.
 
-    `leaves`: migrated guests move between this host and another one
+    leaves: migrated guests move between this host and another one; count: of guests at once, if not the plan's most
     """
+    at_once, size = count or guests_at_once(plan), largest(plan).guest.memory
     if layer == "host":
-        return max((needed for needed, _ in _builds(plan)), default=0) * guests_at_once(plan)
+        return max((needed for needed, _ in _builds(plan)), default=0) * at_once
     if layer == "container":
-        return plan.guest.memory * guests_at_once(plan)
+        return size * at_once
     if layer == EXISTING:
         return 0  # it has its memory already
     twice = layer == "vm" and migrates(plan) and not leaves
-    guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * (guests_at_once(plan) + twice)
+    guests = (size + QEMU_MEMORY_BYTES) * (at_once + twice)
     return guests + CARRIER_MEMORY_BYTES * outer_vms(plan) if layer == "nested" else guests
 
 
@@ -55,7 +56,8 @@ def most_memory(plan: Plan) -> int:
 def memory_sum(plan: Plan, layer: str) -> str:
     """How `memory_bytes` is calculated if there are several guests at once: "4 guests x (…) = 2.5 GiB"."""
     guests, whole = guests_at_once(plan), format_room(memory_bytes(plan, layer))
-    each = f"({plan.guest.memory / 2**20:.0f} MiB + {QEMU_MEMORY_BYTES / 2**20:.0f} MiB for its QEMU)"
+    size = largest(plan).guest.memory / 2**20
+    each = f"({size:.0f} MiB + {QEMU_MEMORY_BYTES / 2**20:.0f} MiB for its QEMU)"
     if layer == "vm" and migrates(plan):
         return f"2 x {each}, at the source and at the destination, = {whole}"
     if guests == 1:
@@ -63,7 +65,7 @@ def memory_sum(plan: Plan, layer: str) -> str:
     if layer == "host":
         return f"{guests} kernel builds at once take {whole}"
     if layer == "container":
-        return f"{guests} containers x {plan.guest.memory / 2**20:.0f} MiB = {whole}"
+        return f"{guests} containers x {size:.0f} MiB = {whole}"
     outers = f"{outer_vms(plan)} outer VMs x " if outer_vms(plan) > 1 else "the outer VM's "
     outer = f" + {outers}{format_room(CARRIER_MEMORY_BYTES)}" if layer == "nested" else ""
     return f"{guests} guests x {each}{outer} = {whole}"
@@ -71,22 +73,24 @@ def memory_sum(plan: Plan, layer: str) -> str:
 
 def refuse_small(plan: Plan) -> None:
     """Raises BadInput if a guest has too little memory for a kernel build. The host layer must meet the same limit."""
+    memory = smallest(plan).guest.memory
     for needed, how in _builds(plan):
-        if needed > plan.guest.memory:
+        if needed > memory:
             raise BadInput(
-                f"build: {how} take {format_room(needed)} of memory, a guest has {format_room(plan.guest.memory)};"
+                f"build: {how} take {format_room(needed)} of memory, a guest has {format_room(memory)};"
                 f" set guest.memory to {-(-needed // 2**30)}GiB, or name another target or fewer jobs"
             )
 
 
 def refuse_small_for_databases(plan: Plan) -> None:
     """Raises BadInput if a guest has too little memory for the servers of its databases."""
+    memory = smallest(plan).guest.memory
     servers = databases(plan)
     needed = GUEST_MEMORY_BYTES + servers * DATABASE_MEMORY_BYTES
-    if servers and needed > plan.guest.memory:
+    if servers and needed > memory:
         raise BadInput(
             f"durability: guests with {count_of(servers, 'PostgreSQL server')} need {needed // 2**20} MiB of memory"
-            f" each, and have {plan.guest.memory // 2**20} MiB; set guest.memory to {needed // 2**20}MiB"
+            f" each, and have {memory // 2**20} MiB; set guest.memory to {needed // 2**20}MiB"
         )
 
 
@@ -94,21 +98,22 @@ def refuse_small_for_arrays(plan: Plan) -> None:
     """Raises BadInput if a guest has too little memory for what a workload fills: its kernel would end the workload, or
     panic.
     """
+    memory = smallest(plan).guest.memory
     if not plan.has_guests:
         return
     sizes = {one.name: one.array_bytes for one in plan.build_workloads() if isinstance(one, Memory | Tlb)}
     name = max(sizes, key=lambda one: sizes[one], default="")
-    if name and sizes[name] and (needed := sizes[name] + KERNEL_MEMORY_BYTES) > plan.guest.memory:
+    if name and sizes[name] and (needed := sizes[name] + KERNEL_MEMORY_BYTES) > memory:
         raise BadInput(
             f"{name}: fills {sizes[name] // 2**20} MiB of memory, and a guest needs {KERNEL_MEMORY_BYTES // 2**20} MiB"
-            f" besides, but has {plan.guest.memory // 2**20} MiB; set guest.memory to {needed // 2**20}MiB"
+            f" besides, but has {memory // 2**20} MiB; set guest.memory to {needed // 2**20}MiB"
         )
 
 
 def _builds(plan: Plan) -> list[tuple[int, str]]:
     """The memory of each kernel build in bytes, and how it is calculated."""
     workloads = (workload for workload in plan.build_workloads() if isinstance(workload, Build))
-    return [workload.memory_bytes(plan.guest.vcpus) for workload in workloads]
+    return [workload.memory_bytes(largest(plan).guest.vcpus) for workload in workloads]
 
 
 def migrates(plan: Plan) -> bool:

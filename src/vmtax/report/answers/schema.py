@@ -19,6 +19,7 @@ from vmtax.core.records import Json
 from vmtax.plan.schema import Plan
 from vmtax.report.answers.calibration import CALIBRATION
 from vmtax.report.answers.change import CHANGE
+from vmtax.report.answers.checked import PlanCheck
 from vmtax.report.answers.envelope import SCHEMA
 from vmtax.report.answers.existing import GuestAnswer
 from vmtax.report.answers.lab import LabState
@@ -140,7 +141,7 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "runs": list[Run],
     "plan": Plan,
     "plans": list[PlanLine],
-    "plan-check": list[str],
+    "plan-check": PlanCheck,
     "doctor": model(DIAGNOSIS),
     "calibration": model(CALIBRATION),
     "lab": LabState,

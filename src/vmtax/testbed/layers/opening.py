@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from vmtax.core.layers import EXISTING
 from vmtax.core.notices import recorded
@@ -13,7 +14,7 @@ from vmtax.design.topology import topology
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter import new_meters
-from vmtax.plan.guests import guests_at_once
+from vmtax.plan.guests import guests_at_once, sized
 from vmtax.testbed import cards, proof, servers
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.footprint import Footprint
@@ -73,6 +74,7 @@ def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulate
 
 def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> RunningTreatment:
     """Make one attempt; each guest that comes up is appended to `guests`."""
+    on = replace(on, plan=sized(on.plan, treatment.levels))
     if on.network is not None:
         serving = [servers.start(on, subject.number, stack) for subject in topology(treatment).subjects]
     outer, subjects = OPENERS[treatment.layer](on, treatment, stack, guests)

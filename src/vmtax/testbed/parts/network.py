@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from vmtax.core.records import Treatment
 from vmtax.design.net import DEFAULT, NAMES, PATH, Path, settings_of, take_functions, takes
-from vmtax.design.topology import machines_at_once
 from vmtax.machine import Machine
 from vmtax.network import sriov
 from vmtax.plan.guests import guests_at_once
@@ -63,10 +62,8 @@ def _without_path(request: Request, needy: str | None) -> dict[str, str]:
         reasons[Path.USER] = f"carries nothing but net's TCP cases: leave {needy} or {Path.USER} out of the plan"
     refused = {}
     for treatment in request.guests:
-        path, count = settings_of(treatment).path, machines_at_once(treatment) or 1
+        path = settings_of(treatment).path
         why = next(filter(None, map(reasons.get, path.parts)), None)
-        if why is None and count < len(path.parts):
-            why = f"takes {len(path.parts)} guests at once or more, and guest.count is {count}"
         if why is not None:
             refused[treatment.name] = f"{PATH}={path} {why}"
     return refused
@@ -76,13 +73,10 @@ def _without_settings(left: Request, request: Request) -> dict[str, str]:
     """Treatments whose card cannot be as they ask -> why. `left`: what is asked of paths that are possible."""
     functions = next((settings_of(each).path for each in left.treatments if take_functions([each])), None)
     cause = "--card" if request.card is not None else f"{PATH}={functions} of the same plan" if functions else ""
-    cpus = request.plan.guest.vcpus
     refused: dict[str, str] = {}
     for treatment in request.guests:
         name, card = treatment.name, settings_of(treatment)
-        if card.queues > cpus:
-            refused[name] = f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}"
-        elif cause and card.mtu != DEFAULT.mtu:
+        if cause and card.mtu != DEFAULT.mtu:
             refused[name] = f"net.mtu={card.mtu} cannot be measured with {cause}: a real card keeps its MTU"
         elif cause and card.path in APART:
             refused[name] = f"{PATH}={card.path} cannot be measured with {cause}: {APART[card.path]}"

@@ -17,6 +17,7 @@ from vmtax.design.guest import MIB, GuestSettings, MemoryBacking
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import GREP, Files, chosen, parse_files, whole
+from vmtax.plan.guests import sized
 from vmtax.plan.schema import Plan
 from vmtax.testbed import needs
 from vmtax.testbed.examine import is_root
@@ -68,9 +69,10 @@ class Pages(Part):
         files = _read(request.host)
         available, root = available_memory(request.host), is_root(request.host)
         guests = {each.name: GuestSettings.of(each.levels) for each in request.guests}
+        plans = {each.name: sized(request.plan, each.levels) for each in request.guests}
         reasons = {
-            name: _why_not(settings, named, request.plan, files, available)
-            or (None if root else _why_only_root(settings, request.plan, files))
+            name: _why_not(settings, named, plans[name], files, available)
+            or (None if root else _why_only_root(settings, plans[name], files))
             for name, settings in guests.items()
         }
         return {name: why for name, why in reasons.items() if why}
@@ -96,11 +98,13 @@ class Pages(Part):
 
 def _wanted(plan: Plan, treatments: Sequence[Treatment]) -> dict[MemoryBacking, int]:
     """The largest number of huge pages of each kind that the guests of one configuration take."""
-    guests = [GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"]
-    return {
-        backing: max(_guests(plan, guest) for guest in guests if guest.backing is backing) * _pages(plan, backing)
-        for backing in dict.fromkeys(guest.backing for guest in guests if guest.backing.page_bytes)
-    }
+    wanted: dict[MemoryBacking, int] = {}
+    for each in treatments:
+        guest = GuestSettings.of(each.levels)
+        if each.layer == "vm" and guest.backing.page_bytes:
+            pages = _guests(plan, guest) * _pages(sized(plan, each.levels), guest.backing)
+            wanted[guest.backing] = max(pages, wanted.get(guest.backing, 0))
+    return wanted
 
 
 def _read(machine: Machine) -> Files:
@@ -139,13 +143,6 @@ def _why_no_pages(
     page = backing.page_bytes or 1
     if pool is None:
         return f"{BACKING}={backing}: the host's CPU or kernel has no pages of {format_room(page)} (hugetlb)"
-    if plan.guest.memory % page:
-        return f"{BACKING}={backing}: guest.memory of {format_room(plan.guest.memory)} is not a multiple of that"
-    if page >= GIGANTIC and plan.guest.memory < 2 * page:
-        return (
-            f"{BACKING}={backing}: guest.memory must be {format_room(2 * page)} or more: the first GiB of a guest has"
-            " gaps (VGA, firmware), so KVM maps it in smaller pages"
-        )
     wanted = guests * _pages(plan, backing)
     lacking = max(0, wanted - pool.unused)
     if available is None or lacking * page <= available:

@@ -14,6 +14,7 @@ from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import Guest, Thread
 from vmtax.machine import Machine
+from vmtax.plan.guests import sized
 from vmtax.testbed.cpus import allowed_cpus, apart, by_core, in_pairs, read
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.provisioned import Provisioned
@@ -30,11 +31,12 @@ class Pinning(Part):
         if not any(guest.pinned for guest in guests.values()):
             return {}
         has = len(allowed_cpus(request.host))
+        vcpus = {each.name: sized(request.plan, each.levels).guest.vcpus for each in request.guests}
         return {
             name: f"{PINNING}=one-to-one takes {wanted + 1} CPUs, {wanted} for guests and one or more for QEMU's other"
             f" threads, and {request.host.path} has {has}: lower guest.vcpus or guest.count"
             for name, guest in guests.items()
-            if guest.pinned and (wanted := guest.count * request.plan.guest.vcpus) >= has
+            if guest.pinned and (wanted := guest.count * vcpus[name]) >= has
         }
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from vmtax.design.guest import DEFAULT, GuestSettings
 from vmtax.testbed.parts.part import EMULATED, Part, Request
 
-MODEL, TOPOLOGY, TIMER, HPET = (GuestSettings.factors()[name].name for name in ("model", "topology", "timer", "hpet"))
+MODEL, TIMER, HPET = (GuestSettings.factors()[name].name for name in ("model", "timer", "hpet"))
 
 
 class Processors(Part):
@@ -25,7 +25,7 @@ class Processors(Part):
 
 def _refused(request: Request, guests: Mapping[str, GuestSettings]) -> dict[str, str]:
     """Guests that QEMU refuses -> why."""
-    qemu, accelerator, plan = request.qemu, request.accelerator, request.plan
+    qemu, accelerator = request.qemu, request.accelerator
     if qemu is None or accelerator is None:
         return {}
     models = dict.fromkeys(GuestSettings.of(each.levels).model for each in request.treatments if each.boots)
@@ -36,12 +36,6 @@ def _refused(request: Request, guests: Mapping[str, GuestSettings]) -> dict[str,
         for name, guest in guests.items()
         if guest.model in reasons
     }
-    if plan.guest.vcpus % 2:
-        impossible |= {
-            name: f"{TOPOLOGY}=threads takes an even number of CPUs, and guest.vcpus is {plan.guest.vcpus}"
-            for name, guest in guests.items()
-            if guest.topology == "threads"
-        }
     with_hpet = {name: f"{TIMER}=hpet" for name, guest in guests.items() if guest.timer == "hpet"}
     with_hpet |= {name: f"{HPET}=on" for name, guest in guests.items() if guest.hpet}
     if with_hpet and (why := qemu.why_no_hpet(request.host, accelerator)) is not None:

@@ -1,0 +1,104 @@
+"""What a user typed is measured, or refused in a line that says what is missing. Pure.
+
+Typed are the levels of `--vary`, and those in a plan of the user's own. What a built-in plan lists may be left out with
+a reason; these may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from vmtax.core.errors import BadInput
+from vmtax.design.asked import OPTION, sentence, unmeasured
+from vmtax.design.factors import FACTORS
+from vmtax.design.treatments import Space
+from vmtax.plan.errors import PlanError
+from vmtax.plan.names import builtin_plans
+from vmtax.plan.schema import Plan
+from vmtax.workload import Workload
+from vmtax.workload.durability import Durability
+from vmtax.workload.fio import Disk
+from vmtax.workload.migration import Migration
+
+Typed = Mapping[str, Sequence[str]]  # factor -> levels
+# What a plan must measure for a factor to have an effect: its word -> (what that is, whether a workload does it)
+WORK: Mapping[str, tuple[str, Callable[[Workload[Any]], bool]]] = {
+    "disk": ("that uses the disk under test, such as disk", lambda one: isinstance(one, Disk | Durability)),
+    "network": ("that uses the network, such as net", lambda one: one.networked),
+    "migration": ("that migrates guests: migration", lambda one: isinstance(one, Migration)),
+}
+
+
+class NotMeasured(BadInput):
+    """A level that was typed cannot be measured; the text says why, and what to add."""
+
+
+def typed_in(name_or_path: str, plan: Plan) -> dict[str, tuple[str, ...]]:
+    """The levels that a user wrote into a plan; none in a built-in one, or if the plan leaves them out by name."""
+    if name_or_path in builtin_plans():
+        return {}
+    typed: dict[str, dict[str, None]] = {}
+    for levels in (plan.factors, *(entry.levels for entry in plan.combinations)):
+        for factor, each in levels.items():
+            typed.setdefault(factor, {}).update(dict.fromkeys(each))
+    excluded = {(factor, level) for entry in plan.exclude for factor, each in entry.items() for level in each}
+    return {factor: tuple(e for e in each if (factor, e) not in excluded) for factor, each in typed.items()}
+
+
+def refuse_unmeasured(
+    layers: Sequence[str],
+    space: Space,
+    exclude: Sequence[Mapping[str, Sequence[str]]],
+    typed: Typed,
+    varied: Collection[str] = (),
+) -> None:
+    """Raises PlanError if a level that was typed is in no configuration.
+
+    varied: factors that --vary names
+    """
+    found = unmeasured(layers, space, exclude, typed)
+    cured = [one for one in found if one.cure][:1]  # with that, every level is measured
+    if found:
+        prefix = f"{OPTION}: " if varied else ""
+        raise PlanError([f"{prefix}{sentence(one, space, typed, varied)}" for one in cured or found])
+
+
+def refuse_without_work(plan: Plan, typed: Typed) -> None:
+    """Raises NotMeasured if nothing in the plan uses what a typed factor is about."""
+    workloads = plan.build_workloads()
+    for name in typed:
+        if (work := FACTORS[name].work) and not any(map(WORK[work][1], workloads)):
+            raise NotMeasured(f"{name} needs a workload {WORK[work][0]}, and plan {plan.name} has none on these layers")
+
+
+def refuse_left_out(plan: Plan, typed: Typed, impossible: Mapping[str, str], where: str = "") -> None:
+    """Raises NotMeasured if all configurations with a typed level are among the impossible ones.
+
+    impossible: names of treatments -> why they cannot be measured; where: prefix of the line
+    """
+    kept = plan.treatments()[0]
+    lines: list[str] = []
+    for name, levels in typed.items():
+        for level in levels:
+            having = [one.name for one in kept if one.levels.get(name) == level]
+            guests = [one.name for one in kept if one.levels.get(name) == level and one.boots] or having
+            if guests and all(each in impossible for each in guests):
+                what, why = f"{name}={level}", impossible[guests[0]]
+                # The reason may be another level that was typed, too
+                lines.insert(
+                    0 if what in why else len(lines), why if what in why else f"{what} cannot be measured: {why}"
+                )
+    if lines:
+        raise NotMeasured(where + lines[0])
+
+
+def refuse_lone(plan: Plan, before: Plan, typed: Typed) -> None:
+    """Raises NotMeasured if only one configuration is left because of the levels of --vary. `before`: without these."""
+    kept = plan.treatments()[0]
+    if typed and plan.primary and len(kept) == 1 < len(before.treatments()[0]):
+        more = ", ".join(f"{name}={levels[0]},…" for name, levels in typed.items())
+        raise NotMeasured(
+            f"{OPTION}: nothing to compare, because {kept[0].name} is the only configuration: name a second level"
+            f" ({more}), or add a layer with --layers"
+        )
