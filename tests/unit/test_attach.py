@@ -11,6 +11,11 @@ from tests.fake_machine import FakeMachine, Reply, Scripted
 from vmtax.attach import agent
 from vmtax.attach.domain import COPIED, DETACH, FULL, VIRSH, Domain, DomainError, find_domain
 from vmtax.attach.entry import END, LAUNCH, SOCKET, _has_two_slots, _plug_image
+from vmtax.attach.scratch import changed
+from vmtax.core.errors import BadInput
+from vmtax.plan.errors import PlanError
+from vmtax.plan.schema import parse
+from vmtax.testbed.existing import refuse_factors
 
 INFO = """\
 Id:             3
@@ -121,7 +126,7 @@ def test_our_disk_has_the_settings_of_its_own() -> None:
     assert 'cache="writethrough" io="threads" discard="unmap"' in text
     assert "readonly" not in text and "iothread" not in text
     assert "file=\"/var/tmp/a 'b'.raw\"" in text
-    assert set(COPIED) <= settings.keys()
+    assert settings.keys() <= {"bus", *COPIED}
 
 
 def test_the_image_is_plugged_in_read_only_and_keeps_its_owner() -> None:
@@ -253,3 +258,31 @@ def test_the_balloon_and_the_agents_connection_are_no_changes_of_a_definition() 
     first, second = (domain(host(dumpxml=plain.format(*pair))) for pair in ((1, "connected"), (2, "disconnected")))
     assert first.digests() == second.digests()
     assert first.digests() != domain(host(dumpxml=plain.replace("<memory>1", "<memory>2"))).digests()
+
+
+@pytest.mark.parametrize(
+    ("named", "wanted"),
+    [
+        ({}, {"cache": "none", "io": "native"}),
+        ({"cache": "directsync"}, {"cache": "directsync", "io": "native"}),
+        ({"cache": "writeback"}, {"cache": "writeback"}),
+        ({"cache": "writeback", "io": "threads"}, {"cache": "writeback", "io": "threads"}),
+        ({"io": "io_uring"}, {"cache": "none", "io": "io_uring"}),
+    ],
+)
+def test_a_named_setting_takes_the_place_of_its_own(named: dict[str, str], wanted: dict[str, str]) -> None:
+    assert changed({"cache": "none", "io": "native"}, named) == wanted
+
+
+def test_an_existing_vm_is_compared_in_the_settings_of_a_plugged_disk_only() -> None:
+    text = "{{name: x, layers: [host, existing], factors: {{{}}}, workloads: [disk]}}"
+    plan = parse(text.format("disk.cache: [writethrough, none]"))
+    assert [(each.name, dict(each.levels)) for each in plan.treatments()[0] if each.layer == "existing"] == [
+        ("existing", {"disk.cache": "writethrough"}),
+        ("existing disk.cache=none", {"disk.cache": "none"}),
+    ]
+    refuse_factors(plan, "libvirt:web1")
+    with pytest.raises(BadInput, match="keeps its disk as it is: name it as libvirt:NAME"):
+        refuse_factors(plan, "ssh://vm")
+    with pytest.raises(PlanError, match="is about vm and nested, but layers has host, existing"):
+        parse(text.format("cpu.model: [host]"))

@@ -38,7 +38,7 @@ FIRST_DISK = re.compile(r"<disk type='\w+' device='disk'[^>]*>(.*?)</disk>", re.
 DRIVER = re.compile(r"<driver ([^>]*?)/?>")
 ATTRIBUTE = re.compile(r"(\w+)='([^']*)'")
 BUS = re.compile(r"<target [^>]*bus='(\w+)'")
-COPIED = ("cache", "io", "discard")  # of the domain's first disk, for ours
+COPIED = ("cache", "io", "discard", "detect_zeroes")  # of the domain's first disk, for ours
 KNOWN_BUSES = ("virtio", "scsi", "sata", "ide", "usb")
 ANSWERS = {
     "paused": "is paused: virsh resume {}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from vmtax.attach.entry import Entered
 from vmtax.machine.answer import words_of
@@ -20,15 +20,26 @@ FIND = (
 )
 
 
+def changed(own: Mapping[str, str], named: Mapping[str, str]) -> dict[str, str]:
+    """The settings with the named ones in place of their own. How I/O is submitted follows the cache mode, if only that
+    is named: native is possible with few of them.
+    """
+    settings = {**own, **named}
+    if "cache" in named and "io" not in named and settings["cache"] not in ("none", "directsync"):
+        settings.pop("io", None)
+    return settings
+
+
 @contextlib.contextmanager
-def plugged_disk(inside: Entered, file: str) -> Iterator[str]:
-    """The device in the guest that a file of the domain's host is, with the settings of the VM's own first disk.
+def plugged_disk(inside: Entered, file: str, named: Mapping[str, str]) -> Iterator[str]:
+    """The device in the guest that a file of the domain's host is, with the settings of the VM's own first disk but for
+    the named ones, as libvirt calls them.
 
     Raises DomainError and MachineError.
     """
     domain = inside.domain
     plugged = domain.detach_later(DATA)
-    domain.attach(domain.disk(DATA, file, inside.bus, domain.settings()))
+    domain.attach(domain.disk(DATA, file, inside.bus, changed(domain.settings(), named)))
     try:
         said = inside.machine.run(*FIND, domain.serial(DATA))
         yield words_of(inside.machine, "the name of the plugged disk", said, 1)[0]

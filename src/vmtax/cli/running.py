@@ -120,7 +120,7 @@ def new_work(plan: str, asked: Measured) -> RunWork:
     refuse_without_work(before, typed)
     wanted = varied(before, asked.changes.vary or ())
     if vm:
-        refuse_factors(wanted)
+        refuse_factors(wanted, vm.name)
     refuse_unmeasured(wanted.layers, wanted.space, wanted.exclude, typed, by_option.keys())
     refuse_left_out(wanted, typed, not_ended(wanted, wanted.treatments()[0]))
     qemu = program(wanted.host, asked.versions.qemu, "--qemu")

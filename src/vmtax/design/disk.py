@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vmtax.core.units import parse_bytes
-from vmtax.design.settings import BACKED, SWITCH, Conflict, ProgramOption, Settings, in_bytes, is_on, setting
+from vmtax.design.settings import BACKED, PLUGGED, SWITCH, Conflict, ProgramOption, Settings, in_bytes, is_on, setting
 
 
 class CacheMode(StrEnum):
@@ -249,6 +249,7 @@ class DiskSettings(Settings):
         tuple(CacheMode),
         CacheMode,
         "QEMU's cache mode: whether the host's page cache is used, and whether a flush reaches the disk",
+        layers=PLUGGED,
         options={"drive": ProgramOption("cache"), "libvirt": ProgramOption("cache"), "proxmox": ProgramOption("cache")},
     )
     aio: str = setting(
@@ -256,6 +257,7 @@ class DiskSettings(Settings):
         ("native", "threads", "io_uring"),
         str,
         "how QEMU submits I/O to the host's kernel; native works only with disk.cache none or directsync",
+        layers=PLUGGED,
         options={"drive": ProgramOption("aio"), "libvirt": ProgramOption("io"), "proxmox": ProgramOption("aio")},
         conflicts=(
             Conflict(
@@ -303,6 +305,7 @@ class DiskSettings(Settings):
         ("ignore", "unmap"),
         str,
         "whether blocks that the guest trims are freed on the host",
+        layers=PLUGGED,
         options={
             "drive": ProgramOption("discard", {"unmap": "unmap"}),
             "libvirt": ProgramOption("discard", {"unmap": "unmap"}),
@@ -314,6 +317,7 @@ class DiskSettings(Settings):
         ("off", "on", "unmap"),
         str,
         "whether QEMU detects blocks of zeros, and writes them without data; unmap: it frees these blocks instead",
+        layers=PLUGGED,
         options={
             "drive": ProgramOption("detect-zeroes", {"on": "on", "unmap": "unmap"}),
             "libvirt": ProgramOption("detect_zeroes", {"on": "on", "unmap": "unmap"}),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeVar
 
-from vmtax.core.layers import GUESTS
+from vmtax.core.layers import EXISTING, GUESTS
 from vmtax.core.units import parse_bytes, same_quantity, size_text
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
@@ -23,6 +23,7 @@ Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "pro
 T = TypeVar("T")
 
 BACKED = ("host", "container", "vm")  # a nested guest's disk is always a raw file on its outer VM's disk
+PLUGGED = (*GUESTS, EXISTING)  # an existing VM's disk under test is plugged in with such a setting
 SWITCH = ("off", "on")
 _FACTOR = "factor"  # key in a field's metadata
 

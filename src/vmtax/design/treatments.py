@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from vmtax.core.layers import LAYERS, VMS
+from vmtax.core.layers import EXISTING, LAYERS, VMS
 from vmtax.core.records import Treatment
 from vmtax.design.factors import BACKING, FACTORS, REBOOT, conflict_of, idle
 from vmtax.design.filling import Filling, NamedPoint, fill, movable_of
 from vmtax.design.guest import COUNT
 from vmtax.design.host import of_boot
+from vmtax.design.settings import PLUGGED
 from vmtax.design.size import SIZES
 
 Design = Literal["full", "one-at-a-time"]
@@ -161,7 +162,8 @@ def _expand(
     for layer in layers:
         for candidate in every:
             first = candidate.first if candidate.part.name and LAYERS[layer].boots else every[0].levels
-            whole = under(layer, candidate.levels)
+            named = candidate.named if layer == EXISTING else candidate.levels  # it keeps what is not named
+            whole = under(layer, {name: candidate.levels[name] for name in named})
             here = {name: level for name, level in whole.items() if name not in unsaid}
             without = idle(here)
             name = _name(layer, candidate, here, without, first, order)
@@ -219,6 +221,8 @@ def host_levels(levels: Mapping[str, str]) -> dict[str, str]:
 def under(layer: str, levels: Mapping[str, str]) -> dict[str, str]:
     """The levels that a treatment of this layer has, if a guest's are these; unknown ones are dropped."""
     here = {name: level for name, level in levels.items() if name in FACTORS and layer in FACTORS[name].layers}
+    if layer == EXISTING:  # of a guest, it has the settings of a disk that is plugged in
+        return {name: level for name, level in here.items() if FACTORS[name].layers == PLUGGED}
     return here if LAYERS[layer].boots else host_levels(here)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.core.layers import EXISTING
 from vmtax.core.records import Comparison, Experiment, Metric, Treatment
 from vmtax.core.units import time_ratio
 from vmtax.design.factors import FACTORS
@@ -53,13 +54,15 @@ def _pairs(run: Experiment, change: SettingAdvice) -> list[tuple[str, str]]:
         levels = {name: factor.default for name, factor in FACTORS.items()} | dict(treatment.levels)
         return {name: level for name, level in levels.items() if name != change.factor}
 
-    guests = [each for each in run.treatments if each.layer == "vm" and each.repeats is None and not each.side]
+    layers = ("vm", EXISTING)
+    guests = [each for each in run.treatments if each.layer in layers and each.repeats is None and not each.side]
     level = {each.name: each.levels.get(change.factor, FACTORS[change.factor].default) for each in guests}
     return [
         (better.name, own.name)
         for better in guests
         for own in guests
-        if level[better.name] == change.better and level[own.name] == change.level and rest(better) == rest(own)
+        if level[better.name] == change.better and level[own.name] == change.level
+        if better.layer == own.layer and rest(better) == rest(own)
     ]
 
 

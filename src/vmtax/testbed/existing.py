@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import EXISTING
+from vmtax.design.factors import FACTORS
+from vmtax.design.settings import PLUGGED
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.machine import Machine, tools
 from vmtax.meter.below import read_below
@@ -15,7 +17,7 @@ from vmtax.testbed import examine
 from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure, TestbedOptions
-from vmtax.testbed.ways import Way
+from vmtax.testbed.ways import LIBVIRT, Way
 
 HANDS_OFF = "measured as it runs, with the page cache that it has."
 UNSEEN = "that it runs on {} is not verified: no QEMU there has its UUID, so the ledger does not see it."
@@ -70,10 +72,12 @@ def examined(on: Examined, vm: Way, options: TestbedOptions) -> Examined:
     return replace(here, why_warm="", notes=notes, entered=replace(inside, pid=pid))
 
 
-def refuse_factors(plan: Plan) -> None:
-    """Raises BadInput for a plan that compares settings: an existing VM keeps its own."""
-    if named := [*plan.space.factors, *(name for part in plan.space.parts for name in part.levels)]:
+def refuse_factors(plan: Plan, name: str) -> None:
+    """Raises BadInput for a plan that compares settings of a plugged disk, if the VM of that name gets none."""
+    named = [*plan.space.factors, *(each for part in plan.space.parts for each in part.levels)]
+    plugged = [each for each in dict.fromkeys(named) if FACTORS[each].layers == PLUGGED]
+    if plugged and not name.startswith(LIBVIRT):
         raise BadInput(
-            f"plan {plan.name} compares {', '.join(dict.fromkeys(named))}, and an existing VM keeps the settings that"
-            " it has: name a plan without factors, such as quick"
+            f"{', '.join(plugged)}: {name} keeps its disk as it is: name it as libvirt:NAME, which plugs one in, or leave"
+            " it out"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -45,7 +45,8 @@ class Inside:
 
     machine: Machine
     placed: Placed  # the image in it
-    plug: Callable[[str], AbstractContextManager[str]] | None = None  # a file of its host -> a device in it, for a time
+    # A file of its host, and settings as libvirt names them -> a device in it, for a time. None: it has its own files
+    plug: Callable[[str, Mapping[str, str]], AbstractContextManager[str]] | None = None
     notes: tuple[str, ...] = ()
     uuid: str = ""  # by which its QEMU is recognised on its host; "": the VM does not say
 

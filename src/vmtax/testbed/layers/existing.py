@@ -8,13 +8,17 @@ import contextlib
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from vmtax.attach import DomainError
 from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.records import Treatment
-from vmtax.hypervisor import Guest
+from vmtax.design.factors import FACTORS
+from vmtax.hypervisor import BootFailed, Guest
 from vmtax.storage import Backing
 from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.layers import host
 from vmtax.testbed.provisioned import Provisioned
+
+OFF = {"discard": "ignore", "detect_zeroes": "off"}  # what libvirt calls a setting that a level leaves off
 
 
 def open_layer(
@@ -22,7 +26,7 @@ def open_layer(
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
     """No guests of ours, and one subject: the VM, whose userland is entered as a host's is.
 
-    Raises DomainError and MachineError.
+    Raises BootFailed and MachineError.
     """
     vm = on.existing
     assert vm is not None, "a treatment of this layer has a VM"
@@ -30,6 +34,17 @@ def open_layer(
     plug = vm.entered.plug if vm.entered else None
     if plug is not None and on.disks is not None:  # the same file as on the host
         file = on.disks.of(treatment)
-        disk = Backing(PurePosixPath(stack.enter_context(plug(str(file.path)))), is_device=True, size=file.size)
+        try:
+            device = stack.enter_context(plug(str(file.path), _named(treatment)))
+        except DomainError as error:  # this configuration is impossible, others may not be
+            raise BootFailed(str(error)) from error
+        disk = Backing(PurePosixPath(device), is_device=True, size=file.size)
     site = replace(host.site(vm, disk), layer=treatment.layer, lead=on.lead)
     return (), [RunningSubject(site, path=EXISTING_PATH)]
+
+
+def _named(treatment: Treatment) -> dict[str, str]:
+    """The settings of its disk that differ from the VM's own, as libvirt names them."""
+    options = {name: FACTORS[name].options["libvirt"] for name in treatment.levels if name in FACTORS}
+    values = {option.name: option.of(treatment.levels[name]) for name, option in options.items()}
+    return {name: value if value is not None else OFF[name] for name, value in values.items()}
