@@ -71,27 +71,27 @@ class Bench:
         places = {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("DATA", "STATE")}
         return {**self.lv.environment, **places}
 
-    def start(self, name: str, *words: str) -> subprocess.Popen[str]:
-        plan = self.home / "owners.yaml"
-        plan.write_text(PLAN)
-        argv = [sys.executable, "-m", "vmtax", "run", str(plan), "--guest", f"libvirt:{name}", "--yes", "--emulate"]
+    def start(self, name: str, *words: str, plan: str = PLAN) -> subprocess.Popen[str]:
+        file = self.home / "owners.yaml"
+        file.write_text(plan)
+        argv = [sys.executable, "-m", "vmtax", "run", str(file), "--guest", f"libvirt:{name}", "--yes", "--emulate"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         argv += ["-o", str(self.home / "report.html"), *words]
         return subprocess.Popen(argv, env=self.environment, cwd=self.home, **pipes)  # type: ignore[call-overload,no-any-return]
 
-    def measured(self, name: str, *words: str) -> tuple[int, str]:
+    def measured(self, name: str, *words: str, plan: str = PLAN) -> tuple[int, str]:
         """Exit code and output of a whole run."""
         self.score.runs += 1
-        run = self.start(name, *words)
+        run = self.start(name, *words, plan=plan)
         said, _ = run.communicate()
         return run.returncode, said
 
-    def answer(self) -> dict[str, object]:
-        """The newest run as JSON."""
+    def comparisons(self) -> list[dict[str, object]]:
+        """Those of the newest run."""
         argv = [sys.executable, "-m", "vmtax", "show", "--json"]
         done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, cwd=self.home)
-        data: dict[str, object] = json.loads(done.stdout)["data"]
-        return data
+        found: list[dict[str, object]] = json.loads(done.stdout)["data"]["comparisons"]
+        return found
 
     def definition(self, name: str) -> str:
         return self.lv.virsh("dumpxml", name) + self.lv.virsh("dumpxml", name, "--inactive")
@@ -138,11 +138,34 @@ def against_itself(bench: Bench, name: str, rounds: int) -> None:
     before = bench.definition(name)
     code, said = bench.measured(name, "--rounds", str(rounds))
     bench.score.check(code == 0, f"{name}, {rounds} rounds: {said[-300:]}")
-    again = [one for one in bench.answer().get("comparisons", []) if one.get("treatment") == "existing again"]  # type: ignore[union-attr,attr-defined]
+    again = [one for one in bench.comparisons() if one.get("treatment") == "existing again"]
     shown = [one for one in again if one.get("verdict") in ("worse", "better")]
     print(f"{name} against itself: {len(again)} figures, a difference shown in {len(shown)}", flush=True)
     bench.score.check(bool(again) and len(shown) <= 1, f"{name} against itself: {shown}")
     bench.is_left_alone(name, before, f"{name}, {rounds} rounds")
+
+
+def planted(bench: Bench, files: GuestFiles) -> None:
+    """A VM whose disk writes through: the cost is found, and `doctor` names it first with the change."""
+    with bench.lv.domain("planted", files, driver=" cache='writethrough'") as here:
+        before = bench.definition(here)
+        plan = PLAN.replace("randwrite-4k-fsync", "randwrite-4k-qd1").replace(
+            "randread-4k-qd1.iops", "randwrite-4k-qd1.iops"
+        )
+        code, said = bench.measured(here, "--vary", "disk.cache=writethrough,none", plan=plan)
+        print(said[said.find("owners-vm on") :], flush=True)
+        bench.score.check(code == 0, f"planted: {said[-300:]}")
+        primary = [one for one in bench.comparisons() if one.get("metric") == "disk.randwrite-4k-qd1.iops"]
+        shown = [
+            one for one in primary if {one["baseline"], one["treatment"]} == {"existing", "existing disk.cache=none"}
+        ]
+        bench.score.check(any(one.get("verdict") in ("worse", "better") for one in shown), f"planted: {shown}")
+        argv = [sys.executable, "-m", "vmtax", "doctor", f"libvirt:{here}"]
+        advice = subprocess.run(argv, env=bench.environment, capture_output=True, text=True, cwd=bench.home).stdout
+        print(advice, flush=True)
+        first = advice.partition("virsh edit")[0]
+        bench.score.check("disk.cache=writethrough" in first and "not measured" not in first, f"doctor: {advice[:600]}")
+        bench.is_left_alone(here, before, "planted")
 
 
 def killed(bench: Bench, name: str, kills: int, chance: random.Random) -> None:
@@ -213,6 +236,7 @@ def main() -> int:
         (directory / "lv").mkdir()
         with libvirt(directory / "lv") as lv:
             bench = Bench(lv, score, directory)
+            planted(bench, new)
             with lv.domain("web1", old) as web1:
                 against_itself(bench, web1, given.rounds)
                 killed(bench, web1, given.kills, random.Random(given.seed))

@@ -78,6 +78,6 @@ def refuse_factors(plan: Plan, name: str) -> None:
     plugged = [each for each in dict.fromkeys(named) if FACTORS[each].layers == PLUGGED]
     if plugged and not name.startswith(LIBVIRT):
         raise BadInput(
-            f"{', '.join(plugged)}: {name} keeps its disk as it is: name it as libvirt:NAME, which plugs one in, or leave"
-            " it out"
+            f"{', '.join(plugged)}: {name} keeps its disk as it is: name it as libvirt:NAME, which plugs one in, or"
+            " leave it out"
         )
