@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 
 import pytest
 
 from tests.fake_machine import FakeMachine, Reply, Scripted
+from tests.sample import sample_experiment
+from vmtax.analysis.analysis import Analysis
 from vmtax.attach import agent
 from vmtax.attach.domain import COPIED, DETACH, FULL, VIRSH, Domain, DomainError, find_domain
 from vmtax.attach.entry import END, LAUNCH, SOCKET, _has_two_slots, _plug_image
@@ -15,6 +18,7 @@ from vmtax.attach.scratch import changed
 from vmtax.core.errors import BadInput
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import parse
+from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.testbed.existing import refuse_factors
 
 INFO = """\
@@ -286,3 +290,11 @@ def test_an_existing_vm_is_compared_in_the_settings_of_a_plugged_disk_only() -> 
         refuse_factors(plan, "ssh://vm")
     with pytest.raises(PlanError, match="is about vm and nested, but layers has host, existing"):
         parse(text.format("cpu.model: [host]"))
+
+
+def test_the_first_screen_says_which_vm_was_measured() -> None:
+    facts = {"host/existing": {"cpus_online": 2, "memory_bytes": 2**30, "os": None, "kernel_release": "6.1.0-18"}}
+    sample = sample_experiment()
+    run = dataclasses.replace(sample, options={"existing": {"name": "libvirt:web1"}}, facts={**sample.facts, **facts})
+    assert guest_settings(Analysis(run)).startswith("Existing VM: libvirt:web1, 2 CPUs, 1.0 GiB, kernel 6.1.0-18.")
+    assert not guest_settings(Analysis(sample)).startswith("Existing VM")

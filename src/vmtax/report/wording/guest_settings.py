@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.core.layers import GUESTS, LAYERS
+from vmtax.core.layers import EXISTING_PATH, GUESTS, LAYERS
+from vmtax.core.records import Experiment
+from vmtax.core.units import count_of, format_room
 from vmtax.design.topology import groups, varying
 
 CARDS = {
@@ -22,10 +24,31 @@ NETWORK = ("net", "latency", "smb")  # workloads of the card
 
 
 def guest_settings(analysis: Analysis) -> str:
-    """The settings that all guests of the first layer with guests share: "VM: CPU model host, raw file, cache=none, …".
+    """Which VM of the user's was measured, and the settings that all guests of the first layer with guests share: "VM:
+    CPU model host, raw file, cache=none, …".
 
     Only of what was measured; "" if nothing is known.
     """
+    return " ".join(filter(None, [_existing(analysis.experiment), _of_guests(analysis)]))
+
+
+def _existing(run: Experiment) -> str:
+    """ "Existing VM: libvirt:web1, 2 CPUs, 1 GiB, Debian GNU/Linux 12, kernel 6.1.0."; "" if none was measured."""
+    options, facts = run.options.get("existing") or {}, run.facts.get(EXISTING_PATH) or {}
+    if not options and not facts:
+        return ""
+    cpus, memory = facts.get("cpus_online"), facts.get("memory_bytes")
+    parts = [
+        options.get("name"),
+        count_of(cpus, "CPU") if cpus else None,
+        format_room(memory) if memory else None,
+        facts.get("os"),
+        f"kernel {facts['kernel_release']}" if facts.get("kernel_release") else None,
+    ]
+    return f"Existing VM: {', '.join(map(str, filter(None, parts)))}."
+
+
+def _of_guests(analysis: Analysis) -> str:
     run = analysis.experiment
     own = {layer: members for (layer, side, _), members in groups(run.treatments).items() if not side}
     layer = next((name for name in own if name in GUESTS), None)
