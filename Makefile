@@ -18,7 +18,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
-	prove-first-time prove-live prove-ownership prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -119,6 +119,10 @@ prove-live: setup-test ## show that a planted cost is measured with real guests:
 prove-ownership: setup-test ## show that a run has one owner and a host one measurement: others try, and 50 kills
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_ownership
+
+# covers: src/vmtax/core src/vmtax/store src/vmtax/analysis src/vmtax/stats src/vmtax/report tests/sample.py tools/prove_large.py
+prove-large: $(DEV_STAMP) ## show that runs of 100,000 trials are read in little memory
+	@$(PROOF) $(BIN)/python -m tools.prove_large
 
 # covers: src/vmtax/lab src/vmtax/machine src/vmtax/hypervisor src/vmtax/image tools/prove_lab.py
 prove-lab: setup-test ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts
