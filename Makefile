@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fsprogs util-linux tar zstd \
 	mmdebstrap erofs-utils debian-archive-keyring
 TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs qemu-utils \
-	runc golang-github-containers-common tcsh
+	runc golang-github-containers-common tcsh smbclient
 # Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
