@@ -1053,4 +1053,10 @@ FAULTS = (
         'limited = ("unshare", "--mount", "sh", "-c", LIMITED, "sh", str(room), "0")',
         "a guest makes files in a share until the host's memory is full",
     ),
+    Fault(
+        "store/database.py",
+        "self._use_copy_in_memory()",
+        "self._migrate()",
+        "a command that only reads changes a store of an earlier version, or fails where it cannot",
+    ),
 )
