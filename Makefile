@@ -13,12 +13,12 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fsprogs util-linux tar zstd \
 	mmdebstrap erofs-utils debian-archive-keyring
 TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs qemu-utils \
-	runc golang-github-containers-common tcsh
+	runc golang-github-containers-common tcsh smbclient
 # Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
-	prove-first-time prove-live prove-ownership prove-guests prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-guests prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -125,6 +125,10 @@ prove-guests: setup-test ## show that a VM of the user's is measured and left as
 	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests
+
+# covers: src/vmtax/core src/vmtax/store src/vmtax/analysis src/vmtax/stats src/vmtax/report tests/sample.py tools/prove_large.py
+prove-large: $(DEV_STAMP) ## show that runs of 100,000 trials are read in little memory
+	@$(PROOF) $(BIN)/python -m tools.prove_large
 
 # covers: src/vmtax/lab src/vmtax/machine src/vmtax/hypervisor src/vmtax/image tools/prove_lab.py
 prove-lab: setup-test ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts

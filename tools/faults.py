@@ -202,9 +202,9 @@ FAULTS = (
     ),
     Fault(
         "hypervisor/confine.py",
-        'size = () if room is None else ("--size", str(room))',
-        "size = ()",
-        "a guest fills half of the host's memory through the share of its peer",
+        'places = ("--bind", "/dev/shm", "/tmp", "--size", str(room), "--tmpfs", "/run")',
+        'places = ("--size", str(room), "--bind", "/dev/shm", "/tmp", "--tmpfs", "/run")',
+        "a program that others can reach fills half of the host's memory with its own files",
     ),
     Fault(
         "workload/smb.py",
@@ -1095,5 +1095,29 @@ FAULTS = (
         "if records > MOST_RECORDS:",
         "if records < 0:",
         "a run that no import takes is written to a file",
+    ),
+    Fault(
+        "store/model.py",
+        'between = b","',
+        'between = b""',
+        "the digest of a large run is no longer that of its records as earlier versions wrote it: results are lost",
+    ),
+    Fault(
+        "core/compact.py",
+        "names = tuple(named)",
+        "names = tuple(sorted(named))",
+        "readings of a stored run take each other's names",
+    ),
+    Fault(
+        "hypervisor/confine.py",
+        'limited = ("unshare", "--mount", "sh", "-c", LIMITED, "sh", str(room), str(MOST_FILES))',
+        'limited = ("unshare", "--mount", "sh", "-c", LIMITED, "sh", str(room), "0")',
+        "a guest makes files in a share until the host's memory is full",
+    ),
+    Fault(
+        "store/database.py",
+        "self._use_copy_in_memory()",
+        "self._migrate()",
+        "a command that only reads changes a store of an earlier version, or fails where it cannot",
     ),
 )

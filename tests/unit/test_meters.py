@@ -17,7 +17,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.experiment import archive
 from vmtax.meter import METERS, MeteredCommand, Vmstat
 from vmtax.meter.vmstat import COUNTERS, parse
-from vmtax.report.render.csv import render_csv
+from vmtax.report.render.formats import FORMATS
 from vmtax.store import Store
 
 # Linux 6.1 has many more, and here no NUMA.
@@ -63,7 +63,7 @@ def test_readings_are_kept_with_the_trial_and_shown_in_json_and_csv(lab: Lab) ->
     assert read == [4.0 * number + 1 for number in range(len(trials))]
     measurements = experiment_data(Analysis(lab.experiment))["measurements"]
     assert {entry["readings"]["host"]["vmstat.pgfault"] for entry in measurements} == set(read)
-    rows = csv.DictReader(io.StringIO(render_csv(Analysis(lab.experiment)).decode()))
+    rows = csv.DictReader(io.StringIO(FORMATS["csv"].render(Analysis(lab.experiment)).decode()))
     assert {float(row["readings_host_vmstat_pgfault"]) for row in rows} == set(read)
 
 

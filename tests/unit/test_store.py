@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.sample import CREATED, large_experiment, sample_experiment, unstarted, without_raw
 from vmtax.core.records import Experiment, Json, Measurement, Metric, Trial, Unit
-from vmtax.store import Store, StoreError, rows
+from vmtax.store import Store, StoreError, model
 from vmtax.store.model import LONGEST_TEXT
 
 SAMPLE = sample_experiment(rounds=2, failures=2)
@@ -305,7 +305,7 @@ def test_trials_are_read_in_parts_and_a_damaged_one_is_named_by_its_place(
 ) -> None:
     store.put(SAMPLE)
     for size in (1, 7, len(SAMPLE.trials), 1000):
-        monkeypatch.setattr(rows, "AT_ONCE", size)
+        monkeypatch.setattr(model, "AT_ONCE", size)
         assert store.load(with_raw=True) == SAMPLE
         with sqlite3.connect(store.path) as connection:
             connection.execute("UPDATE trial SET wall_seconds = -1 WHERE number = 12")

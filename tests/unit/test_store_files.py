@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -16,8 +19,9 @@ from typer.testing import CliRunner
 from tests.sample import large_experiment, sample_experiment, without_raw
 from tests.unit.test_store_faults import SAMPLE, execute, run_child
 from vmtax.cli import app
-from vmtax.core.errors import BadInput, CannotDo
+from vmtax.core.errors import UNDECIDED, BadInput, CannotDo
 from vmtax.store import Store, StoreError, default_path
+from vmtax.store.schema import VERSION
 
 
 def test_default_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -257,3 +261,62 @@ def test_a_store_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
     )
     done = subprocess.run((sys.executable, "-c", code, str(path)), capture_output=True, text=True, check=False)
     assert done.stdout.split() == [sample_experiment(rounds=1).id], done.stderr
+
+
+OLDER = sorted((Path(__file__).parents[1] / "golden").glob("20??-??-??*/store.tar.xz"))
+READERS = ("runs", "show", "show --full", "show --json", "report -o out", "report --format csv -o out", "export -o out")
+# Runs each command on a file system that may not be written to, in a mount namespace that goes away with it.
+READ_ONLY = """
+import os, subprocess, sys
+from pathlib import Path
+from tools.program import import_all, main
+home, *commands = sys.argv[1:]
+data = f"{home}/vmtax"
+subprocess.run(["mount", "--bind", data, data], check=True)
+subprocess.run(["mount", "-o", "remount,bind,ro", data], check=True)
+import_all()
+for words in commands:
+    child = os.fork()
+    if not child:
+        os.chdir(home)
+        os.environ["XDG_DATA_HOME"] = os.environ["XDG_STATE_HOME"] = home
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        main(words.split())
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), words, flush=True)
+"""
+
+
+def schema_of(path: Path) -> str:
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
+        return str(connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0])
+
+
+@pytest.fixture(params=OLDER, ids=lambda path: path.parent.name)
+def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A database that an earlier version wrote."""
+    with tarfile.open(request.param) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none, 3.13 wants one
+        archive.extractall(tmp_path / "vmtax")
+    path = tmp_path / "vmtax/vmtax.sqlite"
+    assert int(schema_of(path)) < VERSION
+    return path
+
+
+def test_a_reader_leaves_an_older_store_as_it_is(older: Path) -> None:
+    before = {path: path.read_bytes() for path in older.parent.rglob("*") if path.is_file()}
+    with Store(older, reads=True) as store:
+        read = [(entry, store.load(entry.id)) for entry in store.experiments()]
+    assert read
+    assert {path: path.read_bytes() for path in older.parent.rglob("*") if path.is_file()} == before
+    with Store(older) as store:
+        assert [(entry, store.load(entry.id)) for entry in store.experiments()] == read
+    assert schema_of(older) == str(VERSION), "who writes brings it up to date"
+
+
+def test_commands_that_read_take_an_older_store_that_nobody_may_write(older: Path) -> None:
+    commands = (*READERS, "compare 20261122-0201-quick-0001 20261122-0202-quick-0002")
+    ran = run_child(READ_ONLY, older.parent.parent, *commands, prefix=("unshare", "--mount"))
+    output, errors = ran.communicate(timeout=300)
+    codes = {words: int(code) for code, _, words in (line.partition(" ") for line in output.splitlines())}
+    assert codes.keys() == set(commands), errors
+    assert not {words for words, code in codes.items() if code not in (0, UNDECIDED)}, errors

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.fake_machine import FakeMachine
 from tests.unit.test_workload import GOLDEN, parsed
 from vmtax.experiment.at_once import Job
-from vmtax.hypervisor.confine import enter_tree
+from vmtax.hypervisor.confine import LIMITED, MOST_FILES, enter_tree
 from vmtax.workload import BadOutput, Command, words
 from vmtax.workload.latency import Latency, LatencyParameters
 from vmtax.workload.net import Net, NetParameters
@@ -200,9 +200,10 @@ def test_an_smb_server_has_room_for_its_files_and_little_more(cases: tuple[Liter
 
 def test_what_a_server_may_write_is_the_size_of_both_file_systems() -> None:
     words = enter_tree("/image", root=True, network=True, room=4096)
-    for place in ("/tmp", "/run"):
-        at = words.index(place)
-        assert words[at - 3 : at] == ("--size", "4096", "--tmpfs"), "bubblewrap's --size is that of the next --tmpfs"
+    at = words.index("/run")
+    assert words[at - 3 : at] == ("--size", "4096", "--tmpfs"), "bubblewrap's --size is that of the next --tmpfs"
+    assert words[words.index("/tmp") - 2 : words.index("/tmp")] == ("--bind", "/dev/shm"), "whose size and files are"
+    assert words[:8] == ("unshare", "--mount", "sh", "-c", LIMITED, "sh", "4096", str(MOST_FILES))
     assert "--size" not in enter_tree("/image", root=True), "bubblewrap before 0.7 has no --size"
 
 

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from tools.program import import_all, main
+from vmtax.testbed.exclusive import LOCK
 
 CPU_SECONDS = 4.0  # no command may use more, whatever it is given; beside a build, CPUs are half as fast as alone
 MEMORY_BYTES = 500 * 10**6
 PATIENCE = 60.0  # seconds of wall time after which a command counts as hanging
 MOST_LINES = 25  # of an error
+ALONE = f"hostile-{os.getpid()}"  # so that a measurement of this host, which has nothing to do with it, fails no case
 CODES = (0, 1, 2)
 FAULT = b"this is a fault in vmtax"  # stands for a traceback
 # Terminals act on these, the last ones reorder text; a tab and a newline are text.
@@ -54,7 +56,7 @@ class Result:
 def environment(home: Path) -> dict[str, str]:
     """Of a command whose files all lie in `home`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "VMTAX_"))}
-    return {**kept, "HOME": str(home)}
+    return {**kept, "HOME": str(home), LOCK: ALONE}
 
 
 def forked(

@@ -21,11 +21,12 @@ from unittest import mock
 
 from tests.sample import sample_experiment
 from tools.hostile.case import Case, complaints, forked
-from vmtax.doctor.readings import TOOLS, TOOLS_HERE
+from vmtax.doctor.readings import TOOLS_HERE
 from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.lab.end import GO_ON
 from vmtax.machine.guarded import guard_source
 from vmtax.machine.local import PYTHON
+from vmtax.machine.tools import TOOLS
 from vmtax.meter.below import CPUID
 from vmtax.storage.ground import CLAIM, HOLDERS
 from vmtax.store import Store
@@ -39,7 +40,7 @@ PROGRAMS = (guard_source(), *(argv[-1] for argv in (GO_ON, CLAIM, HOLDERS, CPUID
 # What any Python may import at its start, or when it fails.
 ALWAYS = ("site", "sitecustomize", "usercustomize", "encodings", "codecs", "io", "abc", "os", "traceback", "linecache")
 STARTED = (
-    *(*TOOLS, *TOOLS_HERE, *BUILD_TOOLS),
+    *(*(tool.name for tool in TOOLS), *TOOLS_HERE, *BUILD_TOOLS),
     *("sh", "env", "timeout", "cat", "grep", "mkdir", "rm", "cp", "uname", "id", "stat", "pgrep", "lscpu", "lsblk"),
     *("findmnt", "df", "nproc", "getconf", "systemd-detect-virt", "qemu-system-x86_64", "qemu-img", "losetup", "tee"),
     *("sha256sum", "dd", "sync", "ps", "realpath", "readlink", "test", "true", "printf", "date", "hostname", "sleep"),

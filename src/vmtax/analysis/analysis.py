@@ -23,6 +23,7 @@ from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.results import Results
 from vmtax.analysis.scores import Scores
+from vmtax.analysis.values import Values
 from vmtax.analysis.weight_profiles import WeightProfile
 from vmtax.core.layers import LAYERS
 from vmtax.core.records import Comparison, Experiment, Metric, Treatment, Trial
@@ -132,12 +133,14 @@ class Analysis:
     @cached_property
     def medians(self) -> Mapping[tuple[Metric, str], float]:
         """(metric, treatment) -> the median over rounds of each round's median: the boot is the unit (METHOD.md)."""
-        values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        values: dict[tuple[Metric, str], Values] = defaultdict(Values)
         for trial in (*self.trials, *self.derived_trials):
             if trial.status == "ok":
                 for measurement in trial.measurements:
-                    values[measurement.metric, trial.treatment][trial.round].append(measurement.value)
-        return {key: statistics.median(map(statistics.median, rounds.values())) for key, rounds in values.items()}
+                    values[measurement.metric, trial.treatment].add(trial.round, measurement.value)
+        return {
+            key: statistics.median(map(statistics.median, found.by_round().values())) for key, found in values.items()
+        }
 
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:

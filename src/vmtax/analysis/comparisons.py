@@ -15,6 +15,7 @@ from vmtax import stats
 from vmtax.analysis import plausibility
 from vmtax.analysis.emulation import emulated, on_emulated_hosts
 from vmtax.analysis.notices import of_boots, of_failure, of_ratio, rounds_in_words
+from vmtax.analysis.values import Values
 from vmtax.core.layers import CONTRASTS
 from vmtax.core.notices import MEANINGS, Notice
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
@@ -38,7 +39,7 @@ PERCENTILE = re.compile(r"\.p\d+_seconds$")
 class _Records:
     """Trials and boots, grouped in a single pass."""
 
-    values: dict[Side, dict[int, list[float]]] = field(default_factory=dict)
+    values: dict[Side, Values] = field(default_factory=lambda: defaultdict(Values))
     # Metric -> (workload, case), in order of appearance
     source: dict[Metric, tuple[str, str]] = field(default_factory=dict)
     # (treatment, workload, case) -> round -> the first trial without a result there
@@ -86,13 +87,22 @@ def comparisons(
     records.treatments = {treatment.name: treatment for treatment in treatments}
     records.emulated = emulated(treatments, boots, facts or {})
     records.on_emulated_hosts = on_emulated_hosts(treatments, facts or {})
-    sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
-    records.memory_rate = _memory_rate(sides, records.treatments)
+    records.memory_rate = _memory_rate(records)
     records.of_boots = dict(_of_boots(records))
     records.named = None if named is None else frozenset(named)
     pairs = contrasts(treatments)
-    compared = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
-    return tuple(comparison for comparison in compared if comparison is not None)
+    return tuple(comparison for metric in records.source for comparison in _of_metric(metric, pairs, records, alpha))
+
+
+def _of_metric(
+    metric: Metric, pairs: Sequence[tuple[str, str]], records: _Records, alpha: float
+) -> Iterator[Comparison]:
+    names = dict.fromkeys(name for pair in pairs for name in pair)
+    sides = {name: _reduce(records.values[metric, name]) for name in names if (metric, name) in records.values}
+    for pair in pairs:
+        comparison = _compare(metric, *pair, sides, records, alpha)
+        if comparison is not None:
+            yield comparison
 
 
 def named_factors(plan: Json) -> frozenset[str]:
@@ -103,7 +113,7 @@ def named_factors(plan: Json) -> frozenset[str]:
 
 def boot_numbers(trials: Sequence[Trial]) -> Numbers:
     """(metric, treatment) -> round -> the number of that boot, above 0, in the metric's unit."""
-    return {side: _reduce(rounds).numbers for side, rounds in _group(trials, ()).values.items()}
+    return {side: _reduce(values).numbers for side, values in _group(trials, ()).values.items()}
 
 
 def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
@@ -214,8 +224,7 @@ def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
             if measurement.metric in without_ratio:
                 continue
             records.source.setdefault(measurement.metric, (trial.workload, trial.case))
-            rounds = records.values.setdefault((measurement.metric, trial.treatment), {})
-            rounds.setdefault(trial.round, []).append(measurement.value)
+            records.values[measurement.metric, trial.treatment].add(trial.round, measurement.value)
     for boot in boots:
         records.boots[boot.treatment].append(boot)
     return records
@@ -229,11 +238,12 @@ def _without_ratio(trials: Sequence[Trial]) -> frozenset[Metric]:
     return frozenset(filter(may_be_zero, zeros))
 
 
-def _reduce(rounds: Mapping[int, Sequence[float]]) -> _Reduced:
+def _reduce(values: Values) -> _Reduced:
+    rounds = values.by_round()
     numbers: dict[int, float] = {}
     by_length: dict[int, list[int]] = defaultdict(list)
-    for number, values in rounds.items():
-        by_length[len(values)].append(number)
+    for number, iterations in rounds.items():
+        by_length[len(iterations)].append(number)
     for alike in by_length.values():
         reduced = stats.reduce_iterations(np.array([rounds[number] for number in alike]))
         numbers.update(zip(alike, reduced.tolist(), strict=True))
@@ -245,14 +255,14 @@ def _compare(
     metric: Metric,
     baseline: str,
     treatment: str,
-    sides: Mapping[Side, _Reduced],
+    sides: Mapping[str, _Reduced],
     records: _Records,
     alpha: float,
 ) -> Comparison | None:
     """One comparison; None if a side has neither a value of this metric nor a failure that explains its absence."""
     names = (baseline, treatment)
     failed = {name: records.failures.get((name, *records.source[metric]), {}) for name in names}
-    reduced = {name: sides.get((metric, name)) for name in names}
+    reduced = {name: sides.get(name) for name in names}
     if not any(reduced.values()) or not all(reduced[name] or failed[name] for name in names):
         return None
     have = {name: side or _Reduced({}, ()) for name, side in reduced.items()}
@@ -388,17 +398,12 @@ def _not_positive(have: Mapping[str, _Reduced]) -> Iterator[Notice]:
             yield Notice("not-positive", cause, treatments=(name,), rounds=side.unusable)
 
 
-def _memory_rate(sides: Mapping[Side, _Reduced], treatments: Mapping[str, Treatment]) -> float | None:
+def _memory_rate(records: _Records) -> float | None:
     """The highest memory bandwidth of any host of this run, in B/s."""
-    rates = [
-        statistics.median(side.numbers.values())
-        for (metric, name), side in sides.items()
-        if metric.name == plausibility.MEMORY
-        and name in treatments
-        and treatments[name].layer == "host"
-        and side.numbers
-    ]
-    return max(rates, default=None)
+    hosts = {name for name, treatment in records.treatments.items() if treatment.layer == "host"}
+    sides = [side for side in records.values if side[0].name == plausibility.MEMORY and side[1] in hosts]
+    numbers = (_reduce(records.values[side]).numbers for side in sides)
+    return max((statistics.median(rounds.values()) for rounds in numbers if rounds), default=None)
 
 
 def _of_boots(records: _Records) -> Iterator[tuple[str, tuple[Notice, ...]]]:

@@ -42,12 +42,12 @@ def exits(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Exits, ...]:
             own = trial.machine
             for path in (path for name, path in guests if name == trial.treatment and _is_below(path, own)):
                 key = (trial.treatment, trial.workload, trial.case, path)
-                found[key].append(_rows(trial.readings.get(path, {})))
+                found[key].append(trial.readings.get(path, {}))
     by_name = {treatment.name: treatment for treatment in experiment.treatments if treatment.repeats is None}
     order = {name: place for place, name in enumerate(by_name)}
     return tuple(
-        _of(by_name[name], (workload, case), path, rows, guests[name, path].accelerator)
-        for (name, workload, case, path), rows in sorted(
+        _of(by_name[name], (workload, case), path, [*map(_rows, read)], guests[name, path].accelerator)
+        for (name, workload, case, path), read in sorted(
             found.items(), key=lambda one: (order.get(one[0][0], -1), one[0][3])
         )
         if name in by_name

@@ -60,13 +60,13 @@ def ledgers(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Ledger, ..
         for path, readings in trial.readings.items() if trial.status == "ok" else ():
             rows = _rows(readings)
             if rows.get(SECONDS, 0.0) > 0 and {BUSY, REMAINDER, ERROR} <= rows.keys():
-                found[trial.treatment, path, trial.workload, trial.case].append(rows)
+                found[trial.treatment, path, trial.workload, trial.case].append(readings)
     by_name = {treatment.name: treatment for treatment in experiment.treatments if treatment.repeats is None}
     order = {name: place for place, name in enumerate(by_name)}
     cases = {case: place for place, case in enumerate(dict.fromkeys((key[2], key[3]) for key in found))}
     keys = [key for key in found if key[0] in by_name]
     keys.sort(key=lambda key: (order[key[0]], cases[key[2], key[3]], key[1]))
-    return tuple(_of(by_name[key[0]], key[1:], found[key]) for key in keys)
+    return tuple(_of(by_name[key[0]], key[1:], [*map(_rows, found[key])]) for key in keys)
 
 
 def _rows(readings: Mapping[str, float]) -> Mapping[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
@@ -216,9 +216,13 @@ def say_wrapped(text: str, *, first: str = "", indent: int = 2) -> None:
         say(line)
 
 
-def document(text: str) -> None:
-    """Print a whole text unchanged: HTML, YAML, JSON."""
-    print(text, end="" if text.endswith("\n") else "\n")
+def document(text: str | Iterable[str]) -> None:
+    """Print a whole text unchanged, all at once or piece by piece: HTML, YAML, JSON."""
+    last = ""
+    for piece in (text,) if isinstance(text, str) else text:
+        print(piece, end="")
+        last = piece[-1:] or last
+    print(end="" if last == "\n" else "\n")
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
@@ -266,11 +270,13 @@ def agree_to_cut(yes: bool, host: str, command: str) -> None:
         fail("not begun; nothing was changed", DONE)
 
 
-def write_file(file: Path, data: bytes) -> None:
-    """Write in one step, so that a full disk leaves the earlier file unchanged. Raises BadUse."""
+def write_file(file: Path, data: bytes | Iterable[bytes]) -> None:
+    """Write in one step, so that a full disk leaves the earlier file unchanged; the data may come piece by piece.
+    Raises BadUse.
+    """
     try:
         with replacing(file) as stream:
-            stream.write(data)
+            stream.writelines((data,) if isinstance(data, bytes) else data)
     except OSError as error:
         raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
 

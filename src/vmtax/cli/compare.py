@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vmtax.store import Store
 
 SAME_WITHIN = 0.03
+NOT_COMPARED = ("latencies", "disturbance", "readings")  # of trials
 
 FormatName = Annotated[str, format_option(tuple(CHANGE_FORMATS))]
 
@@ -108,7 +109,9 @@ def _compared(before: Sequence[str], after: Sequence[str], same_within: float, l
     from vmtax.store import Store
 
     with Store(reads=True) as store:
-        first, second = ([store.load(with_result(store, id)) for id in side] for side in (before, after))
+        first, second = (
+            [store.load(with_result(store, id), without=NOT_COMPARED) for id in side] for side in (before, after)
+        )
         calibrations = _calibrations(store, {experiment.host for experiment in (*first, *second)})
         return compared(first, second, calibrations, same_within=same_within, limit=limit)
 

@@ -243,7 +243,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), 
         raise BadInput(f"{format} is no text, write it to a file: vmtax report {run} --format {format}")
     analysis = asked.analysis(run, wanted)
     if wanted:
-        document(wanted.render(analysis).decode())
+        document(piece.decode() for piece in wanted.pieces(analysis))
         return
     from vmtax.report.show import render
 
@@ -264,7 +264,7 @@ def written(run: str, target: Path | None, format: str = "html", *, asked: Asked
         check_output(target)
     analysis = asked.analysis(run, wanted)
     file = target or Path(f"vmtax-{analysis.experiment.id}{wanted.suffix}")
-    write_file(file, wanted.render(analysis))
+    write_file(file, wanted.pieces(analysis))
     return file
 
 

@@ -58,14 +58,18 @@ def together(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     Rates are added up; other metrics get the median of the machines. The trial is ok if it is ok on all machines. If
     they repeated it, because one of them was lost the first time, only the last attempt counts.
     """
-    grouped: dict[tuple[object, ...], dict[str, Trial]] = {}
+    first: dict[tuple[object, ...], Trial] = {}
+    more: dict[tuple[object, ...], dict[str, Trial]] = {}  # machine -> its trial; only where there are several trials
     for number, trial in enumerate(trials):
         # Runs of earlier versions do not name the machine, and had only one.
         alone = (number,) if not trial.machine else ()
         key = (trial.round, trial.treatment, trial.workload, trial.case, trial.iteration, *alone)
-        grouped.setdefault(key, {})[trial.machine] = trial
-    groups = (list(group.values()) for group in grouped.values())
-    return tuple(group[0] if len(group) == 1 else _together(group) for group in groups)
+        one = first.setdefault(key, trial)
+        if one is not trial:
+            more.setdefault(key, {one.machine: one})[trial.machine] = trial
+    groups = {key: [*group.values()] for key, group in more.items()}
+    combined = {key: group[0] if len(group) == 1 else _together(group) for key, group in groups.items()}
+    return tuple(combined.get(key, trial) for key, trial in first.items())
 
 
 def _together(trials: Sequence[Trial]) -> Trial:

@@ -25,6 +25,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
+from vmtax.core.compact import unpacked
 from vmtax.core.errors import BAD_INPUT, CannotDo
 from vmtax.core.names import EXAMPLE_ID, RUN_ID
 from vmtax.core.records import Boot, Experiment, Json, Trial
@@ -200,20 +201,22 @@ def _lines_of(experiment: Experiment, store: Store, missing: list[str]) -> Itera
     lines = [_line({"run": dataclasses.asdict(head)})]
     lines += (_line({"boot": dataclasses.asdict(boot)}) for boot in experiment.boots)
     yield from lines
-    bare = [_line({"trial": dataclasses.asdict(trial)}) for trial in experiment.trials]
-    room = LARGEST_BYTES - PIECE - sum(map(len, lines)) - sum(map(len, bare))
-    for number, (trial, line, raw) in enumerate(
-        zip(experiment.trials, bare, store.raws(experiment.id), strict=False), start=1
-    ):
+    room = LARGEST_BYTES - PIECE - sum(map(len, lines)) - sum(len(_trial_line(trial)) for trial in experiment.trials)
+    for number, (trial, raw) in enumerate(zip(experiment.trials, store.raws(experiment.id), strict=False), start=1):
+        line = _trial_line(trial)
         if isinstance(raw, StoreError):
             missing.append(str(raw))
             raw = ""
-        whole = _line({"trial": dataclasses.asdict(dataclasses.replace(trial, raw=_printable(raw)))}) if raw else line
+        whole = _trial_line(dataclasses.replace(trial, raw=_printable(raw))) if raw else line
         if not _fits(whole) or len(whole) - len(line) > room:
             missing.append(f"trial {number}: its raw output is too large for the file")
             whole = line
         room -= len(whole) - len(line)
         yield whole
+
+
+def _trial_line(trial: Trial) -> bytes:
+    return _line({"trial": dataclasses.asdict(unpacked(trial))})
 
 
 def _line(record: Json) -> bytes:

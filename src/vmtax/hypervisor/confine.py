@@ -59,6 +59,11 @@ def image_program(
     )
 
 
+MOST_FILES = 100  # in a /tmp with a limit, directories included; each takes a KB of the kernel's memory
+# bubblewrap bounds the bytes of a file system, and not its files. In a mount namespace of its own; constant text.
+LIMITED = 'mount -t tmpfs -o "size=$1,nr_inodes=$2,mode=700" none /dev/shm && shift 2 && exec "$@"'
+
+
 def enter_tree(
     tree: str,
     *,
@@ -74,15 +79,20 @@ def enter_tree(
     The workload has only the given capabilities. If `root` starts it, it sees only its own processes, because it could
     otherwise reach every file through /proc. `network`: it keeps the network of its parent. It is the first process of
     its PID namespace: otherwise bubblewrap would be, its children would be left to init, and their CPU time would be
-    missing from that of the parent. `room`: bytes that it may write into /tmp, and as many into /run, which both are in
-    memory; None: half of the host's memory each, for programs that nobody else can reach. `bubblewrap`: the
-    command that starts it.
+    missing from that of the parent. `room`: bytes that it may write into /tmp, in MOST_FILES at most, and as many bytes
+    into /run, which both are in memory; None: half of the host's memory each, for programs that nobody else can reach.
+    `bubblewrap`: the command that starts it.
     """
-    size = () if room is None else ("--size", str(room))
+    limited: tuple[str, ...] = ()
+    places: tuple[str, ...] = ("--tmpfs", "/tmp", "--tmpfs", "/run")
+    if room is not None:
+        limited = ("unshare", "--mount", "sh", "-c", LIMITED, "sh", str(room), str(MOST_FILES))
+        places = ("--bind", "/dev/shm", "/tmp", "--size", str(room), "--tmpfs", "/run")
     return (
-        *(*bubblewrap, *alone(root=root, network=network), *(("--as-pid-1",) if root else ()), *_only(capabilities)),
+        *(*limited, *bubblewrap, *alone(root=root, network=network), *(("--as-pid-1",) if root else ())),
+        *_only(capabilities),
         *("--ro-bind", tree, "/", "--dev", "/dev", "--proc", "/proc"),
-        *("--ro-bind", "/sys", "/sys", *size, "--tmpfs", "/tmp", *size, "--tmpfs", "/run", "--chdir", "/tmp"),
+        *("--ro-bind", "/sys", "/sys", *places, "--chdir", "/tmp"),
     )
 
 

@@ -146,8 +146,12 @@ def finite(values: Floats) -> Vector:
 
 def _walsh(differences: Vector) -> Vector:
     """Walsh averages, ascending, shape `(n(n+1)/2,)`."""
-    rows, columns = walsh_indices(differences.size)
-    averages = (differences[rows] + differences[columns]) / 2
+    n = differences.size
+    averages, place = np.empty(n * (n + 1) // 2), 0
+    for first in range(n):  # without indices of all pairs, which would take twice the memory
+        np.add(differences[first], differences[first:], out=averages[place : place + n - first])
+        place += n - first
+    averages /= 2
     averages.sort()
     return averages
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from vmtax.stats.arrays import Floats, Vector, np, npt
+from vmtax.stats.arrays import Floats, Matrix, Vector, np, npt
 from vmtax.stats.interval import ALPHA, hodges_lehmann, interval
 
 STALL = 1.5  # times the median: a slower run counts as stalled
@@ -16,6 +16,8 @@ STALLS_P = 0.05  # Fisher's test is conservative if stalls are rare
 CARRY_OVER_P = 0.01  # every comparison is tested, so false alarms must be rare
 _LARGEST = 700.0  # of a log ratio; beyond this, exp overflows
 PERMUTATIONS = 999  # of the carry-over test: p-values have steps of 0.001
+PARTS = 37  # in which the orders are tried, because all at once take 80 MB for 10,000 rounds
+FEW = 300  # rounds: of more, only the orders of the last two numbers of rounds are kept
 P95_ROUNDS = 200  # a percentile p needs 10/(1 - p) samples (METHOD.md, "Boots are the unit")
 
 
@@ -156,14 +158,26 @@ def _carry_over(differences: Vector, baseline_first: Sequence[bool] | None) -> C
     if min(firsts, n - firsts) < 2:
         return None
     observed = float(differences[first].mean() - differences[~first].mean())
-    orders = differences[_orders(n)]
-    drawn = orders[:, :firsts].mean(axis=1) - orders[:, firsts:].mean(axis=1)
+    drawn = np.concatenate([_carried(differences[orders], firsts) for orders in np.array_split(_orders(n), PARTS)])
     # Some tolerance, so that the observed order counts despite rounding when it is drawn again.
     as_large = np.abs(drawn) >= abs(observed) * (1 - 1e-12)
     return CarryOver(observed, float((1 + as_large.sum()) / (1 + PERMUTATIONS)))
 
 
-@lru_cache(maxsize=64)
-def _orders(n: int) -> npt.NDArray[np.intp]:
+def _carried(orders: Matrix, firsts: int) -> Vector:
+    carried: Vector = orders[:, :firsts].mean(axis=1) - orders[:, firsts:].mean(axis=1)
+    return carried
+
+
+def _orders(n: int) -> npt.NDArray[np.unsignedinteger]:
     """Random orders of n, shape `(PERMUTATIONS, n)`; always the same, so that an analysis is reproducible."""
-    return np.random.default_rng(n).permuted(np.tile(np.arange(n), (PERMUTATIONS, 1)), axis=1)
+    return _few_orders(n) if n <= FEW else _many_orders(n)
+
+
+def _draw_orders(n: int) -> npt.NDArray[np.unsignedinteger]:
+    orders = np.tile(np.arange(n, dtype=np.min_scalar_type(n)), (PERMUTATIONS, 1))
+    return np.random.default_rng(n).permuted(orders, axis=1, out=orders)
+
+
+# Most comparisons of a run have the same number of rounds, or one of a few.
+_few_orders, _many_orders = lru_cache(maxsize=64)(_draw_orders), lru_cache(maxsize=2)(_draw_orders)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,18 +29,20 @@ class StoreDatabase:
         with explained(self.path):
             create_private(self.path)
         try:
-            self._check_schema()
+            self._bring_up_to_date()
         except StoreError as error:
             if not is_full(error):
                 raise
             self.ballast.unlink(missing_ok=True)
             self._use("alone")  # by a version that set nothing aside
-            self._check_schema()
+            self._bring_up_to_date()
         else:
             set_aside(self.ballast)
 
     def open_to_read(self) -> None:
-        """In the first way that works; its error is that of the usual one."""
+        """In the first way that works; its error is that of the usual one. An older store is left as it is: a copy of
+        it in memory is brought up to date.
+        """
         with explained(self.path):
             ways: tuple[Way, ...] = ("shared", "alone", "copy") if _exists(self.path) else ("nothing",)
         first: StoreError | None = None
@@ -48,7 +51,8 @@ class StoreDatabase:
                 break
             self._use(way)
             try:
-                self._check_schema()
+                if self._is_older():
+                    self._use_copy_in_memory()
                 return
             except StoreError as error:
                 first = first or error
@@ -76,7 +80,23 @@ class StoreDatabase:
         self.engine.dispose()
         self.engine = engine(self.path, way)
 
-    def _check_schema(self) -> None:
+    def _use_copy_in_memory(self) -> None:
+        stored, self.engine = self.engine, engine(self.path, "nothing")
+        with explained(self.path), stored.connect() as source, self.engine.connect() as target:
+            copied, into = (one.connection.driver_connection for one in (source, target))
+            assert isinstance(copied, sqlite3.Connection) and isinstance(into, sqlite3.Connection)
+            copied.backup(into)
+        stored.dispose()
+        self._migrate()
+
+    def _bring_up_to_date(self) -> None:
+        if self._is_older():
+            self._migrate()
+
+    def _is_older(self) -> bool:
+        """Whether its tables are those of an earlier version; where there are none, they are created. Raises StoreError
+        if they are of a later version, or another program's.
+        """
         with self.reading() as connection:
             tables = sa.inspect(connection).get_table_names()
         if not tables:
@@ -86,10 +106,11 @@ class StoreDatabase:
         with self.reading() as connection:
             version = _version(connection)
         if version in [str(older) for older in schema.MIGRATIONS]:
-            self._migrate()
-        elif version != str(schema.VERSION):
+            return True
+        if version != str(schema.VERSION):
             cure = f"use the vmtax that wrote it, or {ELSEWHERE}"
             raise StoreError(f"{self.path}: schema {version}, this vmtax knows {schema.VERSION} only: {cure}")
+        return False
 
     def _migrate(self) -> None:
         """Migrate an older store to the present schema, in one commit; its contents are kept."""

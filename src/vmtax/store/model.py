@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from vmtax.core.compact import Packer, unpacked
 from vmtax.core.names import label_problem
 from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Trial, Value
 from vmtax.core.stored import MachineFacts, StoredOptions, StoredPlan
@@ -22,6 +24,7 @@ from vmtax.core.stored import MachineFacts, StoredOptions, StoredPlan
 DEEPEST = 32  # levels of nested JSON; facts have 5
 MOST_VALUES = 100_000  # in one JSON object; the features of 2,000 disks have 56,000
 LONGEST_TEXT = 2**20  # characters
+AT_ONCE = 1000  # trials that are read, checked and written together
 _HALF = re.compile("[\ud800-\udfff]")  # one of the two halves in which JSON writes rare characters
 
 
@@ -36,7 +39,6 @@ _JSON: Mapping[str, TypeAdapter[Any]] = {
     "options": TypeAdapter(StoredOptions),
 }
 _TRIALS = TypeAdapter(list[Trial])
-SHARED_TEXTS = ("treatment", "workload", "case", "status", "machine")  # of trials
 _METRICS = TypeAdapter(dict[int, Metric])
 _MEASUREMENTS = TypeAdapter(list[tuple[int, int, Value]])
 
@@ -61,8 +63,7 @@ class Trials:
     def __init__(self, run: Experiment) -> None:
         self._names = treatment_names(run)
         self._count = 0
-        self._shares: dict[float, float] = {}
-        self._texts: dict[str, str] = {}  # equal ones are kept once: a run has many trials, and few names
+        self._packer = Packer()
 
     def of(self, data: Sequence[Mapping[str, Any]]) -> Iterator[Trial]:
         """The next trials; numbers written as text are accepted. Raises Unfit."""
@@ -73,28 +74,29 @@ class Trials:
         self._count += len(trials)
         for trial in trials:
             check_treatment(trial, self._names)
-            yield self._compact(trial)
-
-    def _compact(self, trial: Trial) -> Trial:
-        """The same, with texts and metrics that other trials have too."""
-        one = self._one
-        changes: dict[str, Any] = {name: one(getattr(trial, name)) for name in SHARED_TEXTS}
-        changes["readings"] = {
-            one(path): {one(name): value for name, value in read.items()} for path, read in trial.readings.items()
-        }
-        changes["latencies"] = tuple((self._shares.setdefault(share, share), most) for share, most in trial.latencies)
-        return dataclasses.replace(trial, **changes)
-
-    def _one(self, text: str) -> str:
-        return self._texts.setdefault(text, text)
+            yield self._packer.packed(trial)
 
 
 def fingerprint(run: Experiment, *more: str) -> str:
     """Digest of all records of a run except raw outputs, and of these texts: any change gives another digest."""
-    digest = hashlib.blake2b(_RUN.dump_json(run, exclude={"trials": {"__all__": {"raw"}}}), digest_size=32)
+    digest = hashlib.blake2b(digest_size=32)
+    for piece in _json_pieces(run):
+        digest.update(piece)
     for text in more:
         digest.update(text.encode())
     return digest.hexdigest()
+
+
+def _json_pieces(run: Experiment) -> Iterator[bytes]:
+    """The JSON of a run without raw outputs, some trials at a time: that of a large run takes hundreds of MB."""
+    names = [field.name for field in dataclasses.fields(Experiment)]
+    place = names.index("trials")
+    yield _RUN.dump_json(run, include={*names[:place]}).removesuffix(b"}") + b',"trials":['
+    trials, between = iter(run.trials), b""
+    while part := [unpacked(trial) for trial in itertools.islice(trials, AT_ONCE)]:
+        yield between + _TRIALS.dump_json(part, exclude={"__all__": {"raw"}})[1:-1]
+        between = b","
+    yield b"]," + _RUN.dump_json(run, include={*names[place + 1 :]}).removeprefix(b"{")
 
 
 def treatment_names(run: Experiment) -> frozenset[str]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from vmtax.core.compact import unpacked
 from vmtax.core.records import Better, Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.store import model, schema
 from vmtax.store.failure import StoreError
 from vmtax.store.files import raw_name
 from vmtax.store.owner import Owner
 
-AT_ONCE = 1000  # trials that are read and checked
 WRITTEN_AT_ONCE = 100  # records; their raw outputs are in memory meanwhile
 # Fields of an Experiment that are stored in its own row.
 HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended", "label", "seconds")
@@ -67,6 +67,7 @@ def next_number(connection: Connection, experiment: str) -> int:
 
 def insert_trials(connection: Connection, experiment: str, first: int, trials: Sequence[Trial]) -> list[str | None]:
     """Insert trials with the numbers from `first`; returns the file name for each raw output, None if it is empty."""
+    trials = [unpacked(trial) for trial in trials]
     numbered = list(enumerate(trials, first))
     files = [raw_name(number, trial.workload, trial.case) if trial.raw else None for number, trial in numbered]
     own = ("measurements", "raw", "disturbance")  # not stored as they are
@@ -95,8 +96,11 @@ def insert_trials(connection: Connection, experiment: str, first: int, trials: S
     return files
 
 
-def load_run(connection: Connection, head: sa.Row[Any], raw: Mapping[str, str]) -> Experiment:
-    """The whole run whose row of the experiments is `head`; `raw` maps file names to texts, "" if it lacks one.
+def load_run(
+    connection: Connection, head: sa.Row[Any], raw: Mapping[str, str], without: Collection[str] = ()
+) -> Experiment:
+    """The whole run whose row of the experiments is `head`; `raw` maps file names to texts, "" if it lacks one. Fields
+    of trials that are `without` have their defaults.
 
     Raises Unfit if a cell has an impossible value.
     """
@@ -111,7 +115,7 @@ def load_run(connection: Connection, head: sa.Row[Any], raw: Mapping[str, str]) 
             "notes": tuple(connection.scalars(of(id, note.text).order_by(note.id))),
         }
     )
-    return dataclasses.replace(run, trials=tuple(_load_trials(connection, run, raw)))
+    return dataclasses.replace(run, trials=tuple(_load_trials(connection, run, raw, without)))
 
 
 def head_fields(head: sa.Row[Any]) -> dict[str, Any]:
@@ -132,14 +136,16 @@ def load_facts(connection: Connection, experiment: str) -> Json:
     return {row.path: row.facts for row in connection.execute(of(experiment, c.path, c.facts).order_by(c.path))}
 
 
-def _load_trials(connection: Connection, run: Experiment, raw: Mapping[str, str]) -> Iterator[Trial]:
+def _load_trials(
+    connection: Connection, run: Experiment, raw: Mapping[str, str], without: Collection[str]
+) -> Iterator[Trial]:
     """Some at a time: as rows they take several times the memory of the records that they become."""
     metrics = {row["id"]: dict(row) for row in connection.execute(sa.select(schema.metric)).mappings()}
-    names = [field.name for field in dataclasses.fields(Trial) if field.name not in ("measurements", "raw")]
+    names = [field.name for field in dataclasses.fields(Trial) if field.name not in {"measurements", "raw", *without}]
     c = schema.trial.c
     rows = connection.execute(of(run.id, *(c[name] for name in names), c.id, c.raw).order_by(c.number))
     checked = model.Trials(run)
-    for part in rows.partitions(AT_ONCE):
+    for part in rows.partitions(model.AT_ONCE):
         measurements = _load_measurements(connection, metrics, [row.id for row in part])
         yield from checked.of(
             [

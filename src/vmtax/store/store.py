@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -241,15 +241,18 @@ class Store:
         id = names.the_only(wanted, ids)
         return RunChoice(next(entry for entry in meant if entry.id == id))
 
-    def load(self, wanted: str = LAST, with_raw: bool = False) -> Experiment:
-        """The experiment of that id, or else the one that `resolve` finds; `raw` of trials is "" unless `with_raw`."""
+    def load(self, wanted: str = LAST, with_raw: bool = False, *, without: Collection[str] = ()) -> Experiment:
+        """The experiment of that id, or else the one that `resolve` finds; `raw` of trials is "" unless `with_raw`.
+
+        without: fields of trials that are not read
+        """
         with self._database.reading() as connection:
             id = names.exactly(connection, wanted)
             with self._damage_of(id):
                 row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one_or_none()
                 if row is None:
                     raise Unfit("id: is no text")
-                run = rows.load_run(connection, row, self._read_all_raw(connection, id) if with_raw else {})
+                run = rows.load_run(connection, row, self._read_all_raw(connection, id) if with_raw else {}, without)
                 return dataclasses.replace(run, state=self._state(row)) if run.state == "running" else run
 
     def count_records(self, wanted: str) -> tuple[str, int]:

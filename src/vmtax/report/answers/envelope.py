@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 SCHEMA = "vmtax/1"
 STEP = "  "  # of indentation
+PIECED = 3  # the envelope, its data, and the lists in these
 
 
 def envelope(kind: str, data: Any) -> str:
@@ -17,7 +18,30 @@ def envelope(kind: str, data: Any) -> str:
     Values that JSON cannot represent (NaN, infinity) become null. The text equals that of `json.dumps` with an
     indentation of two, which takes twice the time and does not know records.
     """
-    return _text({"schema": SCHEMA, "kind": kind, "data": data}, "\n")
+    return "".join(pieces(kind, data))
+
+
+def pieces(kind: str, data: Any) -> Iterator[str]:
+    """The same text piece by piece: one for each entry of the lists of `data`, which may be iterators."""
+    return _pieces({"schema": SCHEMA, "kind": kind, "data": data}, "\n", PIECED)
+
+
+def _pieces(value: Any, gap: str, levels: int) -> Iterator[str]:
+    """`levels`: of nesting whose entries are pieces of their own."""
+    inner = gap + STEP
+    if isinstance(value, Mapping) and levels:
+        named, ends = ((f"{quoted(key)}: ", entry) for key, entry in value.items()), "{}"
+    elif isinstance(value, Iterator) or (isinstance(value, (list, tuple)) and levels):
+        named, ends = (("", entry) for entry in value), "[]"
+    else:
+        yield _text(value, gap)
+        return
+    before = ends[0]
+    for name, entry in named:
+        yield f"{before}{inner}{name}"
+        yield from _pieces(entry, inner, max(0, levels - 1))
+        before = ","
+    yield ends if before != "," else f"{gap}{ends[1]}"
 
 
 def _text(value: Any, gap: str) -> str:

@@ -10,6 +10,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.noise import noise_floor
 from vmtax.analysis.spread import Spread, spreads
 from vmtax.core import records
+from vmtax.core.compact import unpacked
 from vmtax.core.layers import LAYERS
 from vmtax.core.records import Better, Json
 from vmtax.design import iterations, stopping
@@ -161,6 +162,12 @@ EXPERIMENT = Shape(
 
 def experiment(analysis: Analysis) -> Json:
     """Everything but the raw output of the tools; treatments are given by their names."""
+    answer = with_iterators(analysis)
+    return {key: list(value) if isinstance(value, Iterator) else value for key, value in answer.items()}
+
+
+def with_iterators(analysis: Analysis) -> Json:
+    """The same, with iterators in place of its long lists: all measurements of a large run take a GB."""
     run = analysis.experiment
     advice = {one.kind: one for one in recommendations_if_known(analysis)}
     return EXPERIMENT.made(
@@ -168,8 +175,8 @@ def experiment(analysis: Analysis) -> Json:
         analysis,
         created_iso=written(run.created),
         finished_iso=None if run.finished is None else written(run.finished),
-        measurements=[one for trial in run.trials for one in _measurements(trial, analysis)],
-        failures=[FAILURE.made(trial) for trial in run.trials if trial.status != "ok"],
+        measurements=(one for trial in run.trials for one in _measurements(trial, analysis)),
+        failures=(FAILURE.made(unpacked(trial)) for trial in run.trials if trial.status != "ok"),
         schedules=[
             SCHEDULE.made(planned, workload=workload, case=case)
             for (workload, case), planned in analysis.schedules.items()
@@ -185,7 +192,7 @@ def _measurements(trial: records.Trial, analysis: Analysis) -> Iterator[Json]:
     """All measurements of a trial; none if it was not successful."""
     if trial.status != "ok" or not trial.measurements:
         return
-    place = MEASUREMENT.made(trial, analysis, metric=None, unit=None, better=None, value=None)
+    place = MEASUREMENT.made(unpacked(trial), analysis, metric=None, unit=None, better=None, value=None)
     for one in trial.measurements:
         metric = one.metric
         yield {**place, "metric": metric.name, "unit": metric.unit, "better": metric.better, "value": one.value}

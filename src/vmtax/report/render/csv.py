@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
+from collections.abc import Iterator
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.units import printable
 from vmtax.report.render.rows import Cell, rows
 
+AT_ONCE = 1000  # lines
 FORMULA = ("=", "+", "-", "@")  # spreadsheets would treat text with these prefixes as a formula, and execute it
 
 
-def render_csv(analysis: Analysis) -> bytes:
+def csv_pieces(analysis: Analysis) -> Iterator[bytes]:
     """RFC 4180, except that lines end with only a newline, and no cell contains one. Numbers are exact when Python
     reads them.
     """
     found = rows(analysis)
-    target = io.BytesIO()
-    text = io.TextIOWrapper(target, "utf-8", newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_cell, found.columns))
-    writer.writerows(map(_cell, row) for row in found)
-    text.flush()
-    return target.getvalue()
+    lines = itertools.chain([tuple(found.columns)], found)
+    while part := list(itertools.islice(lines, AT_ONCE)):
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows(map(_cell, row) for row in part)
+        yield text.getvalue().encode()
 
 
 def _cell(value: Cell) -> str:

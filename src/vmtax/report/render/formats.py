@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,40 +22,46 @@ class Format:
 
     name: str
     suffix: str  # of the file
-    render: Callable[[Analysis], bytes]
+    pieces: Callable[[Analysis], Iterator[bytes]]  # of the file, one after the other; of a text, whole characters
     text: bool = True  # UTF-8, so that a terminal can show it
     ranks: bool = True  # includes rankings; otherwise only measurements
 
+    def render(self, analysis: Analysis) -> bytes:
+        """The whole file."""
+        return b"".join(self.pieces(analysis))
 
-def _html(analysis: Analysis) -> bytes:
+
+def _html(analysis: Analysis) -> Iterator[bytes]:
     from vmtax.report.render.html import render_html
 
-    return render_html(analysis).encode()
+    yield render_html(analysis).encode()
 
 
-def _markdown(analysis: Analysis) -> bytes:
+def _markdown(analysis: Analysis) -> Iterator[bytes]:
     from vmtax.report.render.markdown import render_markdown
 
-    return render_markdown(analysis).encode()
+    yield render_markdown(analysis).encode()
 
 
-def _json(analysis: Analysis) -> bytes:
-    from vmtax.report.answers.envelope import envelope
-    from vmtax.report.answers.run import experiment
+def _json(analysis: Analysis) -> Iterator[bytes]:
+    from vmtax.report.answers.envelope import pieces
+    from vmtax.report.answers.run import with_iterators
 
-    return f"{envelope('experiment', experiment(analysis))}\n".encode()
-
-
-def _csv(analysis: Analysis) -> bytes:
-    from vmtax.report.render.csv import render_csv
-
-    return render_csv(analysis)
+    for piece in pieces("experiment", with_iterators(analysis)):
+        yield piece.encode()
+    yield b"\n"
 
 
-def _parquet(analysis: Analysis) -> bytes:
-    from vmtax.report.render.parquet import render_parquet
+def _csv(analysis: Analysis) -> Iterator[bytes]:
+    from vmtax.report.render.csv import csv_pieces
 
-    return render_parquet(analysis)
+    return csv_pieces(analysis)
+
+
+def _parquet(analysis: Analysis) -> Iterator[bytes]:
+    from vmtax.report.render.parquet import parquet_pieces
+
+    return parquet_pieces(analysis)
 
 
 FORMATS = {

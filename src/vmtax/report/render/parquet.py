@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import itertools
 import shlex
 import sys
+from collections.abc import Iterator
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import BadInput
 from vmtax.report.render.rows import rows
 from vmtax.system.packages import install_here
 
+AT_ONCE = 2**14  # rows, which become a group of the file
 
-def render_parquet(analysis: Analysis) -> bytes:
+
+def parquet_pieces(analysis: Analysis) -> Iterator[bytes]:
     """One file. Raises BadInput without pyarrow, which is an optional dependency."""
     try:
         import pyarrow
@@ -21,13 +25,13 @@ def render_parquet(analysis: Analysis) -> bytes:
         raise BadInput(f"parquet needs pyarrow: {_install()}; csv has the same rows without it") from error
     found = rows(analysis)
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    columns = list(zip(*found, strict=True)) or [()] * len(found.columns)  # if no trial succeeded
-    arrays = [
-        pyarrow.array(cells, type=types[kind]) for cells, kind in zip(columns, found.columns.values(), strict=True)
-    ]
-    target = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, names=[*found.columns]), target, compression="zstd")
-    return target.getvalue()
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in found.columns.items()])
+    target, lines = io.BytesIO(), iter(found)
+    with pyarrow.parquet.ParquetWriter(target, schema, compression="zstd") as writer:
+        while columns := list(zip(*itertools.islice(lines, AT_ONCE), strict=True)):
+            arrays = [pyarrow.array(cells, type=kind) for cells, kind in zip(columns, schema.types, strict=True)]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+    yield target.getvalue()
 
 
 def _install() -> str:
