@@ -11,7 +11,6 @@ from vmtax.cli.running import new_work
 from vmtax.cli.work import RunWork, fitted, is_emulated, outlook_of, written_per_round
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.units import format_room
-from vmtax.design.treatments import moved_defaults
 from vmtax.experiment.outlook import Line, writes_of_work
 from vmtax.experiment.preview import Place, look
 from vmtax.experiment.writes import ForeseenWrites
@@ -70,7 +69,7 @@ def checked(plan: str, asked: Measured) -> PlanCheck:
         here.plan.host,
         [PlannedConfiguration(one.name, one.layer, dict(one.levels)) for one in kept],
         [*_left_out(here)],
-        moved_defaults(here.plan.space),
+        here.plan.moved_defaults,
         here.foreseen.rounds,
         PlannedSeconds(low, high, here.foreseen.measured),
         PlannedBytes(needs.disk_bytes(here.plan), here.writes.expected, here.writes.most, memory),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from vmtax.attach.domain import VIRSH
 from vmtax.core.machines import Reader
 from vmtax.existing import libvirt, proxmox, qemu_line
 from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest
@@ -15,6 +16,7 @@ PARSERS = {"libvirt": libvirt.parse, "proxmox": proxmox.parse, "qemu": qemu_line
 OF_PROXMOX = re.compile(
     r"^[\s│|]*(?:cores|memory|sockets|ostype|scsihw|boot|(?:net|scsi|virtio|ide|sata)\d+)(?::| *[│|]) ?\S", re.MULTILINE
 )
+PROGRAMS = {"libvirt": "virsh", "proxmox": "qm", "qemu": "cat"}
 NOT_FOUND = 127  # exit code of a shell
 SECONDS = 30.0  # for one question to libvirt or Proxmox
 NAME = re.compile(r"[A-Za-z0-9_.+@:%-][A-Za-z0-9_.+@:% -]{0,199}")
@@ -71,7 +73,7 @@ def recognised(text: str) -> Kind:
 def _named(source: str, kind: Kind, name: str, reader: Reader) -> ExistingGuest:
     """A guest of the machine; nothing is asked of the guest itself."""
     commands = {
-        "libvirt": ("virsh", "--readonly", "--connect", "qemu:///system", "dumpxml", "--", name),
+        "libvirt": (*VIRSH, "--readonly", "dumpxml", "--", name),
         "proxmox": ("qm", "config", name, "--current"),
         "qemu": ("cat", f"/proc/{name}/cmdline"),
     }
@@ -79,11 +81,11 @@ def _named(source: str, kind: Kind, name: str, reader: Reader) -> ExistingGuest:
         raise NoGuest(f"{source}: must be a number, {'such as proxmox:101' if kind == 'proxmox' else 'a process id'}")
     outcome = reader.try_run(*commands[kind], timeout=SECONDS)
     if outcome.code == NOT_FOUND:
-        raise NoGuest(f"{source}: {commands[kind][0]} is not there, so no guest of its can be; right would be {HOW}")
+        raise NoGuest(f"{source}: {PROGRAMS[kind]} is not there, so no guest of its can be; right would be {HOW}")
     if not outcome.ok:
         words = (outcome.stderr.strip() or outcome.stdout.strip()).splitlines()
         why = words[-1].removeprefix("error: ") if words else f"exit code {outcome.code}"
-        raise NoGuest(f"{source}: {commands[kind][0]}: {why}")
+        raise NoGuest(f"{source}: {PROGRAMS[kind]}: {why}")
     try:
         return PARSERS[kind](outcome.stdout)
     except NoGuest as error:

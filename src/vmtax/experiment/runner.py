@@ -13,7 +13,6 @@ from vmtax.design.host import boots_asked, reboots_itself
 from vmtax.design.interleaved import both
 from vmtax.design.reboots import HOST, boots_of, next_block, seed_of
 from vmtax.design.topology import unlike
-from vmtax.design.treatments import moved_defaults
 from vmtax.experiment.loop import Emit, Loop
 from vmtax.experiment.real_cut import PowerWasCut
 from vmtax.experiment.reboots import NOISE_FLOOR, RebootNeeded, Reboots, refuse_changed
@@ -75,7 +74,7 @@ def run(store: Store, options: Options, emit: Emit, set_up: SetUp) -> str:
         shown = (DEMONSTRATION,) if options.testbed.demonstration else ()
         again = any(treatment.repeats is not None for treatment in treatments)
         floor = (NOISE_FLOOR,) if loop.reboots and again else ()
-        for text in (*shown, *left_out, *not_here, *moved_defaults(plan.space), *at_once, *floor):
+        for text in (*shown, *left_out, *not_here, *plan.moved_defaults, *at_once, *floor):
             loop.note(text)
         _keep_host_facts(loop, facts)
         loop.run(time.monotonic() - clock)

@@ -14,7 +14,7 @@ from vmtax.core.units import at_most, count_of, format_duration, format_percent
 from vmtax.design.host import boots_asked, in_words, reboots_itself
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import none_alike, topology, unlike
-from vmtax.design.treatments import moved_defaults, repeat
+from vmtax.design.treatments import repeat
 from vmtax.plan.cuts import not_ended
 from vmtax.plan.guests import guests_at_once
 from vmtax.plan.names import builtin_plans
@@ -68,7 +68,7 @@ def in_common(plan: Plan) -> list[str]:
     """What several configurations have in common, so that no comparison shows it; also a baseline that is not the
     plan's.
     """
-    kept, lines = plan.expansion().kept, moved_defaults(plan.space)
+    kept, lines = plan.expansion().kept, plan.moved_defaults
     for name, levels in plan.space.factors.items():
         having = {treatment.layer for treatment in kept if name in treatment.levels}
         if len(levels) == 1 and having:

@@ -26,7 +26,7 @@ from vmtax.core.units import as_duration, as_size, parse_bytes, parse_duration, 
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.size import LEAST_MEMORY, MOST_MEMORY, MOST_VCPUS, VCPUS
 from vmtax.design.stopping import Stopping
-from vmtax.design.treatments import Expansion, Space, expand, repeat
+from vmtax.design.treatments import Expansion, Space, expand, moved_defaults, repeat
 from vmtax.plan import rules
 from vmtax.plan.errors import PlanError, problems_of, raise_problems
 from vmtax.plan.file import describe, plan_text
@@ -212,6 +212,11 @@ class Plan(_Model):
     def expansion(self) -> Expansion:
         """Its factors, expanded on its layers."""
         return expand(self.layers, self.space, self.exclude)
+
+    @property
+    def moved_defaults(self) -> list[str]:
+        """A line for each factor that it does not name and that cannot keep its default in the guests that it boots."""
+        return moved_defaults(self.space) if self.has_guests else []
 
     @property
     def has_guests(self) -> bool:
