@@ -38,7 +38,7 @@ iterations: 1
 # What a run leaves in a guest if something is wrong: a process of its unit, a mount, or its port.
 LEFT = (
     "for each in /proc/[0-9]*; do case \"$(tr '\\0' ' ' < $each/cmdline 2> /dev/null)\" in"
-    " unshare*vmtax*|sshd*|/usr/sbin/sshd*) exit 1 ;; esac; done; "
+    ' *unshare" --mount "*vmtax*|sshd*|/usr/sbin/sshd*) exit 1 ;; esac; done; '
     "! grep -q erofs /proc/mounts && ! ls /dev/virtio-ports/ 2>/dev/null | grep -q vmtax"
 )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -239,7 +241,20 @@ def test_how_a_program_ended_is_read(answer: str, code: int | None) -> None:
 
 
 def test_only_what_this_run_started_is_ended() -> None:
-    assert 'unshare*" $1 "*)' in END, "the unit's name is a word of its command line"
+    """systemd-run starts a program by its whole path; the real shells, without a guest."""
+    runs = [
+        subprocess.Popen(["/bin/bash", "-c", f"exec -a '/usr/bin/unshare --mount x {unit} y' sleep 60"])
+        for unit in ("vmtax-1-way", "vmtax-2-way")
+    ]
+    try:
+        while not all("unshare" in Path(f"/proc/{run.pid}/cmdline").read_text() for run in runs):
+            pass
+        subprocess.run(["/bin/sh", "-c", END, "sh", "vmtax-1-way"], check=True)
+        assert runs[0].wait(10) == -9 and runs[1].poll() is None
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
 
 
 def test_it_is_left_in_the_reverse_order_and_compared() -> None:

@@ -35,9 +35,9 @@ mkdir -p "$root/run/sshd" "$root/run/vmtax"
 printf '%s\n' "$public" > "$root/run/vmtax/authorized_keys"
 printf '%s\n' "$private" > "$root/run/vmtax/host_key"
 # The port reads an end of file as long as nobody is connected to it, so a server that ends at once had no client: after
-# two minutes without one, the run has ended, however that was.
+# a minute without one, the run has ended, however that was.
 idle=0
-while [ "$idle" -lt 120 ]; do
+while [ "$idle" -lt 60 ]; do
     began=$(date +%s)
     chroot "$root" /usr/sbin/sshd -i -f /dev/null -o HostKey=/run/vmtax/host_key \
         -o AuthorizedKeysFile=/run/vmtax/authorized_keys -o UsePAM=no -o StrictModes=no -o UseDNS=no \

@@ -42,6 +42,8 @@ def measured(runs: Iterable[Experiment], change: SettingAdvice) -> MeasuredSetti
             if comparison.metric.name in run.plan["primary"]
             and {comparison.baseline, comparison.treatment} == {base, other}
         ]
+        part = change.factor.partition(".")[0]  # of a disk's setting, the disk's figures say more than the CPU's
+        costs = [one for one in costs if one.metric.workload == part] or costs
         if costs:
             return max(costs, key=lambda each: (each.is_shown, each.ratio))
     return None
