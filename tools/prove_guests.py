@@ -239,12 +239,12 @@ def main() -> int:
         (directory / "lv").mkdir()
         with libvirt(directory / "lv") as lv:
             bench = Bench(lv, score, directory)
-            compared(bench, new)
             with lv.domain("web1", old) as web1:
                 against_itself(bench, web1, given.rounds)
                 killed(bench, web1, given.kills, random.Random(given.seed))
                 refused(bench, web1, old)
             ways_of_disks(bench, "web2", new)
+            compared(bench, new)
     minutes = (time.monotonic() - began) / 60
     print(
         f"{score.runs} whole runs, {score.kills} kills, {score.checks} checks in {minutes:.0f} min; wrong:"

@@ -32,7 +32,8 @@ exec setsid "$@"
 END = """\
 for each in /proc/[0-9]*; do
     [ "${each#/proc/}" != "$$" ] || continue
-    case "$(tr '\\0' ' ' < "$each/cmdline" 2> /dev/null)" in *unshare" --mount "*" $1 "*) kill -KILL "${each#/proc/}" ;; esac
+    words=$(tr '\\0' ' ' < "$each/cmdline" 2> /dev/null)
+    case $words in *unshare" --mount "*" $1 "*) kill -KILL "${each#/proc/}" ;; esac
 done
 exit 0
 """
