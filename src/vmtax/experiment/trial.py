@@ -319,7 +319,7 @@ def _command(
     key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Command[Any], case: str
 ) -> _Command:
     machine, prefix = workload.seat(subject.site)
-    limit = workload.seconds(case) * (EMULATED_SLOWDOWN if running.emulated else SLOWDOWN) + GRACE_SECONDS
+    limit = workload.limit(case, EMULATED_SLOWDOWN if running.emulated else SLOWDOWN) + GRACE_SECONDS
     argv = (*prefix, *workload.command(subject.site, case))
     has_lead = subject.site.lead > 0  # if several machines may work at once
     repeats = has_lead and workload.repeats_at_once

@@ -10,6 +10,7 @@ from vmtax.workload.base import Command, Parameters, Workload
 from vmtax.workload.boot import BootTime
 from vmtax.workload.build import Build
 from vmtax.workload.chess import Chess
+from vmtax.workload.command import OwnCommand
 from vmtax.workload.cpuid import Cpuid
 from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
@@ -37,6 +38,7 @@ WORKLOADS: dict[str, type[Workload[Any]]] = {
         Latency,
         Smb,
         Build,
+        OwnCommand,
         IdleWorkload,
         BootTime,
         Migration,

@@ -169,6 +169,10 @@ class Workload(ABC, Generic[P]):
     def seconds(self, case: str) -> float:
         """Approximate duration of one case without emulation, for estimates and time limits."""
 
+    def limit(self, case: str, slowdown: float) -> float:
+        """Seconds after which one case counts as hung, without a grace period. `slowdown`: of the slowest layer."""
+        return self.seconds(case) * slowdown
+
     def shortfall(self, rounds: int) -> str:
         """What cannot be shown with so few rounds, and the remedy, in one line; "" if they are enough."""
         return ""
