@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -240,14 +241,15 @@ def test_how_a_program_ended_is_read(answer: str, code: int | None) -> None:
     assert agent.ended(domain(host(qemu_agent_command=answer)), 77) == code
 
 
-def test_only_what_this_run_started_is_ended() -> None:
+def test_only_what_this_run_started_is_ended(tmp_path: Path) -> None:
     """systemd-run starts a program by its whole path; the real shells, without a guest."""
+    unshare = shutil.copy("/bin/sleep", tmp_path / "unshare")  # by its name, too
+    words = "exec -a '/usr/bin/unshare --mount x {} y' {} 60"
     runs = [
-        subprocess.Popen(["/bin/bash", "-c", f"exec -a '/usr/bin/unshare --mount x {unit} y' sleep 60"])
-        for unit in ("vmtax-1-way", "vmtax-2-way")
+        subprocess.Popen(["/bin/bash", "-c", words.format(unit, unshare)]) for unit in ("vmtax-1-way", "vmtax-2-way")
     ]
     try:
-        while not all("unshare" in Path(f"/proc/{run.pid}/cmdline").read_text() for run in runs):
+        while not all("unshare" in Path(f"/proc/{run.pid}/comm").read_text() for run in runs):
             pass
         subprocess.run(["/bin/sh", "-c", END, "sh", "vmtax-1-way"], check=True)
         assert runs[0].wait(10) == -9 and runs[1].poll() is None

@@ -31,18 +31,22 @@ exec setsid "$@"
 # Ends what LAUNCH started, if it still runs. Argument: the name of the unit, which is a word of its command line.
 END = """\
 for each in /proc/[0-9]*; do
-    [ "${each#/proc/}" != "$$" ] || continue
+    read -r name 2> /dev/null < "$each/comm" && [ "$name" = unshare ] || continue
     words=$(tr '\\0' ' ' < "$each/cmdline" 2> /dev/null)
     case $words in *unshare" --mount "*" $1 "*) kill -KILL "${each#/proc/}" ;; esac
 done
 exit 0
 """
-# Asks the agent to end it, and gives it a moment. Succeeds if no agent answers: it ends then because nobody is
-# connected. Arguments: the domain, the agent's command. Constant text.
+# Asks the agent to end it, and waits until that is done, before the disk is unplugged that it uses. Succeeds if no
+# agent answers: it ends then because nobody is connected. Arguments: the domain, the agent's command. Constant text.
 END_BY_AGENT = (
     *("sh", "-c"),
-    'LC_ALL=C virsh --quiet --connect "${LIBVIRT_DEFAULT_URI:-qemu:///system}" qemu-agent-command "$1" "$2" '
-    "> /dev/null 2>&1 && sleep 1; exit 0",
+    'ask() { LC_ALL=C virsh --quiet --connect "${LIBVIRT_DEFAULT_URI:-qemu:///system}" qemu-agent-command "$@" '
+    "2> /dev/null; }; "
+    'pid=$(ask "$1" "$2" | sed -n \'s/.*"pid":\\([0-9]*\\).*/\\1/p\'); [ -n "$pid" ] || exit 0; n=0; '
+    'until ask "$1" "{\\"execute\\":\\"guest-exec-status\\",\\"arguments\\":{\\"pid\\":$pid}}" '
+    "| grep -q '\"exited\":true'; "
+    "do n=$((n+1)); [ $n -le 60 ] || break; sleep 0.5; done; sleep 1; exit 0",
     "vmtax-end",
 )
 FAILURES = {

@@ -37,7 +37,7 @@ printf '%s\n' "$private" > "$root/run/vmtax/host_key"
 # The port reads an end of file as long as nobody is connected to it, so a server that ends at once had no client: after
 # a minute without one, the run has ended, however that was.
 idle=0
-while [ "$idle" -lt 60 ]; do
+while [ "$idle" -lt 60 ] && [ -c "$port" ]; do # opening a port that was unplugged would make a file in its place
     began=$(date +%s)
     chroot "$root" /usr/sbin/sshd -i -f /dev/null -o HostKey=/run/vmtax/host_key \
         -o AuthorizedKeysFile=/run/vmtax/authorized_keys -o UsePAM=no -o StrictModes=no -o UseDNS=no \
