@@ -105,7 +105,7 @@ class Bench:
         """Wait until the guard has undone a run, and check what is left of it."""
 
         def same() -> bool:
-            return self.definition(name) == before and not list(Path("/var/tmp").glob("vmtax-*"))
+            return self.definition(name) == before and not list(Path("/var/tmp").glob("vmtax-*-image-*"))
 
         try:
             wait_until(same, "the domain is as before", 120.0)
@@ -240,8 +240,8 @@ def main() -> int:
         with libvirt(directory / "lv") as lv:
             bench = Bench(lv, score, directory)
             with lv.domain("web1", old) as web1:
-                against_itself(bench, web1, given.rounds)
                 killed(bench, web1, given.kills, random.Random(given.seed))
+                against_itself(bench, web1, given.rounds)
                 refused(bench, web1, old)
             ways_of_disks(bench, "web2", new)
             compared(bench, new)
