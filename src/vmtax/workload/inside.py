@@ -145,4 +145,5 @@ def main() -> None:
         answer.write(f"vmtax command: {json.dumps(report)}\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
