@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,15 +16,16 @@ from tests.fake_machine import FakeMachine, Reply, Scripted
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.attach import agent
-from vmtax.attach.domain import COPIED, DETACH, FULL, VIRSH, Domain, DomainError, find_domain
+from vmtax.attach.domain import COPIED, FULL, Domain, DomainError, find_domain, script
 from vmtax.attach.entry import END, LAUNCH, SOCKET, _has_two_slots, _plug_image
-from vmtax.attach.scratch import changed
+from vmtax.attach.scratch import why_not
 from vmtax.core.errors import BadInput
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.testbed.existing import refuse_factors
 
+UUID = "8662b4e3-a27d-41ac-868a-c680d4d26354"
 INFO = """\
 Id:             3
 Name:           web1
@@ -68,15 +70,21 @@ def xml(bus: str = "virtio", ports: int = 6) -> str:
 
 def host(**answers: Scripted) -> FakeMachine:
     """A host whose virsh answers so; by default, web1 runs and no job does."""
-    script = {"dominfo": info(), "domjobinfo": "Job type:         None\n", "list": "web1\nmail\n", "dumpxml": xml()}
+    script = {
+        "uri": "qemu:///system\n",
+        "dominfo": info(),
+        "domjobinfo": "Job type:         None\n",
+        "list": "web1\nmail\n",
+        "dumpxml": xml(),
+    }
     script |= answers
     verbs = {verb.replace("_", "-"): said for verb, said in script.items()}
-    asked = {(lambda argv, verb=verb: argv[: len(VIRSH) + 1] == (*VIRSH, verb)): said for verb, said in verbs.items()}
+    asked = {(lambda argv, verb=verb: "virsh" in argv and verb in argv[4:8]): said for verb, said in verbs.items()}
     return FakeMachine("host", {**asked, (lambda argv: argv[0] in ("tee", "cat")): ""})
 
 
 def domain(machine: FakeMachine) -> Domain:
-    return Domain(machine, "web1", "8662b4e3", 2, 2**30, token="1234abcd")
+    return Domain(machine, "web1", UUID, "qemu:///system", 2, 2**30, token="1234abcd")
 
 
 def test_a_domain_is_read_without_its_guest() -> None:
@@ -89,18 +97,21 @@ def test_a_domain_is_read_without_its_guest() -> None:
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        ({"dominfo": Reply(code=127)}, "virsh is missing there"),
+        ({"uri": Reply(code=127)}, "virsh is missing there"),
+        ({"uri": "qemu+ssh://root@other/system\n"}, "leads to another host: --host ssh://root@other"),
+        ({"uri": "test:///default\n"}, "leads to no QEMU"),
+        ({"dominfo": info().replace("web1", "mail")}, "libvirt takes web1 for mail: name it by that, or by its UUID"),
         ({"dominfo": Reply(stderr="error: failed to get domain 'web1'", code=1)}, "there are: web1, mail"),
         (
             {"dominfo": Reply(stderr="error: failed to get domain 'web1'", code=1), "list": ""},
-            "LIBVIRT_DEFAULT_URI=qemu:///session",
+            "another one is taken by LIBVIRT_DEFAULT_URI",
         ),
         (
             {"dominfo": Reply(stderr="error: failed to connect to the hypervisor", code=1), "list": Reply(code=1)},
             "conn",
         ),
         ({"dominfo": info("shut off")}, "is shut off: virsh start web1"),
-        ({"dominfo": info("paused")}, "is paused: virsh resume web1"),
+        ({"dominfo": info("paused")}, "says why): virsh resume web1"),
         ({"dominfo": info("crashed")}, "has crashed: virsh start web1"),
         ({"dominfo": info("pmsuspended")}, "is suspended: virsh dompmwakeup web1"),
         ({"dominfo": info("in shutdown")}, "is being shut down"),
@@ -155,7 +166,7 @@ def test_whether_two_disks_fit_is_known_before_one_is_plugged_in(ports: int, fre
         ("virtio", 6, "virtio", ""),
         ("virtio", 2, "scsi", "because no slot for virtio is free"),
         ("scsi", 6, "scsi", ""),
-        ("sata", 6, "virtio", "because no slot for sata is free"),
+        ("sata", 6, "virtio", "because none can be plugged in on sata while a VM runs"),
     ],
 )
 def test_disks_go_to_the_bus_of_its_own_disk_where_a_slot_is_free(own: str, ports: int, bus: str, note: str) -> None:
@@ -163,7 +174,7 @@ def test_disks_go_to_the_bus_of_its_own_disk_where_a_slot_is_free(own: str, port
     taken, said = _plug_image(domain(machine), "/var/tmp/root.erofs")
     assert taken == bus
     assert note in said and bool(note) == bool(said)
-    listed = [entry.what[-1] for entry in machine.undo_list if isinstance(entry.what, tuple)]
+    listed = [entry.what[-2] for entry in machine.undo_list if isinstance(entry.what, tuple)]
     plugged = [text for argv, text in machine.inputs if argv[0] == "tee"]
     assert len([text for text in plugged if text.startswith("<controller")]) == (bus == "scsi")
     assert listed[-1] == "ua-vmtax-1234abcd-image", "its disk is unplugged before the controller"
@@ -177,14 +188,16 @@ def test_a_machine_without_slots_is_refused_with_the_words_of_libvirt() -> None:
 
 def test_a_connection_that_may_only_read_is_refused_with_what_to_do() -> None:
     said = Reply(stderr="error: operation forbidden: read only access prevents virDomainAttachDeviceFlags", code=1)
-    with pytest.raises(DomainError, match="run as root, or as a member of group libvirt"):
+    with pytest.raises(DomainError, match="run as root on that host"):
         domain(host(attach_device=said)).attach("<disk/>")
 
 
 def test_its_removal_is_listed_before_a_device_is_plugged_in() -> None:
     machine = host()
     domain(machine).detach_later("port")
-    assert [entry.what for entry in machine.undo_list] == [(*DETACH, "web1", "ua-vmtax-1234abcd-port")]
+    assert [entry.what for entry in machine.undo_list] == [
+        (*script("detach"), "qemu:///system", UUID, "ua-vmtax-1234abcd-port", "web1")
+    ]
 
 
 def test_the_socket_of_our_port_is_read_from_its_definition() -> None:
@@ -266,7 +279,7 @@ def test_it_is_left_in_the_reverse_order_and_compared() -> None:
     for what in ("port", "image"):
         entered.detach_later(what)
     assert entered.leave()["changed"] == []
-    assert [what[-1] for what in machine.undone if isinstance(what, tuple)] == [
+    assert [what[-2] for what in machine.undone if isinstance(what, tuple)] == [
         entered.alias("image"),
         entered.alias("port"),
     ]
@@ -282,17 +295,81 @@ def test_the_balloon_and_the_agents_connection_are_no_changes_of_a_definition() 
 
 
 @pytest.mark.parametrize(
-    ("named", "wanted"),
+    ("named", "why"),
     [
-        ({}, {"cache": "none", "io": "native"}),
-        ({"cache": "directsync"}, {"cache": "directsync", "io": "native"}),
-        ({"cache": "writeback"}, {"cache": "writeback"}),
-        ({"cache": "writeback", "io": "threads"}, {"cache": "writeback", "io": "threads"}),
-        ({"io": "io_uring"}, {"cache": "none", "io": "io_uring"}),
+        ({}, None),
+        ({"cache": "directsync"}, None),
+        ({"cache": "writeback"}, "name disk.aio too"),
+        ({"cache": "writeback", "io": "threads"}, None),
+        ({"cache": "writeback", "io": "native"}, "leave out one of them"),
+        ({"io": "io_uring"}, None),
     ],
 )
-def test_a_named_setting_takes_the_place_of_its_own(named: dict[str, str], wanted: dict[str, str]) -> None:
-    assert changed({"cache": "none", "io": "native"}, named) == wanted
+def test_two_settings_never_change_at_once_unsaid(named: dict[str, str], why: str | None) -> None:
+    """How I/O is submitted depends on the cache mode; where only that is named, nothing else may follow in silence."""
+    refused = why_not({"cache": "none", "io": "native"}, named)
+    assert refused is None if why is None else why in str(refused)
+
+
+@pytest.mark.parametrize(
+    "factors",
+    ["guest.vcpus: ['1', '2']", "guest.memory: [1GiB, 2GiB]", "guest.count: ['1', '2']", "disk.filesystem: [ext4]"],
+)
+def test_a_vm_is_not_compared_with_a_host_of_other_levels(factors: str) -> None:
+    plan = parse(f"{{name: x, layers: [host, existing, vm], factors: {{{factors}}}, workloads: [disk]}}")
+    with pytest.raises(BadInput, match="in which libvirt:web1 stays as it is"):
+        refuse_factors(plan, "libvirt:web1")
+
+
+VIRSH_STUB = """\
+#!/bin/sh
+echo "$*" >> "$0.log"
+case "$*" in *detach-device-alias*) touch "$0.asked"; exit 0 ;; esac
+case "$(cat "$0.says")" in
+    has) echo "<alias name='ua-x'/>" ;;
+    released) [ -e "$0.asked" ] || echo "<alias name='ua-x'/>" ;;
+    off) echo "<domain/>" ;;
+    gone) echo "error: failed to get domain '1234'" >&2; exit 1 ;;
+    down) echo "error: failed to connect to the hypervisor" >&2; exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "words", "detaches"),
+    [
+        ("released", 0, "", True),
+        ("off", 0, "", False),
+        ("gone", 0, "", False),
+        ("down", 1, "whether web1 still has ua-x is not known: error: failed to connect", False),
+        ("has", 1, "web1 does not let go of ua-x: virsh detach-device-alias 1234 ua-x --live", True),
+    ],
+)
+def test_a_device_counts_as_gone_only_if_libvirt_says_so(
+    tmp_path: Path, says: str, code: int, words: str, detaches: bool
+) -> None:
+    stub, quick = tmp_path / "virsh", tmp_path / "sleep"
+    stub.write_text(VIRSH_STUB)
+    quick.write_text("#!/bin/sh\n")
+    for program in (stub, quick):
+        program.chmod(0o755)
+    (tmp_path / "virsh.says").write_text(says)
+    argv = [*script("detach"), "qemu:///system", "1234", "ua-x", "web1"]
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LIBVIRT_DEFAULT_URI": "qemu+ssh://elsewhere/system"}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True)
+    assert (done.returncode, words in done.stderr) == (code, True)
+    asked = (tmp_path / "virsh.log").read_text()
+    assert ("detach-device-alias" in asked) is detaches
+    assert "elsewhere" not in asked, "who undoes it may have another environment"
+
+
+def test_no_key_is_on_a_command_line_of_the_host() -> None:
+    machine = host(qemu_agent_command='{"return":{"pid":77}}')
+    agent.start(domain(machine), ("/bin/sh", "-c", LAUNCH), "ssh-ed25519 AAAA\n")
+    assert "PRIVATE" not in (
+        script("inside")[2] + base64.b64decode(json.loads(machine.calls[-1][-1])["arguments"]["input-data"]).decode()
+    )
+    assert "ssh-keygen" in script("inside")[2], "the guest makes its server's key"
 
 
 def test_an_existing_vm_is_compared_in_the_settings_of_a_plugged_disk_only() -> None:

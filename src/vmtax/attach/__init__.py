@@ -1,12 +1,12 @@
 """Ways into a VM of the user's that libvirt runs: a port and disks of ours are plugged in, and unplugged again.
 
-The guest is entered by its agent once, which starts the image's ssh server on the port. Nothing of its configuration,
-files or network is used or changed.
+The guest is entered by its agent, which starts the image's ssh server on the port, and ends it. Nothing of its
+configuration, files or network is used or changed; modules that its kernel loads for that stay until it reboots.
 """
 
 from vmtax.attach.agent import AgentRefused
 from vmtax.attach.domain import Domain, DomainError, find_domain
 from vmtax.attach.entry import Entered, enter
-from vmtax.attach.scratch import plugged_disk
+from vmtax.attach.scratch import plugged_disk, why_not
 
-__all__ = ["AgentRefused", "Domain", "DomainError", "Entered", "enter", "find_domain", "plugged_disk"]
+__all__ = ["AgentRefused", "Domain", "DomainError", "Entered", "enter", "find_domain", "plugged_disk", "why_not"]

@@ -15,6 +15,7 @@ from typing import TypeVar
 from vmtax.attach.domain import Domain, DomainError, words_of_virsh
 from vmtax.machine.answer import json_or_none
 
+PATIENCE = 20  # seconds for an answer of the agent
 FROZEN = "its file systems are frozen, as for a backup: wait until that has ended"
 FORBIDDEN = (
     "its guest agent may not start programs ({}): log in to the VM instead, --guest ssh://root@ADDRESS, or allow"
@@ -76,13 +77,14 @@ def command(name: str, arguments: dict[str, object]) -> str:
 
 
 def _asked(domain: Domain, name: str, arguments: dict[str, object], kind: type[T]) -> T:
-    said = domain.ask("qemu-agent-command", domain.name, command(name, arguments))
+    said = domain.ask("qemu-agent-command", "--timeout", str(PATIENCE), "--cmd", command(name, arguments))
     if not said.ok:
         words = words_of_virsh(said)
         if "disabled" in words or "not allowed" in words or "has not been found" in words:
-            frozen = domain.ask("qemu-agent-command", domain.name, command("guest-fsfreeze-status", {}))
+            freeze = command("guest-fsfreeze-status", {})
+            frozen = domain.ask("qemu-agent-command", "--timeout", str(PATIENCE), "--cmd", freeze)
             text = FROZEN if '"frozen"' in frozen.stdout else FORBIDDEN.format(words)
-        elif "agent" in words.lower():
+        elif said.timed_out or "agent" in words.lower():
             text = SILENT.format(words)
         else:
             text = words

@@ -11,7 +11,10 @@ BYTES = 2**16
 def main(path: str) -> None:
     """Copy in both directions until the other side ends."""
     link = socket.socket(socket.AF_UNIX)
-    link.connect(path)
+    try:
+        link.connect(path)
+    except OSError as error:
+        sys.exit(f"{path}: {error.strerror}")
 
     def send() -> None:
         while data := os.read(0, BYTES):

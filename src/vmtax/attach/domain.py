@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import shlex
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
@@ -15,7 +17,7 @@ from vmtax.machine.answer import whole_of
 from vmtax.machine.packages import install
 from vmtax.meter.text import fields
 
-# The user's own choice of a connection holds; by itself virsh takes another one for a user than for root.
+# The connection that the user chose; by itself virsh takes another one for a user than for root.
 VIRSH = (
     *("sh", "-c"),
     'exec env LC_ALL=C virsh --quiet --connect "${LIBVIRT_DEFAULT_URI:-qemu:///system}" "$@"',
@@ -24,24 +26,15 @@ VIRSH = (
 SECONDS = 60.0  # for one question to libvirt
 NOT_FOUND = 127  # exit code of a shell
 FULL = "No more available PCI slots"
-# Detaches the device of an alias, and waits until the guest has let go of it. Succeeds if there is no such device, no
-# such domain, or if it is off. Arguments: name of the domain, alias. Constant text.
-DETACH = (
-    *("sh", "-c"),
-    'v() { LC_ALL=C virsh --quiet --connect "${LIBVIRT_DEFAULT_URI:-qemu:///system}" "$@"; }; '
-    'has() { v dumpxml "$1" 2> /dev/null | grep -q -F "<alias name=\'$2\'/>"; }; '
-    'has "$1" "$2" || exit 0; v detach-device-alias "$1" "$2" --live || exit 1; '
-    'n=0; while has "$1" "$2"; do n=$((n+1)); [ $n -le 120 ] || exit 1; sleep 0.25; done',
-    "vmtax-detach",
-)
 FIRST_DISK = re.compile(r"<disk type='\w+' device='disk'[^>]*>(.*?)</disk>", re.DOTALL)
 DRIVER = re.compile(r"<driver ([^>]*?)/?>")
+OTHER = (("iothread=", "an iothread"), ("queues=", "queues"), ("<iotune>", "limits of I/O"))  # in it, and not in ours
 ATTRIBUTE = re.compile(r"(\w+)='([^']*)'")
 BUS = re.compile(r"<target [^>]*bus='(\w+)'")
 COPIED = ("cache", "io", "discard", "detect_zeroes")  # of the domain's first disk, for ours
 KNOWN_BUSES = ("virtio", "scsi", "sata", "ide", "usb")
 ANSWERS = {
-    "paused": "is paused: virsh resume {}",
+    "paused": "is paused (virsh domstate --reason {0} says why): virsh resume {0}",
     "shut off": "is shut off: virsh start {}",
     "crashed": "has crashed: virsh start {}",
     "pmsuspended": "is suspended: virsh dompmwakeup {}",
@@ -56,13 +49,20 @@ class DomainError(CannotDo):
     """The domain cannot be measured as it runs; the text says why and what to type."""
 
 
+def script(name: str) -> tuple[str, ...]:
+    """The command that runs a shell script of this part with arguments."""
+    text = resources.files("vmtax.attach").joinpath(f"{name}.sh").read_text(encoding="utf-8")
+    return ("sh", "-c", text, f"vmtax-{name}")
+
+
 @dataclass(frozen=True, slots=True)
 class Domain:
     """A domain that ran when it was looked at."""
 
     host: Machine
     name: str
-    uuid: str
+    uuid: str  # by which it is asked for: a name may be the number of another domain
+    uri: str  # of the connection
     vcpus: int
     memory: int  # bytes that it has now
     token: str = field(default_factory=lambda: secrets.token_hex(4))  # names what is plugged in for this run
@@ -70,12 +70,14 @@ class Domain:
     listed: list[Undoing] = field(default_factory=list)  # what was done to it for the run, in this order
 
     def ask(self, *argv: str, timeout: float = SECONDS) -> Outcome:
-        """What virsh says. Raises MachineLost."""
-        return self.host.try_run(*VIRSH, *argv, timeout=timeout)
+        """What virsh says to a verb, about this domain, with these further words. Raises MachineLost."""
+        verb, *rest = argv
+        connected = ("env", "LC_ALL=C", "virsh", "--quiet", "--connect", self.uri)
+        return self.host.try_run(*connected, verb, "--domain", self.uuid, *rest, timeout=timeout)
 
     def definition(self) -> str:
         """The XML of the domain as it runs. Raises DomainError."""
-        said = self.ask("dumpxml", self.name)
+        said = self.ask("dumpxml")
         if not said.ok:
             raise DomainError(f"libvirt:{self.name}: {words_of_virsh(said)}")
         return said.stdout
@@ -85,7 +87,7 @@ class Domain:
 
         Without what changes by itself, which the balloon and the guest agent's connection do.
         """
-        texts = (self.definition(), self.ask("dumpxml", self.name, "--inactive", "--security-info").stdout)
+        texts = (self.definition(), self.ask("dumpxml", "--inactive", "--security-info").stdout)
         steady = [re.sub(r"<currentMemory.*?</currentMemory>|state='\w+'", "", text) for text in texts]
         return [hashlib.sha256(text.encode()).hexdigest() if text else "" for text in steady]
 
@@ -93,14 +95,17 @@ class Domain:
         """The alias of a device of ours: libvirt keeps those that begin with "ua-"."""
         return f"ua-vmtax-{self.token}-{what}"
 
-    def detach_later(self, what: str) -> Undoing:
-        """List its removal in the host's guard, before it is plugged in."""
-        return self.later(self.host.undo_later(*DETACH, self.name, self.alias(what)))
+    def removal(self, what: str) -> Undoing:
+        """Its removal, listed in the host's guard before it is plugged in."""
+        return self.host.undo_later(*script("detach"), self.uri, self.uuid, self.alias(what), self.name)
 
-    def later(self, undoing: Undoing) -> Undoing:
-        """The same, which is undone when the run leaves the domain, if not before."""
+    def detach_later(self, what: str) -> None:
+        """List its removal for when the run leaves the domain."""
+        self.later(self.removal(what))
+
+    def later(self, undoing: Undoing) -> None:
+        """Undo that when the run leaves the domain."""
         self.listed.append(undoing)
-        return undoing
 
     def leave(self) -> dict[str, object]:
         """Undo everything, and compare its definition and state with what they were. Raises MachineError."""
@@ -109,14 +114,14 @@ class Domain:
         now = self.digests()
         names = ("definition as it runs", "definition as it is stored")
         changed = [name for name, *pair in zip(names, self.before, now, strict=False) if pair[0] != pair[1]]
-        state = self.ask("domstate", "--", self.name).stdout.strip()
+        state = self.ask("domstate").stdout.strip()
         return {"definition_sha256": list(now), "changed": changed, "state": state}
 
     def attach(self, xml: str) -> None:
         """Plug a device into it, until it is detached or the domain ends. Raises DomainError."""
         file = self.host.scratch / f"device-{secrets.token_hex(4)}.xml"
         self.host.run("tee", str(file), input=xml)
-        said = self.ask("attach-device", self.name, str(file), "--live")
+        said = self.ask("attach-device", "--file", str(file), "--live")
         if not said.ok:
             raise DomainError(f"libvirt:{self.name}: {words_of_virsh(said)}")
 
@@ -130,6 +135,16 @@ class Domain:
         settings = {name: named[name] for name in COPIED if name in named}
         return {"bus": bus[1], **settings} if bus and bus[1] in KNOWN_BUSES else settings
 
+    def unlike(self) -> str:
+        """What its first disk has and ours has not, in a sentence; "" if there is nothing."""
+        disk = FIRST_DISK.search(self.definition())
+        if disk is None:
+            return ""
+        format = re.search(r"<driver [^>]*type='(\w+)'", disk[1])
+        found = [f"the format {format[1]}"] if format and format[1] != "raw" else []
+        found += [words for mark, words in OTHER if mark in disk[1]]
+        return f"The disk under test has not all that the VM's own disk has: {', '.join(found)}." if found else ""
+
     def disk(self, what: str, file: str, bus: Bus, settings: dict[str, str], *, readonly: bool = False) -> str:
         """The XML of a disk of ours; `readonly`: of a file that everybody may read, and that keeps its owner."""
         driver = " ".join(f"{name}={quoteattr(value)}" for name, value in settings.items() if name in COPIED)
@@ -141,7 +156,7 @@ class Domain:
         kept = "<seclabel model='dac' relabel='no'/>" if readonly else ""
         target = "vd" if bus == "virtio" else "sd"
         return (
-            f"<disk type='file' device='disk'><driver name='qemu' type='raw' {driver}/>"
+            f"<disk type='file' device='disk' snapshot='no'><driver name='qemu' type='raw' {driver}/>"
             f"<source file={quoteattr(file)}>{kept}</source>"
             f"<target dev='{target}{'z' if readonly else 'y'}' bus='{bus}'/>{'<readonly/>' if readonly else ''}"
             f"<serial>{self.serial(what)}</serial><alias name='{self.alias(what)}'/>{place}</disk>"
@@ -153,31 +168,53 @@ class Domain:
 
 
 def find_domain(host: Machine, name: str) -> Domain:
-    """The running domain of that name, read without asking the guest. Raises DomainError, which says what to type."""
-    said = host.try_run(*VIRSH, "dominfo", "--", name, timeout=SECONDS)
-    if said.code == NOT_FOUND:
-        raise DomainError(f"{host.path}: libvirt:{name}: virsh is missing there: {install(host, 'virsh')}")
+    """The running domain of that name or UUID, read without asking the guest. Raises DomainError, which says what to
+    type.
+    """
+    what = f"libvirt:{name}"
+    uri = host.try_run(*VIRSH, "uri", timeout=SECONDS)
+    if uri.code == NOT_FOUND:
+        raise DomainError(f"{host.path}: {what}: virsh is missing there: {install(host, 'virsh')}")
+    if not uri.ok:
+        raise DomainError(f"{host.path}: {what}: {words_of_virsh(uri)}")
+    refuse_connection(what, uri.stdout.strip())
+    said = host.try_run(*VIRSH, "dominfo", "--domain", name, timeout=SECONDS)
     if not said.ok:
-        raise DomainError(f"{host.path}: libvirt:{name}: {words_of_virsh(said)}{_others(host)}")
+        raise DomainError(f"{host.path}: {what}: {words_of_virsh(said)}{_others(host)}")
     facts = fields(said.stdout)
+    if name not in (facts.get("Name"), facts.get("UUID")):
+        raise DomainError(f"{what}: libvirt takes {name} for {facts.get('Name')}: name it by that, or by its UUID")
+    name, uuid = facts.get("Name", name), facts.get("UUID", "")
     state = facts.get("State", "")
     if state not in ("running", "idle", "blocked"):
-        raise DomainError(f"libvirt:{name} {ANSWERS.get(state, f'is {state}, and not running').format(name)}")
-    job = fields(host.try_run(*VIRSH, "domjobinfo", "--", name, timeout=SECONDS).stdout).get("Job type", "None")
+        why = ANSWERS.get(state, f"is {state}, and not running").format(shlex.quote(name))
+        raise DomainError(f"libvirt:{name} {why}")
+    job = fields(host.try_run(*VIRSH, "domjobinfo", "--domain", uuid, timeout=SECONDS).stdout).get("Job type", "None")
     if job != "None":
         raise DomainError(f"libvirt:{name}: a job runs on it ({job}), such as a backup: wait until it has ended")
     vcpus = whole_of(host, f"CPU(s) of virsh dominfo {name}", facts.get("CPU(s)", ""), most=2**16)
     used = facts.get("Used memory", "").removesuffix(" KiB")
     memory = whole_of(host, f"Used memory of virsh dominfo {name}", used, most=2**53) * 1024
-    return Domain(host, name, facts.get("UUID", ""), vcpus, memory)
+    return Domain(host, name, uuid, uri.stdout.strip(), vcpus, memory)
+
+
+def refuse_connection(what: str, uri: str) -> None:
+    """Raises DomainError for a connection to another host, or to another hypervisor. `what`: the VM, as it was named"""
+    driver, _, rest = uri.partition("://")
+    if driver.partition("+")[0] != "qemu":
+        raise DomainError(f"{what}: the connection {uri} leads to no QEMU: LIBVIRT_DEFAULT_URI=qemu:///system")
+    if (place := rest.partition("/")[0]) not in ("", "localhost"):
+        raise DomainError(f"{what}: the connection {uri} leads to another host: --host ssh://{place} measures it there")
 
 
 def words_of_virsh(said: Outcome) -> str:
     """Its last complaint, in one line."""
+    if said.timed_out:
+        return f"virsh had no answer within {said.seconds:.0f} s"
     lines = [line for line in (said.stderr or said.stdout).splitlines() if line.strip()]
     words = lines[-1].removeprefix("error: ") if lines else f"virsh ended with {said.code}"
     if "read only access" in words:
-        return f"{words}: this connection to libvirt may only read; run as root, or as a member of group libvirt"
+        return f"{words}: this connection to libvirt may only read; run as root on that host"
     return words
 
 
@@ -188,5 +225,5 @@ def _others(host: Machine) -> str:
     if not said.ok:
         return ""
     if not names:
-        return "; this connection has no domains: LIBVIRT_DEFAULT_URI=qemu:///session takes those of a session"
+        return "; this connection has no domains: another one is taken by LIBVIRT_DEFAULT_URI of the login there"
     return f"; there are: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"

@@ -11,19 +11,24 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from vmtax.attach import agent
-from vmtax.attach.domain import FULL, SCSI, Bus, Domain, DomainError
+from vmtax.attach.domain import FULL, SCSI, Bus, Domain, DomainError, script
 from vmtax.core.machines import MachineLost
 from vmtax.hypervisor import Credentials
 from vmtax.image.place import Placed
 from vmtax.machine.local import ISOLATED, LocalMachine
 from vmtax.machine.ssh import SshMachine
 
+# The guest makes the server's key itself, so that none is on a command line. The socket of the port, which only root of
+# its host can reach, says which guest it is.
+ANY_KEY = ("-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null")
 PORT, IMAGE, CONTROLLER = "port", "image", "controller"
+SELINUX = "/sys/fs/selinux/enforce"
 LOGIN_SECONDS = 180.0  # until the image's server answers: a guest reads it from a cold disk
 # Starts the script in namespaces of its own, and in a unit of its own where there is systemd: a restart of the agent
 # would end it otherwise. Arguments: name of the unit, the script and its arguments. Constant text.
 LAUNCH = """\
 unit=$1; shift
+unshare --help 2> /dev/null | grep -q -e --kill-child || exit 74
 set -- unshare --mount --pid --fork --kill-child sh -c "$@"
 command -v systemd-run > /dev/null && exec systemd-run --scope --collect --quiet --unit="$unit" "$@"
 exec setsid "$@"
@@ -37,21 +42,11 @@ for each in /proc/[0-9]*; do
 done
 exit 0
 """
-# Asks the agent to end it, and waits until that is done, before the disk is unplugged that it uses. Succeeds if no
-# agent answers: it ends then because nobody is connected. Arguments: the domain, the agent's command. Constant text.
-END_BY_AGENT = (
-    *("sh", "-c"),
-    'ask() { LC_ALL=C virsh --quiet --connect "${LIBVIRT_DEFAULT_URI:-qemu:///system}" qemu-agent-command "$@" '
-    "2> /dev/null; }; "
-    'pid=$(ask "$1" "$2" | sed -n \'s/.*"pid":\\([0-9]*\\).*/\\1/p\'); [ -n "$pid" ] || exit 0; n=0; '
-    'until ask "$1" "{\\"execute\\":\\"guest-exec-status\\",\\"arguments\\":{\\"pid\\":$pid}}" '
-    "| grep -q '\"exited\":true'; "
-    "do n=$((n+1)); [ $n -le 60 ] || break; sleep 0.5; done; sleep 1; exit 0",
-    "vmtax-end",
-)
 FAILURES = {
     71: "its port or its disk did not appear in the guest within a minute: is its kernel's virtio_console missing?",
     72: "the guest's kernel cannot mount erofs: log in to the VM, where the image is copied: --guest ssh://root@ADDRESS",
+    74: "the guest's unshare has no --kill-child (util-linux before 2.32, or busybox): log in to the VM, --guest ssh://…",
+    75: "the guest has no directory /mnt, over which the image is mounted for its own programs only: make one",
     73: "the guest agent may not mount anything: SELinux may confine it (getsebool -a | grep virt_qemu_ga)",
 }
 SOCKET = re.compile(r"<source mode='bind' path='([^']+)'/>\s*<target type='virtio' name='([^']+)'")
@@ -64,7 +59,7 @@ class Entered:
     domain: Domain
     machine: SshMachine
     bus: Bus  # on which the guest takes a disk
-    note: str = ""  # what a reader must know about that
+    notes: tuple[str, ...] = ()  # what a reader must know about that disk
 
 
 def enter(domain: Domain, path: str, local: LocalMachine, image: Placed, directory: PurePosixPath) -> Entered:
@@ -79,24 +74,27 @@ def enter(domain: Domain, path: str, local: LocalMachine, image: Placed, directo
     _plug(domain, PORT, f"<channel type='unix'><target type='virtio' name='{domain.serial(PORT)}'/>")
     bus, note = _plug_image(domain, file)
     credentials = Credentials.make(local)
-    script = resources.files("vmtax.attach").joinpath("inside.sh").read_text(encoding="utf-8")
+    inside = script("inside")[2]
     unit = domain.serial("way")
     ending = {"path": "/bin/sh", "arg": ["-c", END, "sh", unit], "capture-output": False}
-    domain.later(host.undo_later(*END_BY_AGENT, domain.name, agent.command("guest-exec", ending)))
-    arguments = (unit, script, unit, domain.serial(IMAGE), domain.serial(PORT))
-    keys = credentials.key.with_suffix(".pub").read_text() + credentials.host_key.read_text()
-    pid = agent.start(domain, ("/bin/sh", "-c", LAUNCH, "sh", *arguments), keys)
-    options = (*credentials.options(), "-o", f"ProxyCommand={_through(domain, local)}")
+    domain.later(host.undo_later(*script("end"), domain.uri, domain.uuid, agent.command("guest-exec", ending)))
+    arguments = (unit, inside, unit, domain.serial(IMAGE), domain.serial(PORT))
+    public = credentials.key.with_suffix(".pub").read_text()
+    pid = agent.start(domain, ("/bin/sh", "-c", LAUNCH, "sh", *arguments), public)
+    options = (*ANY_KEY, *credentials.options(), "-o", f"ProxyCommand={_through(domain, local)}")
     machine = SshMachine(path, local, "root@vmtax-existing", options, is_guest=True)
     _log_in(machine, domain, pid)
-    return Entered(domain, machine, bus, note)
+    return Entered(domain, machine, bus, tuple(filter(None, [note, domain.unlike()])))
 
 
 def _reachable(domain: Domain, image: Placed, directory: PurePosixPath, local: LocalMachine) -> str:
-    """A file of that directory which is the root image: QEMU runs as a user that cannot read our cache."""
+    """A file of that directory which is the root image: QEMU runs as a user that cannot read our cache.
+
+    A copy where SELinux is, whose label libvirt changes.
+    """
     host, file = domain.host, directory / local.fresh_name("image")
     domain.later(host.remove_later(file))
-    if not host.succeeds("ln", image.root, str(file)):
+    if host.succeeds("test", "-e", SELINUX) or not host.succeeds("ln", image.root, str(file)):
         remedy = "name another directory with --disk-dir"
         host.run("cp", "--reflink=auto", "--sparse=always", image.root, str(file), remedy=remedy)
         host.run("chmod", "444", str(file))
@@ -130,9 +128,15 @@ def _plug_image(domain: Domain, file: str) -> tuple[Bus, str]:
             if FULL in str(error) and bus != attempts[-1]:
                 continue
             raise
-        note = f"The disk for its disk tests is on {bus}, because no slot for {own} is free." if bus != own else ""
-        return bus, note if own else ""
+        return bus, _why(own, bus) if own not in ("", bus) else ""
     raise AssertionError("the last attempt returns or raises")
+
+
+def _why(own: str, bus: Bus) -> str:
+    """Why its disk under test is on another bus than its own disk."""
+    if own in ("virtio", "scsi"):
+        return f"The disk under test is on {bus}, because no slot for {own} is free."
+    return f"The disk under test is on {bus}, because none can be plugged in on {own} while a VM runs."
 
 
 def _has_two_slots(domain: Domain) -> bool:

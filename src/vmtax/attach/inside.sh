@@ -1,6 +1,6 @@
 # Runs in the user's guest, first process of its own namespaces of mounts and processes: when it ends, everything that
 # it started has ended, and what it mounted is gone. Arguments: serial number of the image's disk, name of the port.
-# Standard input: a public key of ours on the first line, then the private key of the server.
+# Standard input: a public key of ours.
 set -e
 umask 022
 serial=$1 port=/dev/virtio-ports/$2
@@ -11,7 +11,6 @@ disk() {
     done
 }
 IFS= read -r public
-private=$(cat)
 for module in virtio_console virtio_scsi sd_mod erofs; do modprobe -q "$module" 2> /dev/null || true; done
 tries=0
 while [ -z "$(disk)" ] || [ ! -e "$port" ]; do
@@ -20,6 +19,7 @@ while [ -z "$(disk)" ] || [ ! -e "$port" ]; do
     sleep 0.25
 done
 grep -qw erofs /proc/filesystems || exit 72
+[ -d /mnt ] || exit 75
 mount --make-rprivate / || exit 73
 mount -t tmpfs -o mode=755,size=1m none /mnt || exit 73
 root=/mnt/root
@@ -33,7 +33,7 @@ mount --rbind /sys "$root/sys"
 umask 077
 mkdir -p "$root/run/sshd" "$root/run/vmtax"
 printf '%s\n' "$public" > "$root/run/vmtax/authorized_keys"
-printf '%s\n' "$private" > "$root/run/vmtax/host_key"
+chroot "$root" ssh-keygen -q -t ed25519 -N '' -f /run/vmtax/host_key
 # The port reads an end of file as long as nobody is connected to it, so a server that ends at once had no client: after
 # a minute without one, the run has ended, however that was.
 idle=0

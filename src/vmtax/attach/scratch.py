@@ -20,14 +20,15 @@ FIND = (
 )
 
 
-def changed(own: Mapping[str, str], named: Mapping[str, str]) -> dict[str, str]:
-    """The settings with the named ones in place of their own. How I/O is submitted follows the cache mode, if only that
-    is named: native is possible with few of them.
+def why_not(own: Mapping[str, str], named: Mapping[str, str]) -> str | None:
+    """Why a disk cannot have its own settings with the named ones in place of some, as libvirt names them; None if it
+    can.
     """
     settings = {**own, **named}
-    if "cache" in named and "io" not in named and settings["cache"] not in ("none", "directsync"):
-        settings.pop("io", None)
-    return settings
+    if settings.get("io") == "native" and settings.get("cache", "none") not in ("none", "directsync"):
+        how = "name disk.aio too, such as --vary disk.aio=threads" if "io" not in named else "leave out one of them"
+        return f"io=native goes with cache none and directsync, not with {settings['cache']}: {how}"
+    return None
 
 
 @contextlib.contextmanager
@@ -38,9 +39,9 @@ def plugged_disk(inside: Entered, file: str, named: Mapping[str, str]) -> Iterat
     Raises DomainError and MachineError.
     """
     domain = inside.domain
-    plugged = domain.detach_later(DATA)
-    domain.attach(domain.disk(DATA, file, inside.bus, changed(domain.settings(), named)))
+    plugged = domain.removal(DATA)
     try:
+        domain.attach(domain.disk(DATA, file, inside.bus, {**domain.settings(), **named}))
         said = inside.machine.run(*FIND, domain.serial(DATA))
         yield words_of(inside.machine, "the name of the plugged disk", said, 1)[0]
     finally:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import PurePosixPath
 
-from vmtax.cli.app import BadUse
+from vmtax.cli.app import BadUse, say
 from vmtax.cli.asked import Measured, PlanChanges
 from vmtax.cli.option_groups import given
 from vmtax.core.layers import EXISTING
+from vmtax.design.factors import FACTORS
 from vmtax.existing.source import NAME
 from vmtax.plan import rules
 from vmtax.plan.schema import Plan, from_data
@@ -44,26 +46,35 @@ def _check_name(name: str) -> None:
         if not NAME.fullmatch(name.removeprefix(LIBVIRT)):
             raise BadUse(f"--guest {name}: no domain can be called that; `virsh list` lists those that run")
         return
-    if not name.startswith("ssh://"):
-        raise BadUse(
-            f"--guest {name}: must be libvirt:NAME, or ssh://[user@]host[:port], where one can log in to the VM"
-        )
+    right = "must be libvirt:NAME, or ssh://[user@]host[:port], where one can log in to the VM"
+    if name.partition(":")[0] in ("proxmox", "qemu"):
+        raise BadUse(f"--guest {name}: {right}; `vmtax plan from {name}` takes its settings for a guest of ours")
     try:
+        if not name.startswith("ssh://"):
+            raise ValueError(right)
         rules.host(name)
     except ValueError as error:
-        raise BadUse(f"--guest: {error}") from error
+        raise BadUse(f"--guest {name}: {right}") from error
 
 
 def on_existing(plan: Plan, layers: str | None) -> Plan:
-    """The plan for the host and that VM, or for the layers that the command line named, with what can be measured in
-    the VM. Raises BadUse and BadInput.
+    """The plan for the host and that VM, or for the layers that the plan or the command line names beside it, with what
+    can be measured in the VM. Raises BadUse and BadInput.
     """
-    wanted = plan.layers if layers is not None else ("host",)
+    wanted = plan.layers if layers is not None or EXISTING in plan.layers else ("host",)
     if wanted == (EXISTING,):
         raise BadUse(f"--layers {EXISTING}: a VM alone is compared with nothing: --layers host,{EXISTING}")
     data = plan.model_dump(mode="json")
-    data["layers"] = list(dict.fromkeys((*wanted, EXISTING)))
+    data["layers"] = [*dict.fromkeys((*wanted, EXISTING))]
+    named = dict.fromkeys([*plan.space.factors, *(each for part in plan.space.parts for each in part.levels)])
+    if pointless := [each for each in named if not {*FACTORS[each].layers} & {*data["layers"]}]:
+        raise BadUse(
+            f"plan {plan.name} compares {', '.join(pointless)}, which only guests of ours are given: name another plan,"
+            " or add their layer, such as --layers host,vm"
+        )
     fits = {name for name, kind in WORKLOADS.items() if EXISTING in kind.layers}
+    if left_out := [entry["name"] for entry in data["workloads"] if entry["name"] not in fits]:
+        say(f"left out, because a VM that is not ours cannot measure it: {', '.join(left_out)}", file=sys.stderr)
     data["workloads"] = [entry for entry in data["workloads"] if entry["name"] in fits]
     if not data["workloads"]:
         raise BadUse(f"plan {plan.name}: nothing of it can be measured in a VM that is not ours: name another plan")

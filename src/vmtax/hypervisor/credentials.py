@@ -27,7 +27,7 @@ MaxSessions 100
 """
 
 
-KEY, HOST_KEY, KNOWN_HOSTS = "key", "host-key", "known-hosts"
+KEY, KNOWN_HOSTS = "key", "known-hosts"
 
 
 _numbers = itertools.count(1)
@@ -41,15 +41,10 @@ class Credentials:
     known_hosts: Path
     archive: bytes = b""  # cpio that precedes the image's initramfs; empty: the guest has the keys already
 
-    @property
-    def host_key(self) -> Path:
-        """The guests' private host key; not of credentials that were stored."""
-        return self.key.with_name(HOST_KEY)
-
     @staticmethod
     def make(local: LocalMachine) -> Credentials:
         directory = _new_directory(local)
-        key, host_key = directory / KEY, directory / HOST_KEY
+        key, host_key = directory / KEY, directory / "host-key"
         for path in (key, host_key):
             local.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "vmtax", "-f", str(path))
         known_hosts = directory / KNOWN_HOSTS

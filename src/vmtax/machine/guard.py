@@ -84,12 +84,19 @@ def undo_all(
         seconds = deadline - time.monotonic()
         error = NOT_REACHED if seconds < LEAST_SECONDS else undo(entries[number], seconds / 2)
         if error:
-            what = entries[number].get("remove") or entries[number].get("argv")
-            left.append(f"{what if isinstance(what, str) else json.dumps(what)}: {error}"[:1000])
+            left.append(f"{_named(entries[number])}: {error}"[:1000])
         else:
             strike_off(descriptor, number)
     end_processes(token, deadline)
     return left
+
+
+def _named(entry: dict[str, object]) -> str:
+    """What an entry undoes, for people: of a script of ours its name and arguments."""
+    what = entry.get("remove") or entry.get("argv")
+    if isinstance(what, list) and what[:2] == ["sh", "-c"] and len(what) > 3:
+        what = what[3:]
+    return what if isinstance(what, str) else json.dumps(what)
 
 
 class Busy:

@@ -7,7 +7,9 @@ from dataclasses import replace
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import EXISTING
 from vmtax.design.factors import FACTORS
-from vmtax.design.settings import PLUGGED
+from vmtax.design.guest import COUNT
+from vmtax.design.settings import BACKED, PLUGGED
+from vmtax.design.size import SIZES
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.machine import Machine, tools
 from vmtax.meter.below import read_below
@@ -20,7 +22,6 @@ from vmtax.testbed.session import CannotMeasure, TestbedOptions
 from vmtax.testbed.ways import LIBVIRT, Way
 
 HANDS_OFF = "measured as it runs, with the page cache that it has."
-UNSEEN = "that it runs on {} is not verified: no QEMU there has its UUID, so the ledger does not see it."
 
 
 def plan_inside(plan: Plan) -> Plan:
@@ -40,6 +41,11 @@ def fitted(plan: Plan, vm: Way) -> Plan:
 
 def look(plan: Plan, host: Machine, vm: Way) -> None:
     """Raises CannotMeasure if the plan cannot be measured there, as far as can be checked without an image there."""
+    if vm.announced and not examine.is_root(host):
+        raise CannotMeasure(f"{vm.name}: only root of {host.path} reaches the socket of a port that is plugged in")
+    for treatment in plan.treatments()[0]:
+        if treatment.layer == EXISTING and (why := vm.why_not(treatment.levels)):
+            raise CannotMeasure(f"{vm.name}, {treatment.name}: {why}")
     if (cpus := len(allowed_cpus(host))) < plan.guest.vcpus:
         raise CannotMeasure(
             f"{host.path}: vmtax may use {cpus} of its CPUs, and {vm.name} has {plan.guest.vcpus}: the host cannot be"
@@ -67,15 +73,21 @@ def examined(on: Examined, vm: Way, options: TestbedOptions) -> Examined:
         raise CannotMeasure(f"{vm.name}: the image's programs cannot be started there: {tried.stderr.strip()}")
     there = TestbedOptions(target=Target(asked.directory))
     here = examine.examine(session, machine, plan_inside(on.plan), there, placed=placed)
-    pid = inside.qemu(on.host)
-    notes = (HANDS_OFF, *inside.notes, *(() if pid else (UNSEEN.format(on.host.path),)))
-    return replace(here, why_warm="", notes=notes, entered=replace(inside, pid=pid))
+    inside = inside.on(on.host)
+    return replace(here, why_warm="", notes=(HANDS_OFF, *inside.notes), entered=inside)
 
 
 def refuse_factors(plan: Plan, name: str) -> None:
-    """Raises BadInput for a plan that compares settings of a plugged disk, if the VM of that name gets none."""
-    named = [*plan.space.factors, *(each for part in plan.space.parts for each in part.levels)]
-    plugged = [each for each in dict.fromkeys(named) if FACTORS[each].layers == PLUGGED]
+    """Raises BadInput for factors with which the VM of that name would be compared with unlike things, or that it
+    cannot be given.
+    """
+    named = dict.fromkeys([*plan.space.factors, *(each for part in plan.space.parts for each in part.levels)])
+    if fixed := [each for each in named if each in (*SIZES, COUNT.name) or FACTORS[each].layers == BACKED]:
+        raise BadInput(
+            f"plan {plan.name} compares {', '.join(fixed)}, in which {name} stays as it is: its host would have other"
+            " levels: leave them out, or name a plan without them, such as quick"
+        )
+    plugged = [each for each in named if FACTORS[each].layers == PLUGGED]
     if plugged and not name.startswith(LIBVIRT):
         raise BadInput(
             f"{', '.join(plugged)}: {name} keeps its disk as it is: name it as libvirt:NAME, which plugs one in, or"

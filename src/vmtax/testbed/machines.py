@@ -102,6 +102,8 @@ class Machines:
     def check_host(self, treatment: Treatment) -> None:
         side = self.side_of(treatment)
         side.host.try_run("true", timeout=20)
+        if treatment.layer == EXISTING and side.existing is not None:  # entered once, so it is lost for the run
+            side.existing.host.try_run("true", timeout=20)
         side.check_guards()
 
 

@@ -6,15 +6,16 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from vmtax.attach import Domain, enter, plugged_disk
+from vmtax.attach import Domain, enter, plugged_disk, why_not
 from vmtax.core.events import Event
 from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.machines import MachineError
 from vmtax.core.records import Json
+from vmtax.design.factors import FACTORS
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place, place_for_run
 from vmtax.machine import Machine
@@ -26,8 +27,11 @@ from vmtax.testbed.cpus import allowed_cpus
 
 PLUGS = (
     "plugs a port, the root image as a read-only disk and, for disk tests, a disk of ours into it, and starts a program"
-    " by its guest agent: the domain is marked as tainted (custom-ga-command) until it stops; all is unplugged again"
+    " by its guest agent: the domain is marked as tainted (custom-ga-command) until it stops. All is unplugged again;"
+    " modules that its kernel loads for that (virtio_scsi, sd_mod, erofs) stay until it reboots. Until the run ends,"
+    " make no snapshot or backup of it, and do not migrate it"
 )
+OFF = {"discard": "ignore", "detect_zeroes": "off"}  # what libvirt calls a setting that a level leaves off
 LIBVIRT = "libvirt:"
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Prints the process id of each QEMU whose command line has this UUID. Argument: the UUID. Constant text.
@@ -37,6 +41,16 @@ FIND_QEMU = (
     'case "$(cat "$own/comm" 2> /dev/null)" in qemu-system*|qemu-kvm*|kvm) echo "${own#/proc/}" ;; esac; done',
     "vmtax-find",
 )
+
+
+UNSEEN = "that it runs on {} is not verified, and the ledger does not see it: {}."
+
+
+def as_libvirt(levels: Mapping[str, str]) -> dict[str, str]:
+    """The levels of a disk that is plugged in, as libvirt names them."""
+    options = {FACTORS[name].options["libvirt"]: level for name, level in levels.items() if name in FACTORS}
+    values = {option.name: option.of(level) for option, level in options.items()}
+    return {name: value if value is not None else OFF[name] for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +63,17 @@ class Inside:
     plug: Callable[[str, Mapping[str, str]], AbstractContextManager[str]] | None = None
     notes: tuple[str, ...] = ()
     uuid: str = ""  # by which its QEMU is recognised on its host; "": the VM does not say
+    qemu: int | None = None  # the process of its QEMU, on its host; None: not known
 
-    pid: int | None = None  # of its QEMU, on its host; None: not known
-
-    def qemu(self, host: Machine) -> int | None:
-        """The process of its QEMU on that host; None: none is seen there, or it may not be read."""
-        if not UUID.fullmatch(self.uuid) or set(self.uuid) <= {"0", "-"}:
-            return None
-        seen = host.try_run(*FIND_QEMU, self.uuid).stdout.split()
-        return whole_of(host, "the process id of a QEMU", seen[0], most=2**31) if len(seen) == 1 else None
+    def on(self, host: Machine) -> Inside:
+        """The same, with its QEMU, or with a note that says why that is not known."""
+        why, seen = "it does not say its UUID, which only root reads there", list[str]()
+        if UUID.fullmatch(self.uuid) and not set(self.uuid) <= {"0", "-"}:
+            seen = host.try_run(*FIND_QEMU, self.uuid).stdout.split()
+            why = "several QEMUs there have its UUID" if seen else "no QEMU there has its UUID"
+        if len(seen) == 1:
+            return replace(self, qemu=whole_of(host, "the process id of a QEMU", seen[0], most=2**31))
+        return replace(self, notes=(*self.notes, UNSEEN.format(host.path, why)))
 
 
 class Way(Protocol):
@@ -80,6 +96,10 @@ class Way(Protocol):
 
     def size(self) -> GuestSize:
         """Raises MachineError."""
+        ...
+
+    def why_not(self, levels: Mapping[str, str]) -> str | None:
+        """Why its disk under test cannot have these levels; None if it can. Raises CannotDo."""
         ...
 
     def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> Inside:
@@ -112,6 +132,9 @@ class Login:
             raise MachineError(f"{self.name}: its memory cannot be read from /proc/meminfo")
         return GuestSize(vcpus=len(allowed_cpus(self.machine)), memory=memory)
 
+    def why_not(self, levels: Mapping[str, str]) -> str | None:
+        return None  # it has no levels
+
     def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> Inside:
         placed = place_for_run(self.machine, local, image, self.directory, emit)
         uuid = self.machine.try_run("cat", "/sys/class/dmi/id/product_uuid").stdout.strip().lower()
@@ -138,11 +161,14 @@ class Plugged:
     def size(self) -> GuestSize:
         return GuestSize(vcpus=self.domain.vcpus, memory=self.domain.memory)
 
+    def why_not(self, levels: Mapping[str, str]) -> str | None:
+        return why_not(self.domain.settings(), as_libvirt(levels))
+
     def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> Inside:
         inside = enter(self.domain, EXISTING_PATH, local, host, self.directory)
         placed = place(inside.machine, local, image, emit)
         plug = functools.partial(plugged_disk, inside)
-        return Inside(inside.machine, placed, plug, tuple(filter(None, [inside.note])), self.domain.uuid)
+        return Inside(inside.machine, placed, plug, inside.notes, self.domain.uuid)
 
     def leave(self) -> Json:
         return self.domain.leave()

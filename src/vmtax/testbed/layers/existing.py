@@ -11,14 +11,12 @@ from pathlib import PurePosixPath
 from vmtax.attach import DomainError
 from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.records import Treatment
-from vmtax.design.factors import FACTORS
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.storage import Backing
 from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.layers import host
 from vmtax.testbed.provisioned import Provisioned
-
-OFF = {"discard": "ignore", "detect_zeroes": "off"}  # what libvirt calls a setting that a level leaves off
+from vmtax.testbed.ways import as_libvirt
 
 
 def open_layer(
@@ -35,16 +33,9 @@ def open_layer(
     if plug is not None and on.disks is not None:  # the same file as on the host
         file = on.disks.of(treatment)
         try:
-            device = stack.enter_context(plug(str(file.path), _named(treatment)))
+            device = stack.enter_context(plug(str(file.path), as_libvirt(treatment.levels)))
         except DomainError as error:  # this configuration is impossible, others may not be
             raise BootFailed(str(error)) from error
         disk = Backing(PurePosixPath(device), is_device=True, size=file.size)
     site = replace(host.site(vm, disk), layer=treatment.layer, lead=on.lead)
     return (), [RunningSubject(site, path=EXISTING_PATH)]
-
-
-def _named(treatment: Treatment) -> dict[str, str]:
-    """The settings of its disk that differ from the VM's own, as libvirt names them."""
-    options = {name: FACTORS[name].options["libvirt"] for name in treatment.levels if name in FACTORS}
-    values = {option.name: option.of(treatment.levels[name]) for name, option in options.items()}
-    return {name: value if value is not None else OFF[name] for name, value in values.items()}

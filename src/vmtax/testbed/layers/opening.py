@@ -95,7 +95,7 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
 def _qemus(on: Provisioned, treatment: Treatment) -> dict[str, int]:
     """Path of the host -> the QEMU there of an existing VM, if that is measured."""
     entered = on.existing.entered if on.existing and treatment.layer == EXISTING else None
-    return {on.host.path: entered.pid} if entered and entered.pid else {}
+    return {on.host.path: entered.qemu} if entered and entered.qemu else {}
 
 
 def _footprint(on: Provisioned, outer: Sequence[Guest], subjects: Sequence[RunningSubject]) -> list[Footprint]:

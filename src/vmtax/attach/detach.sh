@@ -1,0 +1,29 @@
+# Detaches a device of a domain, and waits until the guest has let go of it. Succeeds if there is no such device, or no
+# such domain; not if libvirt cannot be asked. Arguments: URI of the connection, UUID of the domain, alias of the device,
+# the domain's name for people.
+uri=$1 uuid=$2 alias=$3 name=$4
+ask() { LC_ALL=C virsh --quiet --connect "$uri" "$1" --domain "$uuid" $2 $3 2>&1; }
+has() { # 0: it has the device; 1: it has not, or there is no such domain; 2: libvirt cannot be asked
+    if said=$(ask dumpxml); then
+        case $said in *"<alias name='$alias'/>"*) return 0 ;; esac
+        return 1
+    fi
+    case $said in *"failed to get domain"* | *"Domain not found"*) return 1 ;; esac
+    echo "whether $name still has $alias is not known: $said" >&2
+    return 2
+}
+has
+code=$?
+[ $code -eq 0 ] || exit $((code - 1))
+ask detach-device-alias "$alias" --live > /dev/null # if that fails, it still has the device, or it is off meanwhile
+tries=0
+while has; do
+    tries=$((tries + 1))
+    if [ $tries -gt 100 ]; then
+        echo "$name does not let go of $alias: virsh detach-device-alias $uuid $alias --live" >&2
+        exit 1
+    fi
+    sleep 0.25
+done
+has
+[ $? -eq 1 ]
