@@ -54,7 +54,7 @@ DOMAIN = """\
   <devices>
     <emulator>{qemu}</emulator>
     <disk type='file' device='disk'><driver name='qemu' type='raw'{driver}/><source file='{disk}'/>
-      <target dev='{root}' bus='{bus}'/>{more}</disk>
+      <target dev='{root}' bus='{bus}'/></disk>{more}
     <serial type='file'><source path='{console}'/><target port='0'/></serial>
     <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>
     <memballoon model='virtio'/>

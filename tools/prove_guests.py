@@ -122,7 +122,7 @@ class Bench:
 
 def ways_of_disks(bench: Bench, name: str, files: GuestFiles) -> None:
     """The same guest with its disk on other buses, and on the old machine type."""
-    scsi = "<address type='drive' controller='0' unit='0'/>"
+    scsi = "<controller type='scsi' model='virtio-scsi'/>"
     for machine, bus, root, more in (
         ("pc", "virtio", "vda", ""),
         ("q35", "scsi", "sda", scsi),

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -19,11 +19,16 @@ from vmtax.attach import agent
 from vmtax.attach.domain import COPIED, FULL, Domain, DomainError, find_domain, script
 from vmtax.attach.entry import END, LAUNCH, SOCKET, _has_two_slots, _plug_image
 from vmtax.attach.scratch import why_not
+from vmtax.cli.work import RunWork, fitted
 from vmtax.core.errors import BadInput
+from vmtax.experiment.resume import CannotResume
+from vmtax.experiment.runner import Options
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.testbed.existing import refuse_factors
+from vmtax.testbed.session import Hosts, TestbedOptions
+from vmtax.testbed.ways import Plugged
 
 UUID = "8662b4e3-a27d-41ac-868a-c680d4d26354"
 INFO = """\
@@ -392,3 +397,19 @@ def test_the_first_screen_says_which_vm_was_measured() -> None:
     run = dataclasses.replace(sample, options={"existing": {"name": "libvirt:web1"}}, facts={**sample.facts, **facts})
     assert guest_settings(Analysis(run)).startswith("Existing VM: libvirt:web1, 2 CPUs, 1.0 GiB, kernel 6.1.0-18.")
     assert not guest_settings(Analysis(sample)).startswith("Existing VM")
+
+
+@pytest.mark.parametrize(("vcpus", "uuid", "goes_on"), [(2, UUID, True), (4, UUID, False), (2, "another", False)])
+def test_a_run_goes_on_in_the_same_vm_only(vcpus: int, uuid: str, goes_on: bool) -> None:
+    plan = parse("{name: x, layers: [host, existing], workloads: [disk], guest: {vcpus: 2, memory: 1GiB}}")
+    sample = sample_experiment()
+    resumed = dataclasses.replace(sample, facts={**sample.facts, "host/existing": {"uuid": uuid}})
+    machine = host()
+    way = Plugged(dataclasses.replace(domain(machine), vcpus=vcpus), PurePosixPath("/var/tmp"))
+    work = RunWork(plan, Options("vmtax run", TestbedOptions()), resumed)
+    hosts = Hosts(machine, machine, existing=way)  # type: ignore[arg-type]
+    if goes_on:
+        assert fitted(work, hosts).plan.guest.vcpus == 2
+        return
+    with pytest.raises(CannotResume, match="has another size now, or is another VM"):
+        fitted(work, hosts)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.records import Experiment
 from vmtax.experiment.outlook import Line, outlook
 from vmtax.experiment.preview import Place
+from vmtax.experiment.resume import CannotResume
 from vmtax.experiment.runner import Options
 from vmtax.experiment.writes import written_by_round
 from vmtax.plan.asked import Typed
@@ -60,8 +62,18 @@ class RunWork:
 
 
 def fitted(work: RunWork, hosts: Hosts) -> RunWork:
-    """The work with the size of the existing VM, if it measures one. Raises CannotMeasure."""
-    return work if hosts.existing is None else replace(work, plan=existing.fitted(work.plan, hosts.existing))
+    """The work with the size of the existing VM, if it measures one. Raises CannotResume if that was another."""
+    if hosts.existing is None:
+        return work
+    plan = existing.fitted(work.plan, hosts.existing)
+    if work.resumed is not None:
+        known = work.resumed.facts.get(EXISTING_PATH, {}).get("uuid")
+        if plan.guest != work.plan.guest or known not in (None, hosts.existing.uuid):
+            raise CannotResume(
+                f"{work.resumed.id} cannot go on: {hosts.existing.name} has another size now, or is another VM:"
+                " begin a new run"
+            )
+    return replace(work, plan=plan)
 
 
 def outlook_of(store: Store, work: RunWork, places: Sequence[Place], why: str) -> tuple[Foreseen, list[Line]]:

@@ -42,6 +42,8 @@ def facts_of_destination(there: There) -> Json:
 
 def _facts_of_host(side: Examined) -> Json:
     facts = read_facts(side.host)
+    if side.entered is not None:
+        facts["uuid"] = side.entered.uuid
     if side.is_plugged:
         facts["os"] = None  # what is read there is the image's own
     facts["image"] = {

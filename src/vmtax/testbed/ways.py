@@ -94,6 +94,11 @@ class Way(Protocol):
         """What entering does to the VM, for the person who is asked; "": nothing."""
         ...
 
+    @property
+    def uuid(self) -> str:
+        """By which the VM is known again; "" if it does not say."""
+        ...
+
     def size(self) -> GuestSize:
         """Raises MachineError."""
         ...
@@ -126,6 +131,10 @@ class Login:
     directory: PurePosixPath
     announced: str = ""
 
+    @property
+    def uuid(self) -> str:
+        return self.machine.try_run("cat", "/sys/class/dmi/id/product_uuid").stdout.strip().lower()
+
     def size(self) -> GuestSize:
         memory = total_memory(self.machine)
         if memory is None:
@@ -137,8 +146,7 @@ class Login:
 
     def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> Inside:
         placed = place_for_run(self.machine, local, image, self.directory, emit)
-        uuid = self.machine.try_run("cat", "/sys/class/dmi/id/product_uuid").stdout.strip().lower()
-        return Inside(self.machine, placed if placed.tree == "/" else placed.with_own_bubblewrap, uuid=uuid)
+        return Inside(self.machine, placed if placed.tree == "/" else placed.with_own_bubblewrap, uuid=self.uuid)
 
     def leave(self) -> Json:
         """Nothing is known of its definition; its guard undoes what was copied there."""
@@ -158,6 +166,10 @@ class Plugged:
     def name(self) -> str:
         return f"{LIBVIRT}{self.domain.name}"
 
+    @property
+    def uuid(self) -> str:
+        return self.domain.uuid
+
     def size(self) -> GuestSize:
         return GuestSize(vcpus=self.domain.vcpus, memory=self.domain.memory)
 
@@ -168,7 +180,7 @@ class Plugged:
         inside = enter(self.domain, EXISTING_PATH, local, host, self.directory)
         placed = place(inside.machine, local, image, emit)
         plug = functools.partial(plugged_disk, inside)
-        return Inside(inside.machine, placed, plug, inside.notes, self.domain.uuid)
+        return Inside(inside.machine, placed, plug, inside.notes, self.uuid)
 
     def leave(self) -> Json:
         return self.domain.leave()
