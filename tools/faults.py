@@ -635,6 +635,36 @@ FAULTS = (
         "a disk is pulled out from under what uses it in the user's VM",
     ),
     Fault(
+        "attach/domain.py",
+        'if (place := rest.partition("/")[0]) not in ("", "localhost"):',
+        'if (place := rest.partition("/")[0]) in ("localhost",):',
+        "a VM of another host is compared with this one",
+    ),
+    Fault(
+        "attach/scratch.py",
+        'if settings.get("io") == "native" and settings.get("cache", "none") not in ("none", "directsync"):',
+        'if settings.get("io") == "native" and settings.get("cache", "none") not in ("none", "writeback"):',
+        "libvirt refuses a disk in every round",
+    ),
+    Fault(
+        "testbed/existing.py",
+        "if fixed := [each for each in named if each in (*SIZES, COUNT.name) or FACTORS[each].layers == BACKED]:",
+        "if fixed := [each for each in named if each in SIZES or FACTORS[each].layers == BACKED]:",
+        "a host with several sets of processes stands beside one VM",
+    ),
+    Fault(
+        "cli/work.py",
+        "if plan.guest != work.plan.guest or known not in (None, hosts.existing.uuid):",
+        "if plan.guest != work.plan.guest:",
+        "a run goes on in another VM of the same name",
+    ),
+    Fault(
+        "workload/command.py",
+        'if code in (self.parameters.exit_codes if part == "run" else (0,)):',
+        "if code in (*self.parameters.exit_codes, 1):",
+        "a program that failed counts as measured",
+    ),
+    Fault(
         "container/run.py",
         "if difference is not None:",
         'if difference == "":',

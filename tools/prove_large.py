@@ -50,7 +50,7 @@ WITH_RESULTS = (f"show {FIRST}", f"report {FIRST} -o x")
 
 
 def records(rounds: int) -> Iterator[Boot | Trial]:
-    """The boots and trials of so many rounds, without raw outputs."""
+    """The boots and trials of that number of rounds, without raw outputs."""
     sample = sample_experiment(rounds=ROUNDS)
     for number in range(rounds):
         for record in (*sample.boots, *sample.trials):

@@ -28,7 +28,7 @@ FEW, MANY = 6, 18  # rounds
 
 
 def growth(taken: Callable[[int], int]) -> float:
-    """Bytes for each further trial; `taken`: bytes with so many rounds."""
+    """Bytes for each further trial; `taken`: bytes with a given number of rounds."""
     few, many = (taken(rounds) for rounds in (FEW, MANY))
     return (many - few) / (len(sample_experiment(rounds=MANY).trials) - len(sample_experiment(rounds=FEW).trials))
 

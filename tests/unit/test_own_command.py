@@ -60,6 +60,8 @@ def test_a_figure_is_read_from_its_output(run: str, metric: str, unit: str, valu
     ("parameters", "why"),
     [
         ({"run": "echo broken >&2; exit 3"}, "run: exit code 3: broken"),
+        ({"run": "exit 1"}, "run: exit code 1"),
+        ({"run": "true", "prepare": "exit 3", "exit_codes": (0, 3)}, "prepare: exit code 3"),
         ({"run": "no-such-program-here"}, "run: exit code 127: .*not found; it runs the programs of the image"),
         ({"run": "true", "prepare": "exit 4"}, "prepare: exit code 4"),
         ({"run": "true", "cleanup": "exit 5"}, "cleanup: exit code 5"),

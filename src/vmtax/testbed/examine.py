@@ -456,7 +456,7 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
 
 
 def why_few_cpus(host: Machine, guests: int, each: int) -> str | None:
-    """Why so many guests with so many CPUs each are too many at once; None if they are not."""
+    """Why that number of guests, with that number of CPUs each, does not fit at once; None if it does."""
     has = len(allowed_cpus(host))
     if not guests * each > has > 0:
         return None
