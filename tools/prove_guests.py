@@ -79,7 +79,8 @@ class Bench:
     def start(self, name: str, *words: str, plan: str = PLAN) -> subprocess.Popen[str]:
         file = self.home / "owners.yaml"
         file.write_text(plan)
-        argv = [sys.executable, "-m", "vmtax", "run", str(file), "--guest", f"libvirt:{name}", "--yes", "--emulate", "--wait"]
+        argv = [sys.executable, "-m", "vmtax", "run", str(file), "--guest", f"libvirt:{name}"]
+        argv += ["--yes", "--emulate", "--wait"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         argv += ["-o", str(self.home / "report.html"), *words]
         return subprocess.Popen(argv, env=self.environment, cwd=self.home, **pipes)  # type: ignore[call-overload,no-any-return]
