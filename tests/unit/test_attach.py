@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path, PurePosixPath
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.fake_machine import FakeMachine, Reply, Scripted
 from tests.sample import sample_experiment
@@ -19,6 +20,7 @@ from vmtax.attach import agent
 from vmtax.attach.domain import COPIED, FULL, Domain, DomainError, find_domain, script
 from vmtax.attach.entry import END, LAUNCH, SOCKET, _has_two_slots, _plug_image
 from vmtax.attach.scratch import why_not
+from vmtax.cli.app import app
 from vmtax.cli.work import RunWork, fitted
 from vmtax.core.errors import BadInput
 from vmtax.experiment.resume import CannotResume
@@ -413,3 +415,44 @@ def test_a_run_goes_on_in_the_same_vm_only(vcpus: int, uuid: str, goes_on: bool)
         return
     with pytest.raises(CannotResume, match="has another size now, or is another VM"):
         fitted(work, hosts)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--guest-dir /x", "add --guest"),
+        ("--guest foo", "must be libvirt:NAME, or ssh://"),
+        ("--guest ssh://", "must be libvirt:NAME, or ssh://"),
+        ("--guest lab:x", "must be libvirt:NAME, or ssh://"),
+        ("--guest proxmox:101", "`vmtax plan from proxmox:101` takes its settings"),
+        ("--guest libvirt:", "no domain can be called that"),
+        ("--guest libvirt:x --guest-dir /x", "--disk-dir says where on its host"),
+        ("--guest ssh://h --guest-dir x", "must be absolute"),
+        ("--guest libvirt:x --vcpus 3", "has its own size"),
+        ("--guest libvirt:x --disk-device /dev/sdx", "the host alone would have such a disk"),
+        ("--guest libvirt:x --disk-pool tank", "the host alone would have such a disk"),
+        ("--guest libvirt:x --interleave-with ssh://b", "leave out --interleave-with"),
+        ("--guest libvirt:x --layers existing", "a VM alone is compared with nothing"),
+        ("--layers host,existing", "name it with --guest"),
+        ("--guest ssh://h --vary disk.cache=none,writeback", "keeps its disk as it is"),
+        ("--guest libvirt:x --vary guest.vcpus=1,2", "in which libvirt:x stays as it is"),
+        ("--guest libvirt:x --vary cpu.model=host,max", "is about vm and nested"),
+    ],
+)
+def test_what_the_command_line_says_of_a_vm_is_done_or_refused(
+    words: str, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    done = CliRunner().invoke(app, ["plan", "check", "quick", *words.split()])
+    assert isinstance(done.exception, BadInput) and why in str(done.exception)
+    assert "\n" not in str(done.exception)
+
+
+@pytest.mark.parametrize("plan", ["pages", "idle", "storage", "density"])
+def test_a_plan_about_guests_of_ours_is_refused_in_one_line(
+    plan: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    done = CliRunner().invoke(app, ["plan", "check", plan, "--guest", "libvirt:x"])
+    assert isinstance(done.exception, BadInput) and f"plan {plan} compares" in str(done.exception)
+    assert "\n" not in str(done.exception)

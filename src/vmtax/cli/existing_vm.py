@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from vmtax.cli.app import BadUse, say
@@ -28,6 +29,8 @@ def existing_vm(asked: Measured) -> ExistingVm | None:
         return None
     if others := given(asked.cards, asked.versions, asked.power):
         raise BadUse(f"--guest measures a VM as it runs, on one host: leave out {' '.join(others)}")
+    if places := given(replace(asked.disks, disk_dir=None)):
+        raise BadUse(f"{' '.join(places)}: the host alone would have such a disk, and a VM a file: leave it out")
     if sizes := given(PlanChanges(vcpus=asked.changes.vcpus, memory=asked.changes.memory)):
         raise BadUse(f"{' and '.join(sizes)}: a VM that runs has its own size: leave it out, or leave out --guest")
     _check_name(name)
