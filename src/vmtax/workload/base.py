@@ -94,7 +94,6 @@ class Workload(ABC, Generic[P]):
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset(LAYERS)
-    networked: ClassVar[bool] = False  # whether it needs a network peer
     # Workloads that need a guest which shuts down in order, which this workload prevents
     not_with: ClassVar[frozenset[str]] = frozenset()
     emulated_start_seconds: ClassVar[float] = (
@@ -200,6 +199,11 @@ class Workload(ABC, Generic[P]):
     def layers_of(self, case: str) -> frozenset[str]:
         """The layers on which one case can run."""
         return self.layers
+
+    @property
+    def networked(self) -> bool:
+        """Whether it needs a network peer."""
+        return False
 
     @property
     def takes_bridge(self) -> str:
