@@ -44,6 +44,7 @@ from vmtax.cli.options import (
     Rounds,
     SameOutput,
     Serve,
+    Timeout,
     Vcpus,
     Wait,
 )
@@ -77,6 +78,7 @@ class ProgramOptions:
     better: Better = None
     same_output: SameOutput = False
     serve: Serve = None
+    timeout: Timeout = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,9 @@ Better = Annotated[str | None, _option("WHICH", "With --metric: which figures ar
 SameOutput = Annotated[
     bool, typer.Option("--same-output", help="With --command: refuse results if its output differs between layers.")
 ]
+Timeout = Annotated[
+    int | None, _option("SECONDS", "With --command: seconds after which it has failed, and is killed. Default: 600.")
+]
 Serve = Annotated[
     str | None,
     _option("COMMAND", "With --command: a TCP server at the network peer; {address} and {port} stand for its own."),

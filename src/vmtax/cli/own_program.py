@@ -19,8 +19,9 @@ PREFIX = f"{NAME}."  # of what --vary names, if it is no factor but a value in t
 # Parameter of the workload -> the option that sets it
 OPTIONS = {
     "run": "--command",
-    **{name: f"--{name}" for name in ("prepare", "cleanup", "metric", "unit", "better", "files", "packages", "serve")},
     "same_output": "--same-output",
+    **{name: f"--{name}" for name in ("prepare", "cleanup", "metric", "unit", "better", "files", "packages")},
+    **{name: f"--{name}" for name in ("serve", "timeout")},
 }
 
 
@@ -40,11 +41,12 @@ def own_plan(asked: ProgramOptions, plan: str) -> Plan | None:
         "unit": asked.unit,
         "better": asked.better,
         "serve": asked.serve,
+        "timeout": asked.timeout,
         "packages": [*names_of(asked.packages)],
         "files": [str(Path(name).absolute()) for name in asked.files or ()],
         "same_output": asked.same_output,
     }
-    parameters = {name: value for name, value in parameters.items() if value}
+    parameters = {name: value for name, value in parameters.items() if value not in (None, False, [])}
     data = {"name": NAME, "workloads": [{"name": NAME, "parameters": parameters}]}
     return from_data(data, source="command line", options=_options())
 

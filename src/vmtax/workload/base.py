@@ -85,6 +85,9 @@ class Workload(ABC, Generic[P]):
     title: ClassVar[str]  # its subject: "CPU"
     packages: ClassVar[tuple[str, ...]] = ()  # Debian packages in the root image
     headline: ClassVar[str]  # name of the metric for a report's first sentence, unless the plan names another
+    case_is_name: ClassVar[bool] = False  # whether a case is the name of a program, which needs no title beside it
+    # Capabilities of root that it needs on a host, where it has none otherwise
+    capabilities: ClassVar[tuple[str, ...]] = ()
     # Whether figures of configurations are compared as ratios. Counts, which may be 0, are not: they take part in no
     # comparison, ranking, score or summary, and do not decide when a run stops.
     compared: ClassVar[bool] = True

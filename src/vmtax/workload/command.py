@@ -154,6 +154,9 @@ class OwnCommand(Command[CommandParameters]):
     describe = "a program of your own: a command line in the image's userland, its time or a figure that it prints"
     tool = "sh"
     title = "Own program"
+    case_is_name = True
+    # Those with which a program becomes another user: some servers refuse to run as root
+    capabilities = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_SETGID", "CAP_SETUID")
     repeats_at_once = True
     emulated_start_seconds = 6.5  # Python starts
     headline = "command.program.seconds"

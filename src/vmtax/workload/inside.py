@@ -181,7 +181,7 @@ def work(asked: dict[str, Any], directory: str, report: dict[str, object]) -> No
 def own_directory() -> str:
     """A new directory, whose name is the same in every userland, because programs print it."""
     try:
-        pathlib.Path(DIRECTORY).mkdir(0o700)
+        pathlib.Path(DIRECTORY).mkdir(0o755)  # for programs that become another user
     except FileExistsError:  # others share this /tmp
         return tempfile.mkdtemp(prefix="vmtax-command-", dir="/tmp")
     return DIRECTORY
