@@ -20,6 +20,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vmtax.core.records import Trial
+from vmtax.store import Store
+
 PAGE = Path(__file__).parent.parent / "docs/how-to/your-own-program.md"
 BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 EVERYWHERE = "host,container,vm,nested"
@@ -63,11 +66,10 @@ class Score:
         environment = {**os.environ, **places, "PATH": path}
         return subprocess.run(["sh", "-ec", script], env=environment, capture_output=True, text=True, cwd=self.home)
 
-    def trials(self) -> list[dict[str, object]]:
+    def trials(self) -> tuple[Trial, ...]:
         """Those of the newest run."""
-        self.runs -= 1
-        found: list[dict[str, object]] = json.loads(self.shell("vmtax show --json").stdout)["data"]["trials"]
-        return found
+        with Store(self.home / "data" / "vmtax" / "vmtax.sqlite", reads=True) as store:
+            return store.load(max(store.experiments(), key=lambda one: one.created).id).trials
 
 
 def examples() -> list[str]:
@@ -84,7 +86,7 @@ def shown(score: Score, script: str, layers: str, more: str) -> None:
     what = f"{name[1] if name else script} on {layers}"
     print(done.stdout.partition("VM: QEMU")[0], f"({time.monotonic() - began:.0f} s)", flush=True)
     score.check(done.returncode == 0, f"{what}: {done.stderr[-400:]}")
-    worked = {str(each["treatment"]).split()[0] for each in score.trials() if each["status"] == "ok"}
+    worked = {each.treatment.split()[0] for each in score.trials() if each.status == "ok"}
     score.check(worked == set(layers.split(",")), f"{what}: only {', '.join(sorted(worked))} have figures")
 
 
@@ -97,7 +99,7 @@ def equal(score: Score, rounds: int) -> None:
     print(done.stdout.partition("VM: QEMU")[0], flush=True)
     trials = score.trials()
     score.check(done.returncode == 0 and "refused" not in done.stderr, f"equal digests: {done.stderr[-400:]}")
-    score.check({each["status"] for each in trials} == {"ok"}, "equal digests: a trial has no result")
+    score.check({each.status for each in trials} == {"ok"}, "equal digests: a trial has no result")
 
 
 def bad(score: Score) -> None:
@@ -115,7 +117,7 @@ def bad(score: Score) -> None:
         (score.home / "plan.yaml").write_text(json.dumps({**plan, "workloads": [{"command": parameters}]}))
         done = score.shell("vmtax run plan.yaml --emulate --yes --wait -o report.html")
         score.check(done.returncode == 0, f"{command}: {done.stderr[-400:]}")
-        score.check({each["status"] for each in score.trials()} == {"ok"}, f"{command}: no result")
+        score.check({each.status for each in score.trials()} == {"ok"}, f"{command}: no result")
         left_alone(score, command)
 
 

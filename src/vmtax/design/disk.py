@@ -74,14 +74,44 @@ class Volume(StrEnum):
         return self.is_zvol or self.is_dataset
 
 
+class Share(StrEnum):
+    """How a guest reaches the disk's file: as a disk, or in a directory of the host that is shared with it. The word
+    after the protocol says what the guest keeps in its page cache; without one, it is the protocol's default.
+    """
+
+    NONE = "none"
+    VIRTIOFS = "virtiofs"
+    VIRTIOFS_NEVER = "virtiofs-never"
+    VIRTIOFS_ALWAYS = "virtiofs-always"
+    NINE_P = "9p"
+    NINE_P_LOOSE = "9p-loose"
+
+    @property
+    def is_virtiofs(self) -> bool:
+        return self.value.startswith("virtiofs")
+
+    @property
+    def protocol(self) -> str:
+        """The type of file system in the guest."""
+        return self.value.partition("-")[0]
+
+    @property
+    def cache(self) -> str:
+        """virtiofsd's option --cache, or 9p's mount option cache=."""
+        return self.value.partition("-")[2] or ("auto" if self.is_virtiofs else "none")
+
+
 FILE_SYSTEMS = ("ext4", "xfs", "btrfs")
 QCOW2 = {"disk.format": ("qcow2",)}
 ZVOLS = {"disk.volume": tuple(volume for volume in Volume if volume.is_zvol)}
 DATASETS = {"disk.volume": tuple(volume for volume in Volume if volume.is_dataset)}
 ON_ZFS = {"disk.volume": tuple(volume for volume in Volume if volume.is_zfs)}
 CACHED = tuple(mode for mode in CacheMode if not mode.is_direct)
+SHARED = tuple(share for share in Share if share is not Share.NONE)
+MAPPED = tuple(share for share in SHARED if share.is_virtiofs)
+A_DISK = {"disk.share": (Share.NONE,)}  # the guest has a disk, with QEMU's settings for it
 THREADED = ("virtio", "virtio-scsi")  # buses that support an iothread and several queues
-QUEUED = {"disk.bus": THREADED}
+QUEUED = {"disk.bus": THREADED, **A_DISK}
 CLUSTERS = ("64KiB", "4KiB", "16KiB", "32KiB", "128KiB", "256KiB", "512KiB", "1MiB", "2MiB")
 ZVOL_BLOCKS = ("16KiB", "4KiB", "8KiB", "32KiB", "64KiB", "128KiB")
 RECORDS = ("128KiB", "4KiB", "8KiB", "16KiB", "32KiB", "64KiB", "1MiB")
@@ -244,12 +274,36 @@ class DiskSettings(Settings):
         options={"zfs": ProgramOption("primarycache")},
         only_with=ON_ZFS,
     )
+    share: Share = setting(
+        "disk.share",
+        tuple(Share),
+        Share,
+        "how the guest reaches the disk's file: as a disk (none), or by mounting its directory, which virtiofsd or QEMU"
+        " (9p) shares with it; never, always, loose: what the guest caches, if not auto (virtiofs) or nothing (9p)",
+        layers=("vm",),
+        conflicts=(
+            Conflict(
+                {"disk.share": SHARED, **QCOW2},
+                "disk.share={share} shares a directory, and a guest reads no qcow2 in it: disk.format must be raw",
+            ),
+            Conflict(
+                {"disk.share": SHARED, "disk.filesystem": ("none",)},
+                "disk.share={share} shares a directory, and disk.filesystem=none has none",
+            ),
+            Conflict(
+                {"disk.share": MAPPED, "memory.backing": ("thp", "4k")},
+                "disk.share={share} needs memory that virtiofsd can map too: memory.backing must be memfd, 2MiB or"
+                " 1GiB, and is {backing}",
+            ),
+        ),
+    )
     cache: CacheMode = setting(
         "disk.cache",
         tuple(CacheMode),
         CacheMode,
         "QEMU's cache mode: whether the host's page cache is used, and whether a flush reaches the disk",
         layers=PLUGGED,
+        only_with=A_DISK,
         options={"drive": ProgramOption("cache"), "libvirt": ProgramOption("cache"), "proxmox": ProgramOption("cache")},
     )
     aio: str = setting(
@@ -258,6 +312,7 @@ class DiskSettings(Settings):
         str,
         "how QEMU submits I/O to the host's kernel; native works only with disk.cache none or directsync",
         layers=PLUGGED,
+        only_with=A_DISK,
         options={"drive": ProgramOption("aio"), "libvirt": ProgramOption("io"), "proxmox": ProgramOption("aio")},
         conflicts=(
             Conflict(
@@ -267,7 +322,11 @@ class DiskSettings(Settings):
         ),
     )
     bus: str = setting(
-        "disk.bus", ("virtio", "virtio-scsi", "ide", "sata", "nvme"), str, "the disk controller in the guest"
+        "disk.bus",
+        ("virtio", "virtio-scsi", "ide", "sata", "nvme"),
+        str,
+        "the disk controller in the guest",
+        only_with=A_DISK,
     )
     iothread: bool = setting(
         "disk.iothread",
@@ -285,7 +344,7 @@ class DiskSettings(Settings):
         layers=("vm",),
         scope="host",
         work="disk",
-        only_with={"disk.cache": CACHED},
+        only_with={"disk.cache": CACHED, **A_DISK},
         conflicts=(
             Conflict(
                 {"disk.page_cache": ("bounded",), **ON_ZFS},
@@ -306,6 +365,7 @@ class DiskSettings(Settings):
         str,
         "whether blocks that the guest trims are freed on the host",
         layers=PLUGGED,
+        only_with=A_DISK,
         options={
             "drive": ProgramOption("discard", {"unmap": "unmap"}),
             "libvirt": ProgramOption("discard", {"unmap": "unmap"}),
@@ -318,6 +378,7 @@ class DiskSettings(Settings):
         str,
         "whether QEMU detects blocks of zeros, and writes them without data; unmap: it frees these blocks instead",
         layers=PLUGGED,
+        only_with=A_DISK,
         options={
             "drive": ProgramOption("detect-zeroes", {"on": "on", "unmap": "unmap"}),
             "libvirt": ProgramOption("detect_zeroes", {"on": "on", "unmap": "unmap"}),
@@ -331,6 +392,11 @@ class DiskSettings(Settings):
             ),
         ),
     )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the guest has no disk, but a directory of the host."""
+        return self.share is not Share.NONE
 
     @property
     def is_file(self) -> bool:

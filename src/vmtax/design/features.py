@@ -55,6 +55,8 @@ class Feature:
 
 def documented_durability(settings: DiskSettings) -> Feature:
     """Whether a disk with these settings is documented as durable. The module's docstring has the sources. Pure."""
+    if settings.is_shared:
+        return Feature("durable", "not tried", DOCUMENTED, f"disk.share={settings.share} is a directory and no disk")
     cache = settings.cache
     if cache.ignores_flushes:
         return Feature("durable", "no", DOCUMENTED, f"cache={cache} ignores the guest's flushes")

@@ -16,7 +16,7 @@ from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor.console import Console
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.move import Move
-from vmtax.hypervisor.spec import DATA_DEVICES, DATA_ID, Card, Drive, Passed
+from vmtax.hypervisor.spec import DATA_DEVICES, DATA_ID, Card, Drive, Passed, SharedDirectory
 from vmtax.machine import Machine, Process, Reader
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
@@ -74,6 +74,7 @@ class GuestSpec:
     initrd: str  # initramfs without credentials
     root: str  # the read-only root image, file or block device
     disks: tuple[Drive, ...] = ()
+    shares: tuple[SharedDirectory, ...] = ()  # one at most
     cards: tuple[Card, ...] = ()  # besides the card for management: eth1 and so on
     layers: tuple[str, ...] = ()  # erofs files or devices, laid over the root; later ones are on top
     packs: tuple[str, ...] = ()  # erofs files or devices, which the guest gets as additional disks

@@ -55,7 +55,7 @@ def image_program(
         *("--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"),
         *("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp"),
         *(word for option, paths in kinds for path in paths for word in (option, path, path)),
-        *("--", f"/usr/bin/{name}"),
+        *("--", name if name.startswith("/") else f"/usr/bin/{name}"),
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vmtax.design import disk
-from vmtax.design.disk import DiskSettings
+from vmtax.design.disk import DiskSettings, Share
 from vmtax.design.net import NetSettings, Path
 
+TAG = "share"  # by which a guest mounts a shared directory
 DATA_ID = "data"  # name of the disk under test
 FRESH_ID = "fresh"  # name of a disk like it that was never written
 # Linux's name of a data disk that is no virtio disk; virtio disks share their letters with the root image and its
@@ -36,6 +37,15 @@ class Drive:
     # state is loaded or saved.
     auto_read_only: bool = True
     log: str = ""  # an empty file to which QEMU logs all writes and flushes; empty: no log
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDirectory:
+    """A directory of the parent that the guest can mount."""
+
+    kind: Share  # virtiofs or 9p
+    directory: str
+    socket: str = ""  # of the virtiofsd that serves it
 
 
 @dataclass(frozen=True, slots=True)

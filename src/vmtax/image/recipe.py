@@ -24,6 +24,7 @@ PACKAGES = (
     "e2fsprogs",
     "qemu-system-x86",
     "qemu-utils",
+    "virtiofsd",
     # for a hypervisor host: `vmtax lab`
     "bubblewrap",
     "btrfs-progs",

@@ -61,7 +61,7 @@ def refuse_unmeasured(
     cured = [one for one in found if one.cure][:1]  # with that, every level is measured
     if found:
         prefix = f"{OPTION}: " if varied else ""
-        raise PlanError([f"{prefix}{sentence(one, space, typed, varied)}" for one in cured or found])
+        raise PlanError([f"{prefix}{sentence(one, space, typed, varied)}" for one in cured or found[:1]])
 
 
 def refuse_without_work(plan: Plan, typed: Typed) -> None:

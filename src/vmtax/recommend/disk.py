@@ -9,7 +9,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
 from vmtax.analysis.durability import FEATURE, Basis, basis, documented
 from vmtax.core.records import Metric, Treatment
-from vmtax.design.disk import DiskSettings
+from vmtax.design.disk import DiskSettings, Share
 from vmtax.design.factors import DISK
 from vmtax.design.features import BY_TRIAL, FEATURES, Feature
 from vmtax.design.settings import UnknownLevel
@@ -93,7 +93,8 @@ class DiskKind(ChoiceKind):
 
     def unknown(self, treatment: Treatment) -> Iterator[str]:
         try:  # a run of another version of vmtax may have levels that this one lacks
-            DiskSettings.of(treatment.levels)
+            if (share := DiskSettings.of(treatment.levels).share) is not Share.NONE:
+                yield f"disk.share={share} shares a directory, and is no way to keep a guest's disk"
         except UnknownLevel as error:
             yield str(error)
 

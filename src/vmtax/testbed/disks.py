@@ -76,6 +76,11 @@ def backing_of(treatment: Treatment) -> DiskSettings:
     return DiskSettings.of(backing(treatment.levels))
 
 
+def has_disk(treatment: Treatment) -> bool:
+    """Whether a guest has the disk under test as a disk, and not in a shared directory."""
+    return not DiskSettings.of(treatment.levels).is_shared
+
+
 def wanted(treatments: Sequence[Treatment]) -> dict[Key, list[Treatment]]:
     """The disks of a plan, each with the treatments that use it; guests that run at once have one each."""
     found: dict[Key, list[Treatment]] = {}
@@ -216,7 +221,7 @@ def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu, *, logged
     ends.
     """
     found: dict[str, str] = {}
-    guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
+    guests = [one for one in treatments if one.layer == "vm" and one.repeats is None and has_disk(one)]
     paths = {disks.of(treatment).path: disks.of(treatment) for treatment in guests}
     devices = tuple(str(path) for path, disk in paths.items() if disk.is_device)
     reach = Reach(write=(str(disks.provisioner.ground.ours),), devices=devices)
@@ -284,7 +289,7 @@ def features_of(
     """Treatment name -> what its kind of disk can do, as `Feature.to_json`; only for guests that run on the host
     itself.
     """
-    guests = [treatment for treatment in treatments if treatment.layer == "vm"]
+    guests = [treatment for treatment in treatments if treatment.layer == "vm" and has_disk(treatment)]
     qemu_img = disks.provisioner.qemu_img
 
     @functools.cache

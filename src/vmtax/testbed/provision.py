@@ -115,7 +115,11 @@ def not_opened(on: Examined) -> dict[str, str]:
     """
     if on.platform is None or not on.has_disks:
         return {}
-    guests = [one for one in on.plan.treatments()[0] if one.layer == "vm" and disks.backing_of(one).lies_in_directory]
+    guests = [
+        one
+        for one in on.plan.treatments()[0]
+        if one.layer == "vm" and disks.has_disk(one) and disks.backing_of(one).lies_in_directory
+    ]
     if not guests:
         return {}
     ours = on.target.directory / on.session.local.fresh_name("trial")

@@ -18,6 +18,7 @@ from vmtax.hypervisor.qemu.parts import (
     memory_options,
     timer_options,
 )
+from vmtax.hypervisor.qemu.shares import reached, share_arguments
 from vmtax.hypervisor.spec import Passed, Tap, passes_device
 
 ROOT_ID = "root"
@@ -76,6 +77,7 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
         # Last, so that disks have the same names with and without layers.
         *(word for number, path in enumerate(spec.layers) for word in _image(f"layer{number}", path)),
         *(word for number, path in enumerate(spec.packs) for word in _image(f"pack{number}", path)),
+        *share_arguments(spec.shares),
         *_network(spec),
         *(("-incoming", _incoming(spec.incoming)) if spec.incoming is not None else ()),
     )
@@ -97,6 +99,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
             *(disk.log for disk in spec.disks if disk.log),
             *((str(spec.lasting.runtime),) if spec.lasting else ()),
             *((spec.meeting,) if spec.meeting else ()),
+            *reached(spec.shares),
         ),
         devices=(
             *filter(is_device, images),

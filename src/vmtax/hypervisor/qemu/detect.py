@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
+from vmtax.design.disk import Share
 from vmtax.hypervisor.base import BootPatience, GuestSpec
 from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, VFIO, Reach, alone, become, image_program, sandbox
 from vmtax.hypervisor.credentials import Credentials
@@ -21,6 +22,7 @@ from vmtax.hypervisor.qemu.cards import handed_over
 from vmtax.hypervisor.qemu.cpu import QUIT, UNKNOWN, asking, missing_features, nearest_models
 from vmtax.hypervisor.qemu.guest import QemuGuest
 from vmtax.hypervisor.qemu.parts import without_huge_pages
+from vmtax.hypervisor.qemu.shares import device_of
 from vmtax.hypervisor.spec import passes_device
 from vmtax.machine import Machine, Reader
 from vmtax.machine.local import LocalMachine
@@ -121,6 +123,12 @@ class Qemu:
         start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
         asked = machine.try_run(*start, *asking("qemu64", accelerator, "q35,hpet=on"), input=QUIT)
         return None if asked.ok else f"QEMU {self.version} refuses it: {first_line(asked.stderr)}"
+
+    def why_no_share(self, machine: Machine, share: Share) -> str | None:
+        """Why it cannot share a directory that way with a guest there; None if it can."""
+        devices = machine.try_run(*self.without_guest(Reach()), "-device", "help").stdout
+        lacks = f'name "{device_of(share)}"' not in devices
+        return f"QEMU {self.version} was built without {device_of(share)}" if lacks else None
 
     def boot(
         self,

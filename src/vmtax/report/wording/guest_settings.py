@@ -8,6 +8,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.core.layers import EXISTING_PATH, GUESTS, LAYERS
 from vmtax.core.records import Experiment
 from vmtax.core.units import count_of, format_room
+from vmtax.design.disk import Share
 from vmtax.design.topology import groups, varying
 
 CARDS = {
@@ -83,6 +84,10 @@ def _disk(levels: Mapping[str, str]) -> Iterator[str]:
         kind = f"{levels['disk.format']} file" if "disk.format" in levels else "file"
         on = "" if system == "as-is" else f" on {system}"
         yield f"{place}device".strip() if system == "none" else f"{place}{kind}{on}"
+    share = levels.get("disk.share", Share.NONE)
+    if share != Share.NONE:
+        yield f"its directory over {share}"
+        return  # the guest has no disk, and so none of a disk's settings
     for name in ("disk.cache", "disk.aio"):
         if name in levels:
             yield f"{name.partition('.')[2]}={levels[name]}"

@@ -19,6 +19,7 @@ from vmtax.machine import Machine
 from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.cpus import Equal, bound
 from vmtax.testbed.parts import Order
+from vmtax.testbed.parts.sharing import SharedFile
 from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.sites import guest_site
 
@@ -64,7 +65,11 @@ def running_subject(
     offers: tuple[object, ...] = (),
 ) -> RunningSubject:
     """`card`: what the guest must have on the network under test, if the plan specifies it."""
-    return RunningSubject(guest_site(on, subject, guest, card), guest, offers)
+    site = guest_site(on, subject, guest, card)
+    shared = next((offer for offer in offers if isinstance(offer, SharedFile)), None)
+    if shared is not None:
+        site = replace(site, disk=shared.path, fresh_disk=shared.fresh)
+    return RunningSubject(site, guest, offers)
 
 
 def boot_all(

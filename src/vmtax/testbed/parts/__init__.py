@@ -18,6 +18,7 @@ from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.parts.pinning import Pinning
 from vmtax.testbed.parts.polling import Polling
 from vmtax.testbed.parts.processors import Processors
+from vmtax.testbed.parts.sharing import SharingPart
 from vmtax.testbed.provisioned import Provisioned
 
 __all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "lacking", "notes", "shape", "take"]
@@ -33,6 +34,7 @@ PARTS: tuple[Part, ...] = (
     Pinning(),
     NetworkPart(),
     DiskPart(),
+    SharingPart(),
     PageCache(),
     MigrationPart(),
     CuttingPart(),

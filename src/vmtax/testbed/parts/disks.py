@@ -23,7 +23,8 @@ class DiskPart(Part):
     """The disks of which the speed is measured."""
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
-        if on.disks is None or not on.wants(Disk.name):
+        is_shared = DiskSettings.of(treatment.levels).is_shared
+        if on.disks is None or not on.wants(Disk.name) or is_shared:
             return order
         return order.with_disks(*_drives(on.disks, treatment, order.number, stack))
 

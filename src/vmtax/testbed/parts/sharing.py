@@ -1,0 +1,156 @@
+"""A directory of the host that a guest mounts in place of a disk: virtiofsd's, or QEMU's own server of 9p."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from vmtax.core.machines import first_line, last_words
+from vmtax.core.records import Treatment
+from vmtax.design.disk import DiskSettings, Share
+from vmtax.hypervisor import BootFailed, Guest
+from vmtax.hypervisor.confine import Reach, alone, image_program
+from vmtax.hypervisor.spec import TAG, SharedDirectory
+from vmtax.machine import Machine, MachineError, Process
+from vmtax.storage import Backing
+from vmtax.testbed.examine import is_root
+from vmtax.testbed.parts.part import Order, Part, Request
+from vmtax.testbed.provisioned import Provisioned
+from vmtax.workload.durability import Durability
+from vmtax.workload.fio import Disk
+from vmtax.workload.migration import Migration
+
+MOUNT = "/run/vmtax-share"  # in the guest
+# Root's capabilities that virtiofsd needs to act for any user of the guest, in the directory that it reaches.
+CAPABILITIES = (
+    *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID"),
+    *("CAP_MKNOD", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"),
+)
+DAEMON = "/usr/libexec/virtiofsd"  # of the image
+READY_SECONDS = 30.0
+MODULES = ("9pnet_virtio", "9p")  # virtiofs is built into the kernel
+# The largest message that the transport has; by default, requests of a larger block would be several.
+MESSAGE_BYTES = 512_000
+ALIKE = (
+    "disk.share: the directory is shared as libvirt's defaults do, so virtiofsd uses the host's page cache, as"
+    " disk.cache=writeback does."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """The disk under test as a file in the guest; offered in place of a disk."""
+
+    path: str
+    fresh: str | None  # a file that was never written; None: none is needed
+
+
+class SharingPart(Part):
+    """The file under test in a directory that the guest mounts."""
+
+    def lacking(self, request: Request) -> Mapping[str, str]:
+        shared = {each.name: settings(each).share for each in request.guests if settings(each).is_shared}
+        if not shared:
+            return {}
+        names = [each.name for each in request.plan.workloads]
+        unfit = next((name for name in names if name in (Durability.name, Migration.name)), "")
+        return {
+            name: why
+            for name, share in shared.items()
+            if (why := _why_not(request, share) or (unfit and f"disk.share={share}: {unfit} needs a guest with a disk"))
+        }
+
+    def notes(self, request: Request) -> Sequence[str]:
+        return [ALIKE] if any(settings(each).is_shared for each in request.guests) else []
+
+    def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+        share = settings(treatment).share
+        if share is Share.NONE or on.disks is None or not on.wants(Disk.name):
+            return order
+        disk, fresh = on.disks.of(treatment, order.number), on.disks.fresh(treatment, order.number)
+        if fresh is not None:
+            stack.callback(fresh.remove)
+        directory = disk.path.parent
+        served = SharedDirectory(share, str(directory))
+        if share.is_virtiofs:
+            served = replace(served, socket=_serve(on, directory, share, order.number, stack))
+        else:
+            _give(on.host, directory, [disk, *([fresh.disk] if fresh else [])], on.guests.qemu.user, stack)
+        found = SharedFile(_inside(disk), _inside(fresh.disk) if fresh else None)
+
+        def mount(guest: Guest) -> SharedFile:
+            _mount(guest, share)
+            return found
+
+        return replace(order, spec=replace(order.spec, shares=(served,))).then(mount)
+
+
+def settings(treatment: Treatment) -> DiskSettings:
+    """Those of a treatment's disk."""
+    return DiskSettings.of(treatment.levels)
+
+
+def _why_not(request: Request, share: Share) -> str:
+    if not is_root(request.host):
+        return f"disk.share={share} takes root on the host: its server acts for any user of the guest"
+    refused = request.qemu.why_no_share(request.host, share) if request.qemu is not None else None
+    return f"disk.share={share}: {refused}" if refused else ""
+
+
+def _inside(disk: Backing) -> str:
+    return f"{MOUNT}/{disk.path.name}"
+
+
+def _serve(on: Provisioned, directory: PurePosixPath, share: Share, number: int, stack: contextlib.ExitStack) -> str:
+    """Start virtiofsd for one guest; returns its socket. Raises MachineError if it does not serve."""
+    host = on.host
+    place = PurePosixPath(host.run("mktemp", "-d", str(host.scratch / f"share-{number}-XXXXXX")).strip())
+    stack.callback(host.try_run, "rm", "-rf", "--one-file-system", str(place))
+    socket = place / "socket"
+    reach = Reach(write=(str(directory), str(place)))
+    start = image_program(
+        on.tree, DAEMON, reach, *alone(root=True), capabilities=CAPABILITIES, bubblewrap=on.placed.bubblewrap
+    )
+    options = ("--shared-dir", str(directory), "--cache", share.cache)
+    process = host.start(*start, "--socket-path", str(socket), "--sandbox", "none", *options)
+    stack.callback(process.stop)
+    _await(host, process, socket)
+    return str(socket)
+
+
+def _await(host: Machine, process: Process, socket: PurePosixPath) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not host.succeeds("test", "-S", str(socket)):
+        if process.poll() is not None or time.monotonic() > deadline:
+            why = first_line(last_words(process)) or "it makes no socket"
+            raise MachineError(f"{host.path}: virtiofsd does not serve: {why}")
+        time.sleep(0.02)
+
+
+def _give(
+    host: Machine, directory: PurePosixPath, disks: Sequence[Backing], user: int | None, stack: contextlib.ExitStack
+) -> None:
+    """Let QEMU's own user, which serves 9p, write to these files until the guest has ended. None: it stays root."""
+    if user is None:
+        return
+    paths = [str(disk.path) for disk in disks]
+    host.run("chmod", "755", str(directory))  # it lists it, too
+    stack.callback(host.try_run, "chown", "0:0", *paths)
+    host.run("chown", f"{user}:{user}", *paths)
+
+
+def _mount(guest: Guest, share: Share) -> None:
+    """Raises BootFailed if the guest cannot mount it."""
+    words = ["-t", share.protocol]
+    if not share.is_virtiofs:
+        words += ["-o", f"trans=virtio,version=9p2000.L,msize={MESSAGE_BYTES},cache={share.cache}"]
+        guest.machine.try_run("modprobe", "-a", *MODULES)
+    guest.machine.run("mkdir", "-p", MOUNT)
+    mounted = guest.machine.try_run("mount", *words, TAG, MOUNT)
+    if not mounted.ok:
+        kernel = guest.machine.try_run("dmesg").stdout.strip().splitlines()[-1:]
+        why = "; ".join([first_line(mounted.stderr), *kernel])
+        raise BootFailed(f"{guest.path}: disk.share={share} cannot be mounted: {why}")
