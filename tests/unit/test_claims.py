@@ -78,6 +78,41 @@ def test_a_claim_has_its_verdict_by_the_rules_that_find_it(name: str) -> None:
     assert wrong == WRONG_NUMBERS.get(name, [])
 
 
+ROOT = Path(__file__).parents[2]
+# Article -> (table, row, base, word, what its page says).
+QUOTED = {
+    "nesting-2016": [
+        (0, "VM", "host", "loss", "4.14 %"),
+        (1, "VM", "host", "loss", "0.4 %"),
+        (1, "nested VM", "VM", "loss", "5.3 %"),
+        (2, "VM", "host", "times", "2.4 times"),
+        (3, "one VM", "host", "loss", "70.0 %"),
+        (3, "four VMs", "host", "loss", "19.8 %"),
+        (3, "one nested VM", "one VM", "loss", "45.4 %"),
+        (3, "four nested VMs", "four VMs", "loss", "74.6 %"),
+    ],
+    "build-2020": [
+        (0, "2 MiB pages, no mitigations", "bare metal", "loss", "17 %"),
+        (0, "2 MiB pages, no mitigations", "bare metal", "more", "20.4 %"),
+        (0, "2 MiB pages, no mitigations", "bare metal", "share", "83.0 %"),
+        (0, "2 MiB pages", "bare metal", "share", "80.6 %"),
+        (0, "4 KiB pages, no mitigations", "bare metal", "share", "76.4 %"),
+        (0, "2 MiB pages", "2 MiB pages, no mitigations", "more", "3 %"),
+        (0, "2 MiB pages, no mitigations", "4 KiB pages, no mitigations", "less", "8 %"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_the_page_of_an_article_quotes_what_its_figures_give(name: str) -> None:
+    page = (ROOT / f"docs/articles/{name}.md").read_text()
+    for number, row, base, word, quoted in QUOTED[name]:
+        exact = load(name).tables[number].recomputed(row, base, word).stated.value
+        digits = quoted.split()[0]
+        assert f"{exact:.{len(digits.partition('.')[2])}f}" == digits, (row, exact)
+        assert quoted in page
+
+
 def test_an_article_names_a_plan_that_repeats_it() -> None:
     assert articles() == ["build-2020", "nesting-2016", "sriov-2012", "storage-2013"]
     assert all(load(name).plan in builtin_plans() and load(name).scaled for name in articles())
