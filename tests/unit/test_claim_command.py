@@ -122,6 +122,21 @@ def test_a_run_of_something_else_says_what_to_do(store: Path) -> None:
     assert "has no configuration and metric of this claim: vmtax claim run sriov-2012" in text
 
 
+def test_run_measures_the_claims_plan_and_shows_both(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def carry_out(plan: str, options: object) -> str:
+        asked.append(plan)
+        return RUN.id
+
+    monkeypatch.setattr("vmtax.cli.running.carry_out", carry_out)
+    assert f"nesting-2016 beside run {RUN.id}" in run("claim run nesting-2016 --budget 1h --yes").stdout
+    assert "has no configuration" in run("claim run sriov-2012 --yes").stdout
+    assert run("claim run nesting-2016 --yes --json").stdout == ""  # the run's own answer is one JSON text
+    run("claim run nesting-2016 --resume --yes")
+    assert asked == ["nesting-2016", "sriov", "nesting-2016", ""]
+
+
 def test_own_ratios_are_of_otherwise_equal_configurations() -> None:
     found = {(one.derived.of, one.derived.base): one for one in own_ratios(load("nesting-2016").tables, analysis())}
     four = found["four VMs", "host"]

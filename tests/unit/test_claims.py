@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.claim_samples import planted_set
+from tools.hostile.claims import changed
 from vmtax.claims.checked import Checked, checked
 from vmtax.claims.figures import parsed
 from vmtax.claims.rules import RULES
 from vmtax.claims.schema import articles, builtin_claims, load, parse
 from vmtax.plan.errors import PlanError
 from vmtax.plan.names import builtin_plans
+from vmtax.report.render.markdown import whole
+from vmtax.report.sections.claim import check
 
 # Claim -> (verdict, the rules that speak). Recomputed by hand from the printed figures.
 EXPECTED = {
@@ -237,6 +241,19 @@ def test_a_wrong_file_gets_a_line_with_its_place(name: str) -> None:
         parse(text, WHERE)
     assert any(line.startswith(WHERE) and message in line for line in error.value.problems), error.value.problems
     assert all("not a plan" not in line for line in error.value.problems)
+
+
+def test_no_text_does_anything_but_give_a_claim_or_name_a_place() -> None:
+    source, read = random.Random(1), 0
+    for _ in range(100):
+        try:
+            claim = parse(changed(source), WHERE)
+        except PlanError as error:
+            assert all(line.startswith(WHERE) for line in error.problems)
+            continue
+        read += 1
+        whole(check("mine", checked(claim)))
+    assert read > 10
 
 
 def test_an_unknown_name_names_the_nearest(tmp_path: Path) -> None:
