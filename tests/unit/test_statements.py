@@ -105,6 +105,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "two minutes": empty.SECONDS,
         "15 seconds": undo.ZERO_SECONDS,
     },
+    "docs/how-to/questions-from-threads.md": dict.fromkeys(("2 MiB", "1 GiB")),  # asked
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
     "docs/how-to/network.md": dict.fromkeys(("0.8 s", "0.125 GB")),  # an example
     "docs/how-to/use-a-lab.md": {
