@@ -36,8 +36,9 @@ from vmtax.report.wording.facts import fact_in_words, flat_facts
 
 KINDS: Mapping[Verdict, Kind] = {"wrong": "bad", "doubtful": "doubt", "right": "good"}
 READING = (
-    "Share: the speed as a share of that of the other configuration; for CPU time, the share of the time. The hardware"
-    " and the software are others, so compare the shares, not the figures."
+    "Share: the speed as a share of that of the other configuration; for CPU time, the share of the time. Direction:"
+    " none if a share is 100 % within half a per cent. The hardware and the software are others, so compare the shares,"
+    " not the figures."
 )
 
 
@@ -225,8 +226,10 @@ def _figures(figures: Sequence[OwnFigure]) -> Table:
 
 def _machines(claim: PublishedClaim, analysis: Analysis) -> Table:
     rows = [Row((name_cell(f"published: {name}"), value_cell(_in_line(facts)))) for name, facts in claim.setup.items()]
+    here: dict[str, str] = {}
     for path, facts in analysis.experiment.facts.items():
         flat = dict(flat_facts({name: value for name, value in facts.items() if name in (*FACTS, "cpus_allowed")}))
-        known = {FACTS[name]: fact_in_words(name, flat) for name in FACTS if name in flat}
-        rows.append(Row((name_cell(f"here: {path}"), value_cell(_in_line(known)))))
+        text = _in_line({FACTS[name]: fact_in_words(name, flat) for name in FACTS if name in flat})
+        here.setdefault(text, path)  # several guests are alike
+    rows += [Row((name_cell(f"here: {path}"), value_cell(text))) for text, path in here.items()]
     return Table("The machines", (Column("machine"), Column("what is known", words=True)), tuple(rows), "wrapped")
