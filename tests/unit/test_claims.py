@@ -229,6 +229,8 @@ BAD = {
         "source: a\nyear: 2026\ntables:\n  - {unit: s, better: lower, rows: {a: {value: x}}}\n",
         "4:41: tables[0].rows.a.value: must be a number as printed",
     ),
+    "no pattern": (f"{HEAD}metric: '*'\n{ROWS}", "5:1: metric: must be a regular expression: nothing to repeat"),
+    "a year": (f"{HEAD}{ROWS}".replace("2026", "20266"), "2:1: year: must be a year from 1950 to 2100, not 20266"),
     "a plan": ("name: a\nworkloads: [chess]\n", "1:1: name: unknown key 'name'"),
     "huge": (f"source: {'a' * 70_000}\n", "larger than 64 KiB, so it is not a claim"),
 }

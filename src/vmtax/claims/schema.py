@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +37,20 @@ def _figure(value: object) -> PrintedNumber:
     if not isinstance(value, str):
         raise ValueError(f"must be a number as printed, such as 4.14, not {show(value)}")
     return parsed(value)
+
+
+def _plausible(year: int) -> int:
+    if not 1950 <= year <= 2100:
+        raise ValueError(f"must be a year from 1950 to 2100, not {year}")
+    return year
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"must be a regular expression: {error}") from None
+    return text
 
 
 PrintedFigure = Annotated[PrintedNumber, BeforeValidator(_figure)]
@@ -173,7 +188,9 @@ class ClaimTable(_Model):
     through: Through | None = Field(None, description="the device or link that limits it")
     block: Size | None = Field(None, description="bytes of an operation, such as 4KiB")
     data: Size | None = Field(None, description="bytes that are read or written again and again")
-    metric: Text | None = Field(None, description="a regular expression: vmtax's metrics of the same kind")
+    metric: Annotated[Text, AfterValidator(_pattern)] | None = Field(
+        None, description="a regular expression: vmtax's metrics of the same kind"
+    )
     remark: Remark | None = Field(None, description="what to know beside vmtax's own figures")
 
     @model_validator(mode="after")
@@ -221,7 +238,7 @@ class ClaimTable(_Model):
 
 class _About(_Model):
     source: Text = Field(description="who published it, where")
-    year: Annotated[int, Field(ge=1950, le=2100)] | None = Field(description="the year; null: not known")
+    year: Annotated[int, AfterValidator(_plausible)] | None = Field(description="the year; null: not known")
     url: Text | None = Field(None, description="where to read it")
     lacks: tuple[Lacks, ...] = Field((), description="what the source does not say: n, method, source, unit")
     n: Annotated[int, Field(ge=1, le=10**9)] | None = Field(None, description="runs behind each figure, if it says so")
