@@ -11,7 +11,7 @@ from vmtax.core.errors import BadInput
 from vmtax.design.factors import FACTORS, idle
 from vmtax.plan.schema import Plan, load
 
-ADDED = re.compile(r"(?:add|,) ((?:--vary \S+ ?)+)")
+ADDED = re.compile(r"(?:add|,) ((?:--vary [^\s;]+ ?)+)")
 
 
 def accepted(plan: str, vary: Sequence[str], layers: str | None = None) -> tuple[Plan | None, str]:

@@ -15,12 +15,26 @@ from pydantic import BaseModel
 
 from vmtax import __version__
 from vmtax.analysis.weight_profiles import PROFILES
+from vmtax.claims.known import links
+from vmtax.claims.rules import RULES
+from vmtax.claims.schema import (
+    ClaimRow,
+    ClaimTable,
+    Derived,
+    Headline,
+    MeasuringTool,
+    Mention,
+    PublishedClaim,
+    QueueLoad,
+    Through,
+)
 from vmtax.cli import app
 from vmtax.cli.help import examples, parameters, usage
 from vmtax.core import notices
 from vmtax.core.errors import MEANINGS
 from vmtax.core.layers import LAYERS
 from vmtax.core.quantities import Quantity
+from vmtax.core.units import format_value
 from vmtax.design.factors import FACTORS
 from vmtax.plan.rules import MOST_CONFIGURATIONS
 from vmtax.plan.schema import Plan
@@ -166,6 +180,33 @@ def plan_page() -> str:
     return "\n".join(parts)
 
 
+CLAIM_PARTS = {  # heading -> its model
+    "The file": PublishedClaim,
+    "A table: an entry of `tables`, or at the top of a file with one": ClaimTable,
+    "A row": ClaimRow,
+    "An entry of `derived`": Derived,
+    "An entry of `headlines`": Headline,
+    "An entry of `mentions`": Mention,
+    "`load` of a row": QueueLoad,
+    "`tool`": MeasuringTool,
+    "`through`": Through,
+}
+
+
+def claim_page() -> str:
+    parts = [
+        "# Claim keys\n",
+        "A published claim is YAML, for `vmtax claim`. A figure is written as it was printed, because its digits count:"
+        " 5.0 says more than 5. An unknown key or row is refused with its line and the legal ones.\n",
+    ]
+    for heading, model in CLAIM_PARTS.items():
+        parts += [f"## {heading}\n", table(("key", "default", "what"), field_rows(model))]
+    known = ((code([name]), link.name, format_value(link.bytes_per_second, "B/s")) for name, link in links().items())
+    parts += ["## Links and devices of `through`\n", table(("name", "what", "carries at most"), known)]
+    parts += ["## Rules\n", table(("rule", "looks at"), ((rule.number, rule.name) for rule in RULES))]
+    return "\n".join(parts)
+
+
 # Workload -> parameters with metrics that those of its defaults do not have.
 BESIDES: Mapping[str, Mapping[str, Any]] = {"net": {"cases": ("udp-in", "udp-out"), "rate": 100}}
 
@@ -268,6 +309,7 @@ def pages() -> dict[str, str]:
     found = {
         "commands.md": commands_page(),
         "plan.md": plan_page(),
+        "claim.md": claim_page(),
         "metrics.md": metrics_page(),
         "mixes.md": mixes_page(),
         "exit-codes.md": f"# Exit codes\n\n{exits}",
@@ -276,9 +318,9 @@ def pages() -> dict[str, str]:
         "glossary.md": glossary_page(),
     }
     others = {"vmtax-1.schema.json": json.dumps(json_schema(), indent=1) + "\n", "vmtax.1": man_page()}
-    links = "".join(f"- [{text.partition(chr(10))[0][2:]}]({file})\n" for file, text in found.items())
-    links += "".join(f"- [{file}]({file})\n" for file in others)
-    found["README.md"] = f"# Reference\n\nMade from the code, and tested against it.\n\n{links}"
+    contents = "".join(f"- [{text.partition(chr(10))[0][2:]}]({file})\n" for file, text in found.items())
+    contents += "".join(f"- [{file}]({file})\n" for file in others)
+    found["README.md"] = f"# Reference\n\nMade from the code, and tested against it.\n\n{contents}"
     return {**{file: NOTE + text for file, text in found.items()}, **others}
 
 

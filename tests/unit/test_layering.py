@@ -19,7 +19,7 @@ LEVELS = (
     {"__main__"},
     {"cli"},
     {"experiment", "doctor", "report"},
-    {"testbed", "recommend", "existing"},
+    {"testbed", "recommend", "existing", "claims"},
     {"attach", "storage", "lab", "analysis"},
     {"hypervisor", "container", "plan"},
     {"image", "network", "meter", "design", "store"},
@@ -30,7 +30,7 @@ LEVELS = (
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
 SETTING_UP = {"storage", "lab", "attach", "hypervisor", "container", "image", "network"}
 MEASURING = {"experiment", "doctor", "testbed", "meter", "machine", *SETTING_UP}
-READING = {"report", "recommend", "analysis", "plan", "design", "workload", "store", "stats"}
+READING = {"report", "claims", "recommend", "analysis", "plan", "design", "workload", "store", "stats"}
 
 
 @functools.cache

@@ -99,6 +99,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
     assert completed("vmtax run q", tmp_path) == ["quick"]
     assert completed("vmtax plan show ", tmp_path) == [
         "build",
+        "build-2020",
         "cpu",
         "density",
         "disk-cache",
@@ -106,6 +107,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "idle",
         "layers",
         "migration",
+        "nesting-2016",
         "network",
         "pages",
         "quick",

@@ -39,6 +39,9 @@ ANSWERS = {  # kind -> the commands that give it
     "labs": ["lab list --json"],
     "images": ["image list --json"],
     "guest": [f"plan from {GUEST} --json", f"doctor {GUEST} --json"],
+    "claims": ["claim list --json"],
+    "claim": ["claim show nesting-2016 --json", "claim show nesting-2016 last --json"],
+    "claim-check": ["claim check nesting-2016 --json", "claim check tu-berlin --format json"],
     "removed": ["clean --images --yes --json", "runs rm last --yes --json"],
 }
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.claims import schema as claims
 from vmtax.cli.lab import NEW
 from vmtax.core.stopwatch import SUSPENDED_SECONDS, UPTIME_STEP
 from vmtax.core.units import time_ratio
@@ -63,12 +64,27 @@ QUANTITY = re.compile(
     rf"({'|'.join(sorted(UNITS, key=len, reverse=True))})s?\b",
     re.IGNORECASE,
 )
+
+
+def published(claim: str, row: str) -> float:
+    """The figure of an article's first table."""
+    return claims.load(claim).tables[0].rows[row].figure.value
+
+
 SILENCE = 10.0 * 3  # seconds, of ssh_options.LOGIN
 # page -> quantity -> value in bytes or seconds
 STATED: dict[str, dict[str, float | None]] = {
     "README.md": {"2 GiB": build_image.ROOM},
     "CONTRIBUTING.md": {"400 lines": None},
     "Makefile": {"150 MB": None},  # measured once
+    "docs/articles/build-2020.md": {
+        "362 s": published("build-2020", "bare metal"),
+        "436 s": published("build-2020", "2 MiB pages, no mitigations"),
+        **dict.fromkeys(("2 MiB", "4 KiB")),  # levels
+    },
+    "docs/articles/nesting-2016.md": {"512 MiB": load("nesting-2016").guest.memory},
+    "docs/articles/sriov-2012.md": {"20 GB": None},  # published
+    "docs/articles/storage-2013.md": dict.fromkeys(("1 GB", "1.9 GB", "2 MB/s", "4 KiB")),  # published
     "docs/development/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
     "docs/development/ledger.md": {"one second": None},
     "docs/how-to/a-question-in-few-minutes.md": {"a day": None},
@@ -89,6 +105,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "two minutes": empty.SECONDS,
         "15 seconds": undo.ZERO_SECONDS,
     },
+    "docs/how-to/questions-from-threads.md": dict.fromkeys(("2 MiB", "1 GiB")),  # asked
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
     "docs/how-to/network.md": dict.fromkeys(("0.8 s", "0.125 GB")),  # an example
     "docs/how-to/use-a-lab.md": {

@@ -11,7 +11,7 @@ from typing import Any
 # The groups of commands in `vmtax --help`, in their order.
 GROUPS = {
     "Measure": ("doctor", "plan", "run", "watch", "calibrate"),
-    "Look": ("show", "report", "compare", "runs"),
+    "Look": ("show", "report", "compare", "runs", "claim"),
     "Carry": ("export", "import"),
     "Lab": ("lab",),
     "Upkeep": ("image", "clean"),
@@ -41,6 +41,10 @@ EXAMPLES = {
     ),
     "report": ("report -o report.html", "report last --format csv -o measurements.csv"),
     "compare": ("compare before after", "compare before-1,before-2 after-1,after-2 --fail-if-worse 3%"),
+    "claim list": ("claim list",),
+    "claim show": ("claim show nesting-2016", "claim show nesting-2016 last"),
+    "claim check": ("claim check nesting-2016", "claim check mine.yaml --format markdown"),
+    "claim run": ("claim run build-2020 --budget 1h",),
     "runs": ("runs", "runs --json"),
     "runs rm": ("runs rm 20261120-0201",),
     "export": ("export last -o last.run.gz",),

@@ -45,8 +45,10 @@ DEFAULT_PLAN = "quick"
 REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
 
 
-def carry_out(plan: str, asked: RunOptions) -> None:
-    """Measure, print the answer and write the report. `plan`: the plan's name, or that of a run that goes on."""
+def carry_out(plan: str, asked: RunOptions) -> str:
+    """Measure, print the answer and write the report; returns the run's id. `plan`: the plan's name, or that of a run
+    that goes on.
+    """
     results, yes = asked.results, asked.yes
     if results.label is not None and (problem := label_problem(results.label)):
         raise BadUse(f"--label {results.label!r}: {problem}")
@@ -76,6 +78,7 @@ def carry_out(plan: str, asked: RunOptions) -> None:
     if not worked:
         warn("nothing could be measured: every trial failed, see the warnings")
         raise typer.Exit(FAILED)
+    return id
 
 
 def _refuse_both(without_kvm: WithoutKvm, changes: PlanChanges) -> None:

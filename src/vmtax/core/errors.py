@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 DONE, FAILED, BAD_INPUT, WORSE, UNDECIDED, REBOOT, BUSY, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
+CLAIM_FAILS = UNDECIDED  # of another command, so the same number says no other thing there
 MEANINGS = {
     DONE: "done, or not begun because the answer was no; `doctor`: host and VM can be measured, as far as it sees",
     FAILED: "could not measure, or could not read or store results; `doctor`: host or VM cannot be measured, or a"
@@ -11,7 +12,7 @@ MEANINGS = {
     " emulated; nothing was begun",
     WORSE: "`compare --fail-if-worse`: a primary metric is shown to be worse by more than that",
     UNDECIDED: "`compare --fail-if-worse`: none is shown to be worse by more than that, but at least one is undecided:"
-    " its interval reaches beyond, or it has none",
+    " its interval reaches beyond, or it has none; `claim check`: something in the claim is wrong",
     REBOOT: "`run`: the host must be rebooted before the run goes on; the last line says how, and everything measured"
     " so far is kept",
     BUSY: "somebody else measures on the host, and the last line says who; nothing was begun, and the same command may"

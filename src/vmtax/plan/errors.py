@@ -132,7 +132,9 @@ def _is_inside(inner: Place, outer: Place) -> bool:
 def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> Sequence[str]:
     """The legal keys of the model at `place` below `model`; empty if they cannot be determined."""
     for part in place:
-        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        if part not in model.model_fields:
+            continue  # a name or a number in a mapping or a list of models
+        annotation = model.model_fields[str(part)].annotation
         kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
         models = [kind for kind in kinds if issubclass(kind, BaseModel)]
         if not models:

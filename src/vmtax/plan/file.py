@@ -1,4 +1,4 @@
-"""Read the text of a plan: a built-in one by its name, or a file, up to the largest size that a plan may have."""
+"""Read the text of a plan or of another such file: a built-in one by its name, or a file up to the largest size."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from pathlib import Path
 
 from vmtax.core.units import shortened
 from vmtax.plan.errors import PlanError, unknown
-from vmtax.plan.names import BUILTIN, builtin_plans
+from vmtax.plan.kinds import PLAN, FileKind
 from vmtax.plan.yaml import MOST_BYTES
 
 _LONGEST_SOURCE = 200  # characters of a path that messages repeat
 
 
-def plan_text(name_or_path: str) -> tuple[str, str]:
-    """The text of a plan, and its name for messages. Raises PlanError if there is none, or if it cannot be a plan."""
-    if name_or_path in builtin_plans():
-        file = BUILTIN / f"{name_or_path}.yaml"
+def plan_text(name_or_path: str, kind: FileKind = PLAN) -> tuple[str, str]:
+    """The text of a plan, or of another kind of file, and its name for messages. Raises PlanError if there is none, or
+    if it cannot be one.
+    """
+    known = kind.files
+    if (file := known.get(name_or_path)) is not None:
         return file.read_text(encoding="utf-8"), file.name
     source = shortened(name_or_path, _LONGEST_SOURCE)
     try:
@@ -25,13 +27,13 @@ def plan_text(name_or_path: str) -> tuple[str, str]:
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         if "/" not in name_or_path and Path(name_or_path).suffix not in (".yaml", ".yml"):
             hint = "or give the path of a YAML file"
-            raise PlanError([f"{unknown('plan', name_or_path, builtin_plans())}; {hint}"]) from None
+            raise PlanError([f"{unknown(kind.name, name_or_path, known)}; {hint}"]) from None
         why = error.strerror if isinstance(error, OSError) else error
         raise PlanError([f"{source}: cannot be read: {why}"]) from None
     if raw is None:
-        raise PlanError([f"{source}: is no regular file, so it is not a plan"])
+        raise PlanError([f"{source}: is no regular file, {kind.refused}"])
     if len(raw) > MOST_BYTES:
-        raise PlanError([f"{source}: larger than {MOST_BYTES // 1024} KiB, so it is not a plan"])
+        raise PlanError([f"{source}: larger than {MOST_BYTES // 1024} KiB, {kind.refused}"])
     try:
         return raw.decode("utf-8-sig"), source
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ import yaml
 
 from vmtax.core.units import show
 from vmtax.plan.errors import MOST_PROBLEMS, Place, PlanError, Problem, key
+from vmtax.plan.kinds import PLAN, FileKind
 
 # A plan needs at most a tenth of these limits. They are checked while the text is read, so exceeding them costs
 # nothing.
@@ -19,7 +20,6 @@ MOST_VALUES = 10_000  # scalars, lists and mappings, including keys
 DEEPEST = 20  # levels of nesting
 _MOST_DIGITS = 40  # of a number
 _TAG = "tag:yaml.org,2002:"
-_TOO_DEEP = f"nested more than {DEEPEST} levels deep, so it is not a plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,10 @@ class _Loader(yaml.SafeLoader):
     # [auto, off]` would lose its level), `1:30` as 90 and a date as a date.
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (PyYAML's own shape)
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, kind: FileKind) -> None:
         super().__init__(text)
         self._values = self._depth = 0
+        self._kind = kind
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Refuses aliases, which can refer to themselves, and texts that are too long or too deep."""
@@ -83,9 +84,9 @@ class _Loader(yaml.SafeLoader):
         self._values += 1
         self._depth += 1
         if self._values > MOST_VALUES:
-            raise _refusal(f"more than {MOST_VALUES:,} values, so it is not a plan", mark)
+            raise _refusal(f"more than {MOST_VALUES:,} values, {self._kind.refused}", mark)
         if self._depth > DEEPEST:
-            raise _refusal(_TOO_DEEP, mark)
+            raise self._too_deep(mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -93,20 +94,30 @@ class _Loader(yaml.SafeLoader):
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
         """Limits the depth here as well: the scanner reads ahead of the composer, in time quadratic in the depth."""
         if self.flow_level > DEEPEST:
-            raise _refusal(_TOO_DEEP, self.get_mark())
+            raise self._too_deep(self.get_mark())
         super().fetch_flow_collection_start(token)
+
+    def _too_deep(self, mark: yaml.Mark) -> _Refusal:
+        return _refusal(f"nested more than {DEEPEST} levels deep, {self._kind.refused}", mark)
+
+
+class _PrintedLoader(_Loader):
+    """Numbers stay text, so that 5.0 keeps its last digit."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (PyYAML's own shape)
 
 
 class _Refusal(yaml.MarkedYAMLError):
-    """The text may be YAML, but is no plan."""
+    """The text may be YAML, but not what is read here."""
 
 
 def _refusal(problem: str, mark: yaml.Mark) -> _Refusal:
     return _Refusal(None, None, problem, mark)
 
 
-_Loader.add_implicit_resolver(f"{_TAG}null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-_Loader.add_implicit_resolver(f"{_TAG}bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+for _loader in (_Loader, _PrintedLoader):
+    _loader.add_implicit_resolver(f"{_TAG}null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+    _loader.add_implicit_resolver(f"{_TAG}bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 _Loader.add_implicit_resolver(f"{_TAG}int", re.compile(r"^[-+]?[0-9]+$", re.ASCII), list("-+0123456789"))
 _Loader.add_implicit_resolver(
     f"{_TAG}float",
@@ -115,13 +126,13 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read(text: str, source: str) -> YamlDocument:
+def read(text: str, source: str, kind: FileKind = PLAN) -> YamlDocument:
     """The mapping in `text`. Raises PlanError for anything else."""
-    node = _compose(text, source)
+    node = _compose(text, source, kind)
     if node is None:
-        raise PlanError([f"{source}: the file is empty: a plan needs at least `name` and `workloads`"])
+        raise PlanError([f"{source}: the file is empty: a {kind.name} needs at least {kind.needs}"])
     if not isinstance(node, yaml.MappingNode):
-        raise PlanError([f"{source}:1:1: a plan is a mapping (key: value) at the top, not {_kind(node)}"])
+        raise PlanError([f"{source}:1:1: a {kind.name} is a mapping (key: value) at the top, not {_kind(node)}"])
     marks: dict[Place, tuple[int, int]] = {(): (1, 1)}
     problems: list[Problem] = []
     data = _value(node, (), marks, problems)
@@ -131,11 +142,11 @@ def read(text: str, source: str) -> YamlDocument:
     return document
 
 
-def _compose(text: str, source: str) -> yaml.Node | None:
+def _compose(text: str, source: str, kind: FileKind) -> yaml.Node | None:
     if len(text.encode(errors="replace")) > MOST_BYTES:
-        raise PlanError([f"{source}: larger than {MOST_BYTES // 1024} KiB, so it is not a plan"])
+        raise PlanError([f"{source}: larger than {MOST_BYTES // 1024} KiB, {kind.refused}"])
     try:
-        loader = _Loader(text)
+        loader = (_PrintedLoader if kind.as_printed else _Loader)(text, kind)
         try:
             node: yaml.Node | None = loader.get_single_node()
             return node

@@ -20,6 +20,7 @@ from vmtax.plan.schema import Plan
 from vmtax.report.answers.calibration import CALIBRATION
 from vmtax.report.answers.change import CHANGE
 from vmtax.report.answers.checked import PlanCheck
+from vmtax.report.answers.claims import ClaimCheck, ClaimLine, ShownClaim
 from vmtax.report.answers.envelope import SCHEMA
 from vmtax.report.answers.existing import GuestAnswer
 from vmtax.report.answers.lab import LabState
@@ -144,6 +145,9 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "plan-check": PlanCheck,
     "doctor": model(DIAGNOSIS),
     "calibration": model(CALIBRATION),
+    "claim": ShownClaim,
+    "claims": list[ClaimLine],
+    "claim-check": ClaimCheck,
     "lab": LabState,
     "labs": list[LabState],
     "guest": GuestAnswer,

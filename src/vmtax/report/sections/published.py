@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from decimal import Decimal
+from itertools import groupby
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.core.records import Metric, Treatment
-from vmtax.core.units import format_value
-from vmtax.design.guest import COUNT
-from vmtax.design.net import PATH
+from vmtax.claims.beside import OwnRatio, own_ratios
+from vmtax.claims.schema import ClaimTable, Derived, articles, load
+from vmtax.core.units import UNITS, format_value
 from vmtax.report.document import Block, Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
 
 TITLE = "Published figures beside yours"
@@ -23,117 +20,51 @@ READING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """One published figure, and the configuration of a plan that corresponds to it."""
-
-    name: str
-    value: float
-    layer: str
-    levels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    of: _Line | None = None  # the figure that it is a share of: the same number of machines, otherwise the same
-    printed: str = "–"  # that share
-    orders: tuple[str, str] | None = None  # figure and share in words, if only orders of magnitude were published
-
-
-@dataclass(frozen=True, slots=True)
-class _Published:
-    """One table of an article."""
-
-    title: str
-    metric: str  # a regular expression
-    unit: str
-    lines: tuple[_Line, ...]
-    remark: str  # source and calculation
-
-
-_METAL = _Line("bare metal", 362, "host")
-_OFF = {"cpu.mitigations": "off"}
-_BUILDS = (
-    _METAL,
-    _Line("2 MiB pages, no mitigations", 436, "vm", {"memory.backing": "2MiB", **_OFF}, _METAL, "83 %"),
-    _Line("2 MiB pages", 449, "vm", {"memory.backing": "2MiB", "cpu.mitigations": "auto"}, _METAL, "80 %"),
-    _Line("4 KiB pages, no mitigations", 474, "vm", {"memory.backing": "4k", **_OFF}, _METAL, "75 %"),
-)
-_ONE, _FOUR = {COUNT.name: "1"}, {COUNT.name: "4"}
-_HOST = _Line("host", 465_536, "host", _FOUR)
-_ONE_VM = _Line("one VM", 139_634, "vm", _ONE)
-_FOUR_VMS = _Line("four VMs", 373_178, "vm", _FOUR, _HOST, "78.62 %")
-_PARAVIRTUAL = _Line("virtio with vhost", 1e3, "vm", {PATH: "vhost"})
-_FUNCTION = _Line("virtual function", 1e2, "vm", {PATH: "sriov"}, _PARAVIRTUAL, orders=("10²", "1–10 %"))
-PUBLISHED = (
-    _Published(
-        "A kernel build, 2020",
-        r"build\..*\.seconds",
-        "s",
-        _BUILDS,
-        "Shattered Silicon, Virtualization Performance Impact, 2020: Linux 5.4.70, allmodconfig, on an EPYC 7402P. 362"
-        " s of 474 s is 76.4 %, which was printed as 75 %.",
-    ),
-    _Published(
-        "Random writes of one and of four guests",
-        r"disk\.randwrite-4k-qd32\.iops",
-        "1/s",
-        (
-            *(_HOST, _FOUR_VMS, _Line("four nested VMs", 94_897, "nested", _FOUR, _FOUR_VMS, "67.96 %")),
-            *(_ONE_VM, _Line("one nested VM", 76_259, "nested", _ONE, _ONE_VM)),
-        ),
-        "Performance Overhead of Nested Virtualization on Windows Server 2016 Technical Preview 4: fio, 4 KiB, 16 jobs"
-        " at depth 20. The 32.04 % that it calls the cost of nesting set four nested VMs against one VM; like for like"
-        " it is 45.4 % for one guest and 74.6 % for four. The 21.38 % of four VMs are 19.8 %.",
-    ),
-    _Published(
-        "Host CPU with SR-IOV, 2012",
-        r"net\.tcp-in\.host_side_seconds",
-        "s/B",
-        (_FUNCTION,),
-        "SR-IOV Network I/O Enhancement in a Virtualized Environment in Windows Server 2012, by Dell: 20 GB are copied"
-        " from an SMB share into one VM. Of the CPU use of the host's network modules, NDIS and VMBUS, only the order"
-        " of magnitude is printed, without a unit: 10² with SR-IOV, 10³ to 10⁴ without. In the guests there is not"
-        " much difference. The paravirtual path there is VMBus; here it is virtio with vhost.",
-    ),
-)
-
-
 def section(analysis: Analysis) -> Section | None:
     """None if the plan measures nothing that was published, or lacks the reference of the shares."""
-    metrics = dict.fromkeys(metric for metric, _ in analysis.medians)
+    tables = [table for name in articles() for table in load(name).tables if table.metric and table.remark]
     blocks: list[Block] = []
-    for published in PUBLISHED:
-        for metric in metrics:
-            rows = _rows(published, metric, analysis) if re.fullmatch(published.metric, metric.name) else ()
-            table = Table(published.title, tuple(map(Column, HEADS)), tuple(rows), "settings", detail=Detail.FULL)
-            blocks += [table, Paragraph(published.remark, "note", Detail.FULL)] if table.rows else []
+    for (title, _), found in groupby(own_ratios(tables, analysis), lambda one: (one.table.title, one.metric)):
+        ratios = tuple(found)
+        rows = tuple(map(_row, ratios))
+        blocks.append(Table(title, tuple(map(Column, HEADS)), rows, "settings", detail=Detail.FULL))
+        blocks.append(Paragraph(ratios[0].table.remark or "", "note", Detail.FULL))
     note = Paragraph(READING, "note", Detail.FULL)
     return Section("published", TITLE, (*blocks, note), TITLE) if blocks else None
 
 
-def _rows(published: _Published, metric: Metric, analysis: Analysis) -> Iterator[Row]:
-    """The lines that are shares of another one, if this run has both; single lines are left out."""
-    for line in published.lines:
-        treatment, base = _treatment(line, analysis), line.of and _treatment(line.of, analysis)
-        if line.of is None or treatment is None or base is None:
-            continue
-        own, of = (analysis.medians.get((metric, each.name)) for each in (treatment, base))
-        if not own or not of:
-            continue
-        emulated = {treatment.name, base.name} & analysis.emulated
-        exact = (format_value(line.value, published.unit), _share(published, line.value, line.of.value))
-        theirs = (*(line.orders or exact), line.printed)
-        ours = (format_value(own, metric.unit), _share(published, own, of))
-        cells = (*map(value_cell, theirs), *(value_cell(text, emulated=bool(emulated)) for text in ours))
-        yield Row((name_cell(f"{line.name}, of {line.of.name}"), *cells))
+def _row(one: OwnRatio) -> Row:
+    exact = share(one.published)
+    theirs = (figure_text(one.table, one.derived.of), one.derived.shown or exact, printed_share(one.derived))
+    ours = (format_value(one.value, one.metric.unit), share(one.own))
+    cells = (*map(value_cell, theirs), *(value_cell(text, emulated=one.emulated) for text in ours))
+    return Row((name_cell(f"{one.derived.of}, of {one.derived.base}"), *cells))
 
 
-def _share(published: _Published, value: float, of: float) -> str:
-    """The speed, or the CPU time, as a share of the other's."""
-    return f"{100 * (of / value if published.unit == 's' else value / of):.1f} %"
+def share(ratio: float) -> str:
+    """A ratio as a share."""
+    return f"{100 * ratio:.1f} %"
 
 
-def _treatment(line: _Line, analysis: Analysis) -> Treatment | None:
-    """The first configuration that corresponds to it."""
-    for treatment in analysis.experiment.treatments:
-        alike = all(treatment.levels.get(name) == level for name, level in line.levels.items())
-        if treatment.layer == line.layer and treatment.repeats is None and alike:
-            return treatment
-    return None
+def figure_text(table: ClaimTable, row: str) -> str:
+    """A published figure with its unit."""
+    found = table.rows[row]
+    if found.shown:
+        return found.shown
+    if table.unit in UNITS:
+        return format_value(found.figure.value, table.unit)
+    return f"{found.figure.text or f'{found.figure.value:.6g}'} {table.unit}"
+
+
+def printed_share(one: Derived) -> str:
+    """What was printed of a comparison, as a share with the printed decimals; "–" if nothing was."""
+    if one.printed is None:
+        return "–"
+    printed = Decimal(one.printed.text.replace("\N{MINUS SIGN}", "-"))
+    shares = {
+        "share": printed,
+        "times": 100 * printed,
+        **dict.fromkeys(("loss", "less"), 100 - printed),
+        **dict.fromkeys(("gain", "more"), 100 + printed),
+    }
+    return f"{shares[one.word]} %" if one.word in shares else f"{printed} {one.word}"
