@@ -95,12 +95,16 @@ def test_what_cannot_be_taken_along_is_named(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "pipe").write_text("")
     (tmp_path / "large").write_bytes(bytes(1000))
+    (tmp_path / "loop").symlink_to("loop")
     monkeypatch.setattr(module, "MOST_BYTES", 999)
     for files, why in {
         (tmp_path / "missing",): "missing: No such file or directory",
         (tmp_path / "pipe",): "pipe: is no file, directory or link",
         (tmp_path / "deep",): "socket: is no file, directory or link",
         (tmp_path / "a" / "pipe", tmp_path / "pipe"): "another one is called pipe too",
+        (tmp_path / "loop",): "loop: Too many levels of symbolic links",
+        (tmp_path / "loop" / "below",): "below: Too many levels of symbolic links",
+        (tmp_path / ("x" * 300),): "File name too long",
         (Path("/"),): "has no name of its own",
         (tmp_path / "large",): "at most .* each machine keeps them in memory",
     }.items():

@@ -187,6 +187,10 @@ def test_a_server_that_is_not_there_is_the_reason() -> None:
         {"values": {"n": ["$(x)"]}},
         {"values": {"N": ["1"]}},
         {"warmup": -1},
+        {"files": ("",)},
+        {"files": ("a\0b",)},
+        {"packages": ("make-",)},
+        {"values": {"n": ["1 2"]}},
     ],
 )
 def test_wrong_parameters_are_refused(wrong: dict[str, Any]) -> None:
@@ -199,6 +203,7 @@ def test_wrong_parameters_are_refused(wrong: dict[str, Any]) -> None:
     [
         {},
         {"run": "x", "unit": "s"},
+        {"run": "x", "better": "higher"},
         {"run": "x", "metric": "(x)"},
         {"run": "x", "serve": "y {port}"},
         {"run": "x {port}", "serve": "y"},

@@ -42,11 +42,11 @@ def own_plan(asked: ProgramOptions, plan: str) -> Plan | None:
         "better": asked.better,
         "serve": asked.serve,
         "timeout": asked.timeout,
-        "packages": [*names_of(asked.packages)],
-        "files": [str(Path(name).absolute()) for name in asked.files or ()],
+        "packages": [*names_of(asked.packages)] or None,
+        "files": [str(Path(name).absolute()) for name in asked.files or ()] or None,
         "same_output": asked.same_output,
     }
-    parameters = {name: value for name, value in parameters.items() if value not in (None, False, [])}
+    parameters = {name: value for name, value in parameters.items() if value is not None and value is not False}
     data = {"name": NAME, "workloads": [{"name": NAME, "parameters": parameters}]}
     return from_data(data, source="command line", options=_options())
 
@@ -63,7 +63,9 @@ def with_values(plan: Plan, asked: Measured) -> tuple[Plan, Measured]:
         raise BadUse(f"{OPTION} {next(iter(named))}: plan {plan.name} has no workload {NAME}: add --command")
     entry["parameters"]["values"] = {**entry["parameters"].get("values", {}), **values}
     others = [name for name in data["primary"] if not name.startswith(PREFIX)]
-    changed = from_data({**data, "primary": others}, source="command line", options=_options())
+    place = f"workloads.{data['workloads'].index(entry)}.{NAME}.values"
+    options = {f"{place}.{name}": f"{OPTION} {PREFIX}{name}" for name in values}
+    changed = from_data({**data, "primary": others}, source="command line", options=options)
     (own,) = (workload for workload in changed.build_workloads() if workload.name == NAME)
     changed = changed.model_copy(update={"primary": (*others, *(metric.name for metric in own.metrics()))})
     rest = [text for text, is_value in named.items() if not is_value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shlex
@@ -93,7 +94,7 @@ class Additions:
             if name in names:
                 raise BadInput(f"--files {top}: another one is called {name} too: name their common directory")
             names.add(name)
-            waiting = [(name, named.resolve())]
+            waiting = [(name, _resolved(named))]
             while waiting:
                 inner, path = waiting.pop()
                 try:
@@ -104,6 +105,14 @@ class Additions:
                 except OSError as error:
                     raise BadInput(f"--files {path}: {error.strerror}") from error
                 yield inner, path, status
+
+
+def _resolved(path: Path) -> Path:
+    """The path without links. Raises BadInput if links lead in a circle."""
+    try:
+        return path.resolve()
+    except RuntimeError:  # what Python says of links in a circle
+        raise BadInput(f"--files {path}: {os.strerror(errno.ELOOP)}") from None
 
 
 def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:

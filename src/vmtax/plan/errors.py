@@ -98,7 +98,7 @@ def _phrase(detail: ErrorDetails, model: type[BaseModel]) -> str | Unknown:
     if kind == "too_short":
         return "must have at least one entry"
     if kind == "literal_error":
-        return unknown("value", value, re.findall(r"'([^']+)'", detail["ctx"]["expected"]))
+        return unknown("value", value, filter(None, re.findall(r"'([^']*)'", detail["ctx"]["expected"])))
     if (template := _TEMPLATES.get(kind)) is not None:
         return f"{template(detail.get('ctx', {}))}, not {show(value)}"
     return f"cannot be {show(value)}"  # a kind of error that none of our types causes

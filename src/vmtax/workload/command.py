@@ -28,7 +28,9 @@ PARTS = ("prepare", "run", "cleanup")
 REPORT = re.compile(r"^vmtax command: (\{.*\})$", re.MULTILINE)
 NUMBER = re.compile(r"[-+]?(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(?:[eE][-+]?\d{1,3})?", re.ASCII)
 PATH = re.compile(r"(?:\.[A-Za-z_][\w-]*|\[\d{1,6}\])+", re.ASCII)
-PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,99}")
+PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{0,98}[a-z0-9+.]")  # apt removes what is named with a - at its end
+VALUE = re.compile(r"[A-Za-z0-9+_./:-]{1,40}")
+VALUE_NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 _WORD = re.compile(r"[^A-Za-z0-9+_-]+")
 # What a program prints -> the base unit, and how many of those it is
 UNITS: Mapping[str, tuple[Unit, float]] = MappingProxyType(
@@ -90,16 +92,34 @@ def _written(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+def _file(name: str) -> str:
+    if not name or "\0" in name:
+        raise ValueError(f"{name[:60]!r} is no path of a file or directory")
+    return name
+
+
 def _package(name: str) -> str:
     if not PACKAGE.fullmatch(name):
         raise ValueError(f"{name[:60]!r} is no name of a Debian package, such as sysbench")
     return name
 
 
+def _value(text: str) -> str:
+    if not VALUE.fullmatch(text):
+        raise ValueError(f"{text[:60]!r} is no value: 1 to 40 letters, digits and the signs + - _ . / : are")
+    return text
+
+
+def _value_name(text: str) -> str:
+    if not VALUE_NAME.fullmatch(text):
+        raise ValueError(f"{text[:60]!r} is no name: a small letter and up to 29 small letters, digits and _ are")
+    return text
+
+
 Line = Annotated[str, Field(max_length=LONGEST_LINE, pattern=r"^[^\x00]*$")]
-VALUE_NAME = r"^[a-z][a-z0-9_]{0,29}$"
-Value = Annotated[str, Field(pattern=r"^[A-Za-z0-9+_./:-]{1,40}$")]
-ValueLists = dict[Annotated[str, Field(pattern=VALUE_NAME)], Annotated[tuple[Value, ...], Field(min_length=1)]]
+Value = Annotated[str, AfterValidator(_value)]
+ValueName = Annotated[str, AfterValidator(_value_name)]
+ValueLists = dict[ValueName, Annotated[tuple[Value, ...], Field(min_length=1)]]
 RESERVED = ("address", "port")  # placeholders of its server
 
 
@@ -133,7 +153,7 @@ class CommandParameters(Parameters):
     packages: tuple[Annotated[str, AfterValidator(_package)], ...] = Field(
         (), max_length=100, description="Debian packages that it needs: an image with them is built once"
     )
-    files: tuple[str, ...] = Field(
+    files: tuple[Annotated[str, AfterValidator(_file)], ...] = Field(
         (),
         max_length=100,
         description="files and directories of the machine that runs vmtax: a new copy of each is in the directory in"
@@ -211,8 +231,9 @@ class OwnCommand(Command[CommandParameters]):
         given = self.parameters
         if not given.run.strip():
             return "needs run, a command line, such as {run: 'gzip -c /usr/bin/git'}"
-        if given.unit and not given.metric:
-            return "unit is that of metric: name the metric, or leave out the unit"
+        for name in ("unit", "better"):
+            if getattr(given, name) and not given.metric:
+                return f"{name} is that of metric: name the metric, or leave out {name}"
         if given.metric and UNITS[given.unit or "1"][0] == "1" and not given.better:
             return "metric needs unit, or better: lower or higher"
         if given.serve and not ("{port}" in given.serve and "{port}" in given.run):
