@@ -21,7 +21,7 @@ from vmtax.experiment import preview
 from vmtax.experiment.outlook import Line, outlook
 from vmtax.experiment.preview import look
 from vmtax.hypervisor.qemu.detect import DEFAULT, ELSEWHERE, FIRST, RIGHTS, QemuError
-from vmtax.image.cache import ImageError
+from vmtax.image.cache import Image, ImageError
 from vmtax.image.packs import PackKind, Userland
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.machine.packages import READ as OS_RELEASE
@@ -181,6 +181,18 @@ def test_a_kernel_pack_that_must_be_built_first_is_announced(monkeypatch: pytest
     first = said(plan, host())["first"]
     assert first.startswith("builds the kernel pack of compiler and source: about three minutes, once, and 600 MiB")
     assert "first" not in said(load("quick"), host()), "nothing else needs it"
+
+
+def test_files_are_needed_until_their_image_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = f"{{command: {{run: 'true', files: [{tmp_path}/gone]}}}}"
+    plan = parse(f"name: x\nlayers: [host]\nworkloads: [{run}]\nrounds: {{min: 7, max: 7}}")
+    here = Image(tmp_path, "5e" * 32, "of other files", "6.12", 300, 1, "", 0.0)
+    monkeypatch.setattr("vmtax.image.cache.images", lambda: [here])
+    hosts = Hosts(cast(Any, host()), host(), None)
+    for image in (None, "another"):
+        with pytest.raises(BadInput, match=f"--files {tmp_path}/gone: No such file or directory"):
+            look(plan, hosts, TestbedOptions(), image=image)
+    assert look(plan, hosts, TestbedOptions(), image=here.identity), "a run goes on with the image that it has"
 
 
 def test_a_kernel_build_on_the_host_takes_root(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             work.options.testbed,
             lambda what: None if work.agreed else progress.tell([("looks at", what)]),
             work.typed,
+            image_of(work.resumed) if work.resumed else None,
         )
         store.refuse_unwritable()
         check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")

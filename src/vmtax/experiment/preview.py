@@ -13,7 +13,7 @@ from vmtax.core.units import format_span
 from vmtax.design.disk import DiskSettings
 from vmtax.design.interleaved import both, is_host
 from vmtax.hypervisor import Accelerator, Qemu, QemuError, known
-from vmtax.image import kernel, postgresql
+from vmtax.image import build, kernel, postgresql
 from vmtax.machine import Machine
 from vmtax.machine.rights import why_not
 from vmtax.meter.below import read_below
@@ -70,11 +70,13 @@ def look(
     options: TestbedOptions,
     emit: Callable[[str], None] = lambda what: None,
     typed: Typed = MappingProxyType({}),
+    image: str | None = None,
 ) -> list[Place]:
     """The hosts under test, the plan's own first. Raises whatever would prevent the run, as far as can be checked
     without an image there: BadInput, CannotMeasure, StorageError, QemuError, ImageError.
 
-    emit: called before a check that takes seconds, with a description; typed: levels that must not be left out
+    emit: called before a check that takes seconds, with a description; typed: levels that must not be left out;
+    image: identity of the one that a resumed run goes on with
     """
     if lacks_kernel_pack(plan):
         kernel.KIND.refuse()
@@ -82,7 +84,7 @@ def look(
         postgresql.KIND.refuse()
         postgresql.KIND.refuse_offline()
     if more := additions(plan):
-        _ = more.digest  # reads all files, so what cannot be taken along is an error now
+        build.here(image, more)  # without that image, reads all files: what cannot be taken along is an error now
     examine.refuse_nameless(hosts.local)
     treatments = both(plan.entries(), options.interleave_with)
     whole, plan = plan, existing.plan_beside(plan)
