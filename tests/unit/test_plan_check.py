@@ -106,6 +106,8 @@ def test_check_says_what_every_configuration_has_and_which_is_the_baseline(spin:
     lines = check(spin_plan(layers=["vm"], factors={"disk.cache": ["none", "writeback"], "disk.aio": ["threads"]}))
     assert [line for line in lines if "baseline" in line] == []
     assert "disk.aio=threads in every configuration" in lines
+    lines = check(spin_plan(layers=["vm"], factors={"disk.share": ["none", "9p"], "disk.cache": "writeback"}))
+    assert "disk.cache=writeback in every configuration with disk.share=none" in lines
 
 
 def test_a_budget_that_suffices_costs_nothing(spin: None) -> None:

@@ -118,6 +118,8 @@ def test_a_host_that_lacks_something_leaves_these_configurations_out(monkeypatch
     assert "takes root" in SharingPart().lacking(request)["vm disk.share=9p"]
     monkeypatch.setattr(sharing, "is_root", lambda host: True)
     assert SharingPart().lacking(request) == {}
+    (note,) = SharingPart().notes(request)
+    assert "9p" in note, "there is no virtiofsd in this plan alone"
     without = replace(request, qemu=_Qemu())  # type: ignore[arg-type]
     assert "disk.share=9p: QEMU 9.0 was built without 9p" in SharingPart().lacking(without)["vm disk.share=9p"]
     moving = plan("disk.share=none,9p", workloads=("migration",))

@@ -11,6 +11,7 @@ from vmtax import stats
 from vmtax.core.layers import GUESTS, LAYERS
 from vmtax.core.records import Treatment
 from vmtax.core.units import at_most, count_of, format_duration, format_percent
+from vmtax.design.factors import idle
 from vmtax.design.host import boots_asked, in_words, reboots_itself
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import none_alike, topology, unlike
@@ -70,9 +71,13 @@ def in_common(plan: Plan) -> list[str]:
     """
     kept, lines = plan.expansion().kept, plan.moved_defaults
     for name, levels in plan.space.factors.items():
-        having = {treatment.layer for treatment in kept if name in treatment.levels}
+        with_it = [treatment for treatment in kept if name in treatment.levels]
+        needs = {treatment.name: idle(treatment.levels).get(name) for treatment in with_it}
+        having = {treatment.layer for treatment in with_it if needs[treatment.name] is None}
         if len(levels) == 1 and having:
-            lines.append(f"{name}={levels[0]} in every {_every(having, set(plan.layers))}")
+            limits = dict.fromkeys(filter(None, needs.values()))  # what it has no meaning without
+            which = f" with {' and '.join(limits)}" if limits else ""
+            lines.append(f"{name}={levels[0]} in every {_every(having, set(plan.layers))}{which}")
     first = {**plan.space.factors, **plan.space.parts[0].levels}
     for layer in plan.layers:
         members = [treatment for treatment in kept if treatment.layer == layer]

@@ -34,10 +34,7 @@ READY_SECONDS = 30.0
 MODULES = ("9pnet_virtio", "9p")  # virtiofs is built into the kernel
 # The largest message that the transport has; by default, requests of a larger block would be several.
 MESSAGE_BYTES = 512_000
-ALIKE = (
-    "disk.share: the directory is shared as libvirt's defaults do, so virtiofsd uses the host's page cache, as"
-    " disk.cache=writeback does."
-)
+ALIKE = "disk.share: virtiofsd, and QEMU as a server of 9p, use the host's page cache, as disk.cache=writeback does."
 
 
 @dataclass(frozen=True, slots=True)
