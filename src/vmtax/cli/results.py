@@ -31,6 +31,7 @@ from vmtax.cli.app import (
     write_file,
 )
 from vmtax.cli.files import STDOUT, check_input, check_output
+from vmtax.cli.many import keep_costs
 from vmtax.core.errors import BadInput
 from vmtax.report.render.formats import Format, find
 
@@ -234,6 +235,7 @@ def keep_results(store: Store, id: str) -> None:
         analysis = Analysis(experiment)
         store.keep_headline(id, in_few_words(analysis))
         store.keep_results(experiment, results.written(analysis.results))
+    keep_costs(store, experiment)
 
 
 def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), paged: bool = False) -> None:

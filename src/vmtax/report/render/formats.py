@@ -11,7 +11,9 @@ from vmtax.core.errors import BadInput
 
 if TYPE_CHECKING:
     from vmtax.analysis.analysis import Analysis
+    from vmtax.analysis.many.history import HostHistory
     from vmtax.analysis.sessions import Change
+    from vmtax.report.document import Document
 
 FILE_WIDTH = 100  # columns of a comparison that is written to a file
 
@@ -90,15 +92,23 @@ def _check(name: str, known: Iterable[str], offered: Iterable[str]) -> None:
 
 
 def _change_text(change: Change, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.sections.change import document
+
+    return _plain(document(change, Detail.FULL if full else Detail.BRIEF), full)
+
+
+def _plain(found: Document, full: bool) -> str:
+    """A document as on a terminal, for a file."""
     import io
 
     from vmtax.report.document import Detail
     from vmtax.report.render.terminal import whole
-    from vmtax.report.sections.change import document
     from vmtax.system.console import console
 
-    file, detail = io.StringIO(), Detail.FULL if full else Detail.BRIEF
-    console(file, width=FILE_WIDTH, color=False).print(whole(document(change, detail), detail))
+    file = io.StringIO()
+    rendered = whole(found, Detail.FULL if full else Detail.BRIEF)
+    console(file, width=FILE_WIDTH, color=False).print(rendered)
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
@@ -129,6 +139,59 @@ CHANGE_FORMATS: dict[str, Callable[[Change, bool], str]] = {
     "junit": _change_junit,
     "json": _change_json,
 }
+
+
+def _history_text(history: HostHistory, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.sections.history import document
+
+    return _plain(document(history, Detail.FULL if full else Detail.BRIEF), full)
+
+
+def _history_html(history: HostHistory, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.render.html import page
+    from vmtax.report.sections.history import document
+
+    return page(document(history, Detail.PAGE))
+
+
+def _history_markdown(history: HostHistory, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.render.markdown import whole
+    from vmtax.report.sections.history import document
+
+    return whole(document(history, Detail.FILE))
+
+
+def _history_json(history: HostHistory, full: bool) -> str:
+    from vmtax.report.answers.envelope import envelope
+    from vmtax.report.answers.history import HISTORY
+
+    return f"{envelope('history', HISTORY.made(history))}\n"
+
+
+def _history_csv(history: HostHistory, full: bool) -> str:
+    from vmtax.report.render.wide_csv import wide_csv
+
+    return wide_csv(history)
+
+
+HISTORY_FORMATS: dict[str, Callable[[HostHistory, bool], str]] = {
+    "terminal": _history_text,
+    "html": _history_html,
+    "markdown": _history_markdown,
+    "json": _history_json,
+    "csv": _history_csv,
+}
+
+
+def find_history(name: str) -> Callable[[HostHistory, bool], str]:
+    """The function that writes a history in that format, `full` or not. Raises BadInput with the formats that
+    exist.
+    """
+    _check(name, HISTORY_FORMATS, HISTORY_FORMATS)
+    return HISTORY_FORMATS[name]
 
 
 def find_change(name: str) -> Callable[[Change, bool], str]:

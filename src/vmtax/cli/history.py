@@ -1,0 +1,91 @@
+"""The command `vmtax history`: the costs of one host from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vmtax.cli.app import AsJson, BadUse, app, document, format_option, printed, say, warn, write_file
+from vmtax.cli.files import STDOUT, check_output
+from vmtax.cli.many import LabelName, PlanName, costs_of, meant
+from vmtax.core.units import count_of
+from vmtax.report.render.formats import HISTORY_FORMATS, find_history
+
+if TYPE_CHECKING:
+    from vmtax.analysis.many.costs import RunCosts
+    from vmtax.analysis.many.history import HostHistory
+
+FormatName = Annotated[str, format_option(tuple(HISTORY_FORMATS))]
+
+
+@app.command()
+def history(
+    plan: PlanName = "",
+    label: LabelName = "",
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            metavar="HOST",
+            help="The host, as it was given or as it calls itself. Default: that of the newest run.",
+        ),
+    ] = "",
+    full: Annotated[bool, typer.Option("--full", help="Show every cost.")] = False,
+    format: FormatName = "terminal",
+    json: AsJson = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; - prints. Default: -.")
+    ] = None,
+) -> None:
+    """Show the costs of one host from run to run: whether they changed, when, and how far they can have changed."""
+    if output == STDOUT:
+        output = None
+    if output is not None:
+        check_output(output)
+    format = "json" if json else format
+    render = find_history(format)
+    found = _history(plan, label, host)
+    if output is not None:
+        write_file(output, render(found, full).encode())
+        say(output)
+    elif format == "terminal":
+        from vmtax.report.document import Detail
+        from vmtax.report.render.terminal import whole
+        from vmtax.report.sections import history as section
+
+        detail = Detail.FULL if full else Detail.BRIEF
+        printed(whole(section.document(found, detail), detail))
+    else:
+        document(render(found, full))
+
+
+def _history(plan: str, label: str, host: str) -> HostHistory:
+    from vmtax.analysis.many.choose import by_machine
+    from vmtax.analysis.many.history import history as made
+    from vmtax.store import Store
+
+    with Store(reads=True) as store:
+        runs = costs_of(store, meant(store, plan, label))
+    if not runs:
+        raise BadUse("no run has a plan that this version can read: vmtax run")
+    machines = [*by_machine(runs).values()]  # that of the newest run first
+    chosen = _of_host(machines, host)
+    others = len(machines) - 1
+    if others and not host:
+        warn(
+            f"{count_of(others, 'other host')} also ran {runs[0].plan}: --host shows another one,"
+            " `vmtax fleet show` all of them"
+        )
+    return made(chosen, label)
+
+
+def _of_host(machines: Sequence[Sequence[RunCosts]], host: str) -> Sequence[RunCosts]:
+    found = [runs for runs in machines if not host or any(host in (run.host, run.host_name) for run in runs)]
+    if not found:
+        names = list(dict.fromkeys(runs[0].host_name for runs in machines))
+        more = f" and {len(names) - 10} more" if names[10:] else ""
+        raise BadUse(f"no such run on host {host!r}; there are: {', '.join(names[:10])}{more}")
+    return found[0]
