@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, app, document, format_option, printed, say, warn, write_file
+from vmtax.cli.app import AsJson, BadUse, Redact, app, document, format_option, printed, say, warn, write_file
 from vmtax.cli.files import STDOUT, check_output
 from vmtax.cli.many import LabelName, PlanName, costs_of, meant
 from vmtax.core.units import count_of
@@ -33,6 +33,7 @@ def history(
             help="The host, as it was given or as it calls itself. Default: that of the newest run.",
         ),
     ] = "",
+    redact: Redact = False,
     full: Annotated[bool, typer.Option("--full", help="Show every cost.")] = False,
     format: FormatName = "terminal",
     json: AsJson = False,
@@ -47,7 +48,7 @@ def history(
         check_output(output)
     format = "json" if json else format
     render = find_history(format)
-    found = _history(plan, label, host)
+    found = _history(plan, label, host, redact=redact)
     if output is not None:
         write_file(output, render(found, full).encode())
         say(output)
@@ -62,7 +63,7 @@ def history(
         document(render(found, full))
 
 
-def _history(plan: str, label: str, host: str) -> HostHistory:
+def _history(plan: str, label: str, host: str, *, redact: bool) -> HostHistory:
     from vmtax.analysis.many.choose import by_machine
     from vmtax.analysis.many.history import history as made
     from vmtax.store import Store
@@ -79,6 +80,10 @@ def _history(plan: str, label: str, host: str) -> HostHistory:
             f"{count_of(others, 'other host')} also ran {runs[0].plan}: --host shows another one,"
             " `vmtax fleet show` all of them"
         )
+    if redact:
+        from vmtax.analysis.redaction import redacted_costs
+
+        chosen = [*map(redacted_costs, chosen)]
     return made(chosen, label)
 
 

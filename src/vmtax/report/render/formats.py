@@ -11,6 +11,7 @@ from vmtax.core.errors import BadInput
 
 if TYPE_CHECKING:
     from vmtax.analysis.analysis import Analysis
+    from vmtax.analysis.many.costs import RunCosts
     from vmtax.analysis.many.history import HostHistory
     from vmtax.analysis.sessions import Change
     from vmtax.report.document import Document
@@ -66,6 +67,34 @@ def _parquet(analysis: Analysis) -> Iterator[bytes]:
     return parquet_pieces(analysis)
 
 
+def _bencher(analysis: Analysis) -> Iterator[bytes]:
+    from vmtax.report.render.exchange import bencher
+
+    yield bencher(_costs(analysis)).encode()
+
+
+def _github_action(analysis: Analysis) -> Iterator[bytes]:
+    from vmtax.report.render.exchange import github_action
+
+    yield github_action(_costs(analysis)).encode()
+
+
+def _prometheus(analysis: Analysis) -> Iterator[bytes]:
+    from vmtax.report.render.exchange import textfile
+
+    yield textfile([_costs(analysis)]).encode()
+
+
+def _costs(analysis: Analysis) -> RunCosts:
+    from vmtax.analysis.many.costs import run_costs
+    from vmtax.report.render.exchange import NoCosts
+
+    found = run_costs(analysis.experiment)
+    if found is None:
+        raise NoCosts(f"{analysis.experiment.id} has a plan that this version cannot read: it has no costs to write")
+    return found
+
+
 FORMATS = {
     format.name: format
     for format in (
@@ -74,6 +103,9 @@ FORMATS = {
         Format("json", ".json", _json),
         Format("csv", ".csv", _csv, ranks=False),
         Format("parquet", ".parquet", _parquet, text=False, ranks=False),
+        Format("bencher", ".bencher.json", _bencher, ranks=False),
+        Format("github-action", ".github-action.json", _github_action, ranks=False),
+        Format("prometheus", ".prom", _prometheus, ranks=False),
     )
 }
 
