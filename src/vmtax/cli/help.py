@@ -12,6 +12,7 @@ from typing import Any
 GROUPS = {
     "Measure": ("doctor", "plan", "run", "watch", "calibrate"),
     "Look": ("show", "report", "compare", "history", "runs"),
+    "Many": ("fleet",),
     "Carry": ("export", "import"),
     "Lab": ("lab",),
     "Upkeep": ("image", "clean"),
@@ -41,6 +42,7 @@ EXAMPLES = {
     "report": ("report -o report.html", "report last --format csv -o measurements.csv"),
     "compare": ("compare before after", "compare before-1,before-2 after-1,after-2 --fail-if-worse 3%"),
     "history": ("history quick", "history --label nightly --format html -o history.html"),
+    "fleet show": ("fleet show quick", "fleet show --label autumn --format html -o fleet.html"),
     "runs": ("runs", "runs --json"),
     "runs rm": ("runs rm 20261120-0201",),
     "export": ("export last -o last.run.gz",),

@@ -18,7 +18,8 @@ from vmtax.stats.arrays import Vector, np
 from vmtax.stats.false_discovery import discoveries
 from vmtax.stats.interval import ALPHA
 
-FEWEST_HOSTS = 5  # for a test of which host is odd
+FEWEST_HOSTS = 8  # for a test of which host is odd
+MOST_FREEDOM = 9  # of that test: with more, hosts whose variance is by chance found too small accuse each other
 FEWEST_TO_PREDICT = 3  # hosts, for an interval of the next one
 ODD_RATE = 0.04  # false discovery rate of odd hosts: below 5 %, because the variance between hosts is estimated
 SIMULATED = (
@@ -100,7 +101,9 @@ def odd_hosts(hosts: Sequence[HostEstimate], rate: float = ODD_RATE) -> tuple[Ho
 
     The centre is the weighted median. The variance between hosts is what makes the median of the standardised
     deviations as large as it is on average among hosts without one, by simulation: half of the hosts may be odd without
-    an effect on it. Then each host's deviation has Student's t with the freedom of its own rounds.
+    an effect on it. Then each host's deviation has Student's t with the freedom of its own rounds, but no more than
+    MOST_FREEDOM, and no more than Satterthwaite's, in which the variance between hosts has half a degree of freedom for
+    each host beyond the first six; this and MOST_FREEDOM are from simulation (tools/prove/fleet.py).
     """
     values, variances, freedom = _arrays(hosts)
     if len(values) < FEWEST_HOSTS:
@@ -118,7 +121,11 @@ def odd_hosts(hosts: Sequence[HostEstimate], rate: float = ODD_RATE) -> tuple[Ho
     deviations = values - _weighted_median(values, weights)
     from scipy.special import stdtr
 
-    p_values = 2 * stdtr(freedom, -np.abs(deviations) * np.sqrt(weights))
+    certain = np.minimum(freedom, MOST_FREEDOM)
+    if between:
+        together = variances**2 / freedom + between**2 / ((len(values) - 6) / 2)
+        certain = np.minimum(certain, (variances + between) ** 2 / together)
+    p_values = 2 * stdtr(certain, -np.abs(deviations) * np.sqrt(weights))
     claims = discoveries(p_values, rate)
     return tuple(
         HostDeviation(float(deviation), float(p), claim)

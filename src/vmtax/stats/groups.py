@@ -7,6 +7,7 @@ Hypotheses", 3rd ed. (2005).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,11 +33,11 @@ def by_group(hosts: Sequence[HostEstimate], labels: Sequence[str]) -> Groups | N
     The statistic is the weighted sum of squares between the groups; weights are from errors and the variance between
     all hosts. Hosts of smaller groups are left out.
     """
-    counts = {label: labels.count(label) for label in dict.fromkeys(labels)}
-    names = [label for label, count in counts.items() if count >= FEWEST_IN_GROUP]
+    names = [label for label, count in Counter(labels).items() if count >= FEWEST_IN_GROUP]
     if len(names) < 2:
         return None
-    kept = [(host, names.index(label)) for host, label in zip(hosts, labels, strict=True) if label in names]
+    places = {name: place for place, name in enumerate(names)}
+    kept = [(host, places[label]) for host, label in zip(hosts, labels, strict=True) if label in places]
     members = np.array([group for _, group in kept])
     values = np.array([host.log for host, _ in kept])
     variances = np.array([host.error**2 for host, _ in kept])

@@ -12,6 +12,7 @@ from vmtax.core.errors import BadInput
 if TYPE_CHECKING:
     from vmtax.analysis.analysis import Analysis
     from vmtax.analysis.many.costs import RunCosts
+    from vmtax.analysis.many.fleet import Fleet
     from vmtax.analysis.many.history import HostHistory
     from vmtax.analysis.sessions import Change
     from vmtax.report.document import Document
@@ -206,7 +207,7 @@ def _history_json(history: HostHistory, full: bool) -> str:
 def _history_csv(history: HostHistory, full: bool) -> str:
     from vmtax.report.render.wide_csv import wide_csv
 
-    return wide_csv(history)
+    return wide_csv(history.costs)
 
 
 HISTORY_FORMATS: dict[str, Callable[[HostHistory, bool], str]] = {
@@ -224,6 +225,64 @@ def find_history(name: str) -> Callable[[HostHistory, bool], str]:
     """
     _check(name, HISTORY_FORMATS, HISTORY_FORMATS)
     return HISTORY_FORMATS[name]
+
+
+def _fleet_text(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.sections.fleet import document
+
+    return _plain(document(fleet, Detail.FULL if full else Detail.BRIEF), full)
+
+
+def _fleet_html(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.render.html import page
+    from vmtax.report.sections.fleet import document
+
+    return page(document(fleet, Detail.PAGE))
+
+
+def _fleet_markdown(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.render.markdown import whole
+    from vmtax.report.sections.fleet import document
+
+    return whole(document(fleet, Detail.FILE))
+
+
+def _fleet_json(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.answers.envelope import envelope
+    from vmtax.report.answers.fleet import FLEET
+
+    return f"{envelope('fleet', FLEET.made(fleet))}\n"
+
+
+def _fleet_csv(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.render.wide_csv import wide_csv
+
+    return wide_csv(fleet.costs)
+
+
+def _fleet_prometheus(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.render.exchange import textfile
+
+    return textfile(fleet.costs)
+
+
+FLEET_FORMATS: dict[str, Callable[[Fleet, bool], str]] = {
+    "terminal": _fleet_text,
+    "html": _fleet_html,
+    "markdown": _fleet_markdown,
+    "json": _fleet_json,
+    "csv": _fleet_csv,
+    "prometheus": _fleet_prometheus,
+}
+
+
+def find_fleet(name: str) -> Callable[[Fleet, bool], str]:
+    """The function that writes a fleet in that format, `full` or not. Raises BadInput with the formats that exist."""
+    _check(name, FLEET_FORMATS, FLEET_FORMATS)
+    return FLEET_FORMATS[name]
 
 
 def find_change(name: str) -> Callable[[Change, bool], str]:
