@@ -194,6 +194,21 @@ def test_a_trend_is_given_per_month() -> None:
     assert chess.trend_low < 0.002 * 30 / 7 < chess.trend_high
 
 
+def test_only_a_trend_that_is_shown_is_listed() -> None:
+    drifting = history([costs(n, 7 * n, 0.004 * n) for n in range(8)])
+    assert line(drifting).drifts and any(text.startswith("CPU, chess: vm") for text in words.trends(drifting))
+    assert words.trends(history(weekly(12))) == []
+
+
+@pytest.mark.parametrize(("runs", "is_odd"), [(12, True), (7, False)])
+def test_an_odd_run_is_named_and_is_no_change(runs: int, is_odd: bool) -> None:
+    found = history([costs(n, 7 * n, 0.2 if n == 4 else 0.0) for n in range(runs)])
+    assert not any(one.changes for one in found.lines)
+    named = [point.run for point in line(found).points if point.odd]
+    assert named == [found.runs[4]] * is_odd
+    assert [text.partition(":")[0] for text in words.odd(found)] == named
+
+
 @pytest.mark.parametrize(
     ("ratios", "drawn"),
     [
@@ -327,6 +342,40 @@ def test_a_file_is_written_instead(home: Path, monkeypatch: pytest.MonkeyPatch, 
     file = tmp_path / "history.html"
     done = command(home, monkeypatch, "quick", "--format", "html", "-o", str(file))
     assert (done.exit_code, done.stdout) == (DONE, f"{file}\n") and "<h1>" in file.read_text()
+
+
+def compare(home: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> Result:
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    return CliRunner().invoke(app, ["compare", *argv])
+
+
+def test_more_than_two_runs_are_a_history_or_a_fleet(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store(home / "vmtax/vmtax.sqlite", reads=True) as store:
+        quick = [run for run in store.experiments() if run.name == "quick"]
+    local = [run.id for run in quick if run.host == "local"]
+    other = [run.id for run in quick if run.host != "local"]
+    done = compare(home, monkeypatch, *local[:3], "--json")
+    assert done.exit_code == DONE and json.loads(done.stdout)["kind"] == "history"
+    assert json.loads(done.stdout)["data"]["runs"] == local[2::-1]
+    done = compare(home, monkeypatch, *local[:2], *other, "--json")
+    assert json.loads(done.stdout)["kind"] == "fleet" and len(json.loads(done.stdout)["data"]["hosts"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (("last", "first", "last"), "is named twice"),
+        (("last", "first", "odd", "--fail-if-worse", "3%"), "compare two sides: separate the runs of a side by commas"),
+        (("last", "first", "odd", "--format", "junit"), "unknown format 'junit'"),
+        (("last", "first", "nobody"), "no run 'nobody'"),
+    ],
+)
+def test_bad_input_of_many_runs_is_one_line(
+    argv: tuple[str, ...], text: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = compare(home, monkeypatch, *argv)
+    assert done.exception is not None and text in str(done.exception)
 
 
 def test_the_one_machine_of_the_samples_has_an_id() -> None:

@@ -33,17 +33,18 @@ def bars(experiments: int = 1500) -> Iterator[Bar]:
 
 
 def _equal(rng: np.random.Generator, experiments: int) -> Iterator[Bar]:
-    for hosts, limit, times in (
-        (8, 0.055, experiments),
-        (12, 0.055, experiments),
-        (20, 0.05, 2 * experiments),
-        (200, 0.05, experiments // 5),
+    for hosts, rounds, limit, times in (
+        (8, ROUNDS, 0.055, experiments),
+        (8, 30, 0.055, experiments // 2),
+        (12, ROUNDS, 0.055, experiments),
+        (20, 7, 0.05, experiments // 2),
+        (20, ROUNDS, 0.05, 2 * experiments),
+        (20, 30, 0.05, experiments // 2),
+        (200, ROUNDS, 0.05, experiments // 5),
     ):
-        for rounds in (7, ROUNDS, 30):
-            shares = [_accused(rng, hosts, sd, rounds, times if rounds == ROUNDS else times // 2) for sd in BETWEEN]
-            what = f"fleet: {hosts} equal hosts, {rounds} rounds, 0 to 3 % apart: any is called odd"
-            # The largest of five estimates, each with a standard error of half a point, is above the largest truth
-            yield at_most(what, limit if rounds == ROUNDS else limit + 0.01, max(shares))
+        shares = [_accused(rng, hosts, between, rounds, times) for between in BETWEEN]
+        what = f"fleet: {hosts} equal hosts, {rounds} rounds, 0 to 3 % apart: any is called odd"
+        yield at_most(what, limit, max(shares))
     naive = sum(_by_dashboard(fleet(rng, 20, USUAL)) for _ in range(experiments)) / experiments
     yield above("fleet, control: 20 equal hosts, the rule of dashboards: any is called odd", 0.1, naive)
 

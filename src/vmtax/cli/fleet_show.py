@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Redact, document, format_option, printed, say, write_file
+from vmtax.cli.app import AsJson, BadUse, Redact, format_option
 from vmtax.cli.files import STDOUT, check_output
 from vmtax.cli.fleet import fleet_app
-from vmtax.cli.many import LabelName, PlanName, costs_of, meant
+from vmtax.cli.many import LabelName, PlanName, costs_of, meant, show_fleet
 from vmtax.report.render.formats import FLEET_FORMATS, find_fleet
 
 if TYPE_CHECKING:
-    from vmtax.analysis.many.fleet import Fleet
+    from vmtax.analysis.many.costs import RunCosts
 
 FormatName = Annotated[str, format_option(tuple(FLEET_FORMATS))]
 
@@ -37,32 +37,20 @@ def fleet_show(
     if output is not None:
         check_output(output)
     format = "json" if json else format
-    render = find_fleet(format)
-    found = _fleet(plan, label, redact=redact)
-    if output is not None:
-        write_file(output, render(found, full).encode())
-        say(output)
-    elif format == "terminal":
-        from vmtax.report.document import Detail
-        from vmtax.report.render.terminal import whole
-        from vmtax.report.sections import fleet as section
+    find_fleet(format)  # before anything is read
+    runs = _runs(plan, label)
+    if redact:
+        from vmtax.analysis.redaction import redacted_costs
 
-        detail = Detail.FULL if full else Detail.BRIEF
-        printed(whole(section.document(found, detail), detail))
-    else:
-        document(render(found, full))
+        runs = [*map(redacted_costs, runs)]
+    show_fleet(runs, label, format, output, full=full)
 
 
-def _fleet(plan: str, label: str, *, redact: bool) -> Fleet:
-    from vmtax.analysis.many.fleet import fleet
+def _runs(plan: str, label: str) -> list[RunCosts]:
     from vmtax.store import Store
 
     with Store(reads=True) as store:
         runs = costs_of(store, meant(store, plan, label))
     if not runs:
         raise BadUse("no run has a plan that this version can read: vmtax run")
-    if redact:
-        from vmtax.analysis.redaction import redacted_costs
-
-        runs = [*map(redacted_costs, runs)]
-    return fleet(runs, label)
+    return runs

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Redact, app, document, format_option, printed, say, warn, write_file
+from vmtax.cli.app import AsJson, BadUse, Redact, app, format_option, warn
 from vmtax.cli.files import STDOUT, check_output
-from vmtax.cli.many import LabelName, PlanName, costs_of, meant
+from vmtax.cli.many import LabelName, PlanName, costs_of, meant, show_history
 from vmtax.core.units import count_of
 from vmtax.report.render.formats import HISTORY_FORMATS, find_history
 
 if TYPE_CHECKING:
     from vmtax.analysis.many.costs import RunCosts
-    from vmtax.analysis.many.history import HostHistory
 
 FormatName = Annotated[str, format_option(tuple(HISTORY_FORMATS))]
 
@@ -47,25 +46,17 @@ def history(
     if output is not None:
         check_output(output)
     format = "json" if json else format
-    render = find_history(format)
-    found = _history(plan, label, host, redact=redact)
-    if output is not None:
-        write_file(output, render(found, full).encode())
-        say(output)
-    elif format == "terminal":
-        from vmtax.report.document import Detail
-        from vmtax.report.render.terminal import whole
-        from vmtax.report.sections import history as section
+    find_history(format)  # before anything is read
+    runs = _runs(plan, label, host)
+    if redact:
+        from vmtax.analysis.redaction import redacted_costs
 
-        detail = Detail.FULL if full else Detail.BRIEF
-        printed(whole(section.document(found, detail), detail))
-    else:
-        document(render(found, full))
+        runs = [*map(redacted_costs, runs)]
+    show_history(runs, label, format, output, full=full)
 
 
-def _history(plan: str, label: str, host: str, *, redact: bool) -> HostHistory:
+def _runs(plan: str, label: str, host: str) -> Sequence[RunCosts]:
     from vmtax.analysis.many.choose import by_machine
-    from vmtax.analysis.many.history import history as made
     from vmtax.store import Store
 
     with Store(reads=True) as store:
@@ -73,18 +64,13 @@ def _history(plan: str, label: str, host: str, *, redact: bool) -> HostHistory:
     if not runs:
         raise BadUse("no run has a plan that this version can read: vmtax run")
     machines = [*by_machine(runs).values()]  # that of the newest run first
-    chosen = _of_host(machines, host)
     others = len(machines) - 1
     if others and not host:
         warn(
             f"{count_of(others, 'other host')} also ran {runs[0].plan}: --host shows another one,"
             " `vmtax fleet show` all of them"
         )
-    if redact:
-        from vmtax.analysis.redaction import redacted_costs
-
-        chosen = [*map(redacted_costs, chosen)]
-    return made(chosen, label)
+    return _of_host(machines, host)
 
 
 def _of_host(machines: Sequence[Sequence[RunCosts]], host: str) -> Sequence[RunCosts]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import BadUse, complete_plan
+from vmtax.cli.app import BadUse, complete_plan, document, printed, say, write_file
+from vmtax.report.render.formats import find_fleet, find_history
 from vmtax.system.text_cache import TextCache
 
 if TYPE_CHECKING:
     from vmtax.analysis.many.costs import RunCosts
     from vmtax.core.records import Experiment
+    from vmtax.report.document import Detail, Document
     from vmtax.store import ExperimentSummary, Store
 
 COSTS = TextCache("costs")
@@ -61,6 +64,63 @@ def _known(names: Iterable[str]) -> str:
     return (
         f"; there are: {', '.join(known[:10])}{f' and {len(known) - 10} more' if known[10:] else ''}" if known else ""
     )
+
+
+def compare_many(names: Sequence[str], format: str, output: Path | None, *, full: bool) -> None:
+    """Print or write these runs as a history if they are of one host, otherwise as a fleet."""
+    from vmtax.analysis.many.choose import by_machine
+    from vmtax.store import Store
+    from vmtax.store.choice import RESULTS
+
+    find_history(format)  # before anything is read
+    with Store(reads=True) as store:
+        chosen = [store.choose(name, RESULTS).run for name in names]
+        if len({run.id for run in chosen}) < len(chosen):
+            twice = next(run.id for run in chosen if [one.id for one in chosen].count(run.id) > 1)
+            raise BadUse(f"{twice} is named twice: name each run once")
+        runs = costs_of(store, chosen)
+    if not runs:
+        raise BadUse("none of these runs has a plan that this version can read")
+    if len(by_machine(runs)) == 1:
+        show_history(runs, "", format, output, full=full)
+    else:
+        show_fleet(runs, "", format, output, full=full)
+
+
+def show_history(runs: Sequence[RunCosts], label: str, format: str, output: Path | None, *, full: bool) -> None:
+    """Print the history of runs of one host, or write it to a file."""
+    from vmtax.analysis.many.history import history
+    from vmtax.report.sections import history as section
+
+    render = find_history(format)
+    found = history(runs, label)
+    _show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
+
+
+def show_fleet(runs: Sequence[RunCosts], label: str, format: str, output: Path | None, *, full: bool) -> None:
+    """Print the costs of many hosts, or write them to a file."""
+    from vmtax.analysis.many.fleet import fleet
+    from vmtax.report.sections import fleet as section
+
+    render = find_fleet(format)
+    found = fleet(runs, label)
+    _show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
+
+
+def _show(
+    made: Callable[[Detail], Document], render: Callable[[], str], format: str, output: Path | None, *, full: bool
+) -> None:
+    if output is not None:
+        write_file(output, render().encode())
+        say(output)
+    elif format == "terminal":
+        from vmtax.report.document import Detail
+        from vmtax.report.render.terminal import whole
+
+        detail = Detail.FULL if full else Detail.BRIEF
+        printed(whole(made(detail), detail))
+    else:
+        document(render())
 
 
 def costs_of(store: Store, runs: Sequence[ExperimentSummary]) -> list[RunCosts]:

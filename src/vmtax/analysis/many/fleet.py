@@ -49,10 +49,10 @@ class PropertyCost:
     """A property of the hosts with which a cost goes, or not: an association, for other things differ between them."""
 
     name: str  # of the property: CPU, microcode, kernel, QEMU, system
-    groups: tuple[GroupCost, ...]  # values that two hosts or more have; the cheapest first
+    groups: tuple[GroupCost, ...]  # values that two hosts or more have; the fastest first
     p: float  # p-value by permutation of the hosts, corrected for the number of properties
     shown: bool  # whether the cost goes with it: p is 0.05 or less
-    same_as: tuple[str, ...]  # other properties that group the hosts in the same way, and cannot be told from it
+    same_as: tuple[str, ...]  # other properties that group the hosts in the same way: which of them matters is unknown
 
 
 @dataclass(frozen=True, slots=True)

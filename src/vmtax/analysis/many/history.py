@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax import stats
@@ -27,6 +27,7 @@ class HistoryPoint:
     low: float | None  # lower end of its interval; None: too few rounds
     high: float | None  # upper end of its interval
     rounds: int  # rounds in which both have a value
+    odd: bool  # whether it differs from the other runs since the last change by more than these do among themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class HistoryLine:
     trend: float | None  # change of the times since then in 30 days, as a fraction; None: too few runs
     trend_low: float | None  # lower end of its interval
     trend_high: float | None  # upper end of its interval
+    drifts: bool  # whether there is a trend, with a confidence that is corrected for the number of lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ def history(runs: Sequence[RunCosts], label: str = "") -> HostHistory:
     kept, left_out = alike(ordered, ordered[-1])
     by_subject = _lines_of(kept)
     limit = _limit([*by_subject.values()])
-    made = [_line(subject, found, limit) for subject, found in by_subject.items()]
+    odd = _odd(by_subject, limit)
+    made = [_line(subject, found, limit, odd, stats.ALPHA / len(by_subject)) for subject, found in by_subject.items()]
     lines = sorted(made, key=lambda line: not line.primary)
     since, most = _bound(lines, by_subject)
     return HostHistory(
@@ -143,19 +146,41 @@ def _limit(lines: Sequence[Line]) -> float:
     return max((p for p, claim in zip(p_values, claims, strict=True) if claim), default=0.0)
 
 
-def _line(subject: CostSubject, found: Line, limit: float) -> HistoryLine:
+def _odd(lines: Mapping[CostSubject, Line], limit: float) -> frozenset[tuple[CostSubject, str]]:
+    """(Cost, id of a run) of each odd one; the share of false ones is limited over all lines together."""
+    found: dict[tuple[CostSubject, str], float] = {}
+    for subject, line in lines.items():
+        part = line[_last_part(line, limit) :]
+        if len(part) >= stats.FEWEST_HOSTS and all(figure.error > 0 for _, figure in part):
+            estimates = [stats.HostEstimate(figure.log, figure.error, figure.rounds - 1) for _, figure in part]
+            for (run, _), one in zip(part, stats.odd_hosts(estimates), strict=True):
+                found[subject, run.id] = one.p
+    claims = stats.discoveries([*found.values()], stats.ODD_RATE)
+    return frozenset(key for key, claim in zip(found, claims, strict=True) if claim)
+
+
+def _last_part(found: Line, limit: float) -> int:
+    """The place of the first run after the last change."""
+    steps = stats.steps([figure.log for _, figure in found], limit) if limit else ()
+    return steps[-1].place if steps else 0
+
+
+def _line(
+    subject: CostSubject, found: Line, limit: float, odd: Container[tuple[CostSubject, str]], alpha: float
+) -> HistoryLine:
+    """`limit`: of the p-values of changes; `alpha`: of a trend that is claimed."""
     logs = [figure.log for _, figure in found]
     steps = stats.steps(logs, limit) if limit else ()
     first = steps[-1].place if steps else 0
     most = stats.most_change(logs[first:])
     days = [run.created / DAY for run, _ in found[first:]]
-    trend = stats.trend(days, logs[first:])
+    trend, claimed = (stats.trend(days, logs[first:], level) for level in (stats.ALPHA, alpha))
     slopes = (None, None, None) if trend is None else (trend.slope, trend.low, trend.high)
     per_month = [None if slope is None else math.expm1(TREND_DAYS * slope) for slope in slopes]
     return HistoryLine(
         *(subject.metric, subject.baseline, subject.treatment, found[-1][1].primary),
         emulated=any(figure.emulated for _, figure in found),
-        points=tuple(_point(run, figure) for run, figure in found),
+        points=tuple(_point(run, figure, is_odd=(subject, run.id) in odd) for run, figure in found),
         changes=tuple(_change(found[step.place - 1][0], found[step.place][0], step) for step in steps),
         since=found[first][0].created,
         runs_since=len(found) - first,
@@ -163,12 +188,13 @@ def _line(subject: CostSubject, found: Line, limit: float) -> HistoryLine:
         trend=per_month[0],
         trend_low=per_month[1],
         trend_high=per_month[2],
+        drifts=claimed is not None and not claimed.low <= 0 <= claimed.high,
     )
 
 
-def _point(run: RunCosts, figure: CostFigure) -> HistoryPoint:
+def _point(run: RunCosts, figure: CostFigure, *, is_odd: bool) -> HistoryPoint:
     low, high = (None if end is None else math.exp(end) for end in (figure.low, figure.high))
-    return HistoryPoint(run.id, run.label, run.created, math.exp(figure.log), low, high, figure.rounds)
+    return HistoryPoint(run.id, run.label, run.created, math.exp(figure.log), low, high, figure.rounds, is_odd)
 
 
 def _change(before: RunCosts, after: RunCosts, step: stats.LevelStep) -> HistoryChange:

@@ -6,12 +6,12 @@ from vmtax.analysis.many import choose
 from vmtax.analysis.many import history as many
 from vmtax.report.answers.shape import UNIT, Shape
 
-POINT = Shape(many.HistoryPoint, "run label created ratio low high rounds")
+POINT = Shape(many.HistoryPoint, "run label created ratio low high rounds odd")
 CHANGE = Shape(many.HistoryChange, "run since before ratio p software")
 LINE = Shape(
     many.HistoryLine,
     "metric=metric.name unit=metric.unit better=metric.better baseline treatment primary emulated points changes since"
-    " runs_since most trend trend_low trend_high",
+    " runs_since most trend trend_low trend_high drifts",
     {"unit": UNIT},
     parts=[POINT, CHANGE],
 )

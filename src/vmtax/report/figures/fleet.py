@@ -28,7 +28,7 @@ def fleet_map(fleet: Fleet) -> PictureChoice | None:
     groups = _groups(fleet.costs)
     parts = tuple(Panel((place,), words.subject(line), {}, _tiles(line, groups)) for place, line in enumerate(lines))
     caption = (
-        "A tile for each host: blue is cheaper than the median host, orange dearer, the darker the farther; framed ones"
+        "A tile for each host: blue is faster than the median host, orange slower, the darker the farther; framed ones"
         " are odd. The pointer shows the name and the cost."
     )
     return PictureChoice("map", "All hosts", caption, (("Cost", tuple(map(words.subject, lines))),), parts)

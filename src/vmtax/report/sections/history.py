@@ -44,6 +44,8 @@ def document(history: HostHistory, detail: Detail) -> Document:
         Section("answer", _title(history), tuple(_answer(history, detail)), place="first"),
         Section("primary", PRIMARY, tuple(_lines(PRIMARY, primary)), "Costs", "first"),
         Section("changes", "Changes", (_changes(history),), place="first"),
+        Section("drift", "Trends", (List(tuple(map(Item, words.trends(history))), most=MOST_CHANGES),), place="first"),
+        Section("odd", "Odd runs", (List(tuple(map(Item, words.odd(history))), most=MOST_CHANGES),), place="first"),
         Section("others", OTHERS, tuple(_others(others, detail))),
         Section("left-out", "Left out", (_left_out(history),)),
     )

@@ -100,6 +100,30 @@ def changes(found: Sequence[tuple[HistoryLine, HistoryChange]]) -> str:
     return f"{told(line, first)}{more} ({first.run}{beside})"
 
 
+def trends(history: HostHistory) -> list[str]:
+    """The lines that drift: "CPU, chess: vm against host: times +0.3 % (0.1–0.5) in 30 days, since 2026-10-03"."""
+    return [
+        f"{subject(line)}: times {format_cost(1 + line.trend, 1 + line.trend_low, 1 + line.trend_high)} in 30 days,"
+        f" since {short_date(line.since)}"
+        for line in history.lines
+        if line.drifts and line.trend is not None and line.trend_low is not None and line.trend_high is not None
+    ]
+
+
+def odd(history: HostHistory) -> list[str]:
+    """The runs that are odd in any line, newest first."""
+    found = {
+        run: [(line, point) for line in history.lines for point in line.points if point.run == run and point.odd]
+        for run in reversed(history.runs)
+    }
+    return [
+        f"{run}: {'; '.join(f'{cost(point)} in {subject(line)}' for line, point in pairs)}; it differs from the other"
+        " runs by more than these do among themselves"
+        for run, pairs in found.items()
+        if pairs
+    ]
+
+
 def headline(history: HostHistory) -> str:
     """One sentence about the primary figures, or about all if none is primary."""
     lines = history.primary
