@@ -108,7 +108,7 @@ def _groups(rng: np.random.Generator, experiments: int) -> Iterator[Bar]:
 
 def _steps(rng: np.random.Generator, experiments: int) -> Iterator[Bar]:
     for runs in (4, 8, 30):
-        alike = sum(bool(stats.steps(rng.normal(0, RUN_SD, runs))) for _ in range(2 * experiments)) / experiments / 2
+        alike = sum(bool(stats.steps(rng.normal(0, RUN_SD, runs))) for _ in range(4 * experiments)) / experiments / 4
         yield at_most(f"history: {runs} runs alike: a step is claimed", 0.055, alike)
     moved = np.array([0.0] * 8 + [0.05] * 2)
     places = [[step.place for step in stats.steps(rng.normal(0, RUN_SD, 10) + moved, 0.01)] for _ in range(experiments)]
