@@ -40,9 +40,9 @@ FAULTS = (
     ),
     Fault(
         "stats/fleet.py",
-        "if len(values) < FEWEST_HOSTS:",
-        "if len(values) < 2:",
-        "of five hosts one is called odd that is not",
+        "return float(np.median(deviations)) - usual",
+        "return float(np.mean(deviations)) - usual",
+        "five odd hosts of 20 hide each other",
     ),
     Fault(
         "analysis/redaction.py",
