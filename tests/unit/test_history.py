@@ -290,7 +290,9 @@ def command(home: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> Result:
 @pytest.mark.parametrize(
     ("argv", "runs", "host"),
     [
-        (("quick",), 1, "ssh://root@web2"),  # the host of the newest run
+        (("quick",), 1, "web2"),  # the host of the newest run
+        (("quick", "--host", "web2"), 1, "web2"),
+        (("quick", "--host", "ssh://root@web2"), 1, "web2"),
         (("quick", "--host", "example"), 5, "example"),
         (("quick", "--host", "local"), 5, "example"),
         (("quick", "--host", "local", "--label", "nightly"), 4, "example"),
@@ -317,7 +319,7 @@ def test_other_hosts_are_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (("slow",), "no run of plan 'slow'; there are: disk, quick"),
         (("--label", "none"), "no run has the label 'none'; there are: odd, nightly, first"),
         (("disk", "--label", "nightly"), "no run of plan 'disk' with the label 'nightly'; there are: quick"),
-        (("quick", "--host", "web9"), "no such run on host 'web9'; there are: ssh://root@web2, example"),
+        (("quick", "--host", "web9"), "no such run on host 'web9'; there are: web2, example"),
         (("--format", "xml"), "unknown format 'xml'"),
     ],
 )

@@ -63,7 +63,7 @@ class RunCosts:
     plan: str  # its name
     label: str  # that the user gave to the run; "": none
     host: str  # as given
-    host_name: str  # for a reader
+    host_name: str  # for a reader: its own name if it is local, otherwise the one by which it is reached
     created: float  # time of the start, in seconds since the epoch
     ended: float  # time of the end
     machine_id: str | None  # digest of /etc/machine-id; None: not recorded
@@ -81,7 +81,7 @@ def run_costs(run: Experiment) -> RunCosts | None:
         return None
     host = run.facts.get("host") or {}
     return RunCosts(
-        *(run.id, run.name, run.label, run.host, host_name(run), run.created),
+        *(run.id, run.name, run.label, run.host, _short_name(run), run.created),
         ended=run.created if run.finished is None else run.finished,
         machine_id=host.get("machine_id"),
         cpu=cpu_model(run),
@@ -89,6 +89,11 @@ def run_costs(run: Experiment) -> RunCosts | None:
         work=work,
         figures=tuple(_figures(run)),
     )
+
+
+def _short_name(run: Experiment) -> str:
+    """Without how it is reached, which is the same for most hosts of a fleet: "web1" for "ssh://root@web1"."""
+    return host_name(run).removeprefix("ssh://").rpartition("@")[2]
 
 
 def _properties(host: Mapping[str, object]) -> Iterator[tuple[str, str]]:
