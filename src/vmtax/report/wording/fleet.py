@@ -17,8 +17,8 @@ READING = (
     " their own rounds."
 )
 ODD_READING = (
-    "A host is odd if its cost differs from those of the others by more than these differ among themselves: at most 4 %"
-    " of the hosts that are called odd are not, or, if none is, one is called so in at most 4 % of fleets."
+    "A host is odd if its cost differs from those of the others by more than these differ among themselves: at most 5 %"
+    " of the hosts that are called odd are not, or, if none is, one is called so in at most 5 % of fleets."
 )
 ASSOCIATION = "That is no cause: hosts with another kernel or CPU differ in other ways, too."
 
