@@ -21,6 +21,36 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "analysis/many/history.py",
+        "logs = [figure.log for run, figure in found if run.created >= since]",
+        "logs = [figure.log for run, figure in found]",
+        "the bound of what can have changed since a change is that of the runs before it, too",
+    ),
+    Fault(
+        "analysis/many/fleet.py",
+        "newest = [found[0] for found in machines]",
+        "newest = [found[-1] for found in machines]",
+        "of a host with several runs the oldest counts",
+    ),
+    Fault(
+        "stats/steps.py",
+        "return float((np.abs(shifts) + quantile * errors).max())",
+        "return float((np.abs(shifts) + quantile * errors).min())",
+        "a cost changed by more than the history says is possible",
+    ),
+    Fault(
+        "stats/fleet.py",
+        "return float(np.median(deviations)) - usual",
+        "return float(np.mean(deviations)) - usual",
+        "five odd hosts of 20 hide each other",
+    ),
+    Fault(
+        "analysis/redaction.py",
+        'return self.hostname if key == "hostname" and isinstance(value, str) else self.of(value)',
+        "return self.of(value)",
+        "a host that is called like a layer keeps its name in what is given to others",
+    ),
+    Fault(
         "design/asked.py",
         'measured |= {(name, treatment.levels.get(name, "")) for name in asked.keys() - idle(treatment.levels).keys()}',
         'measured |= {(name, treatment.levels.get(name, "")) for name in asked}',

@@ -102,6 +102,10 @@ Emulate = Annotated[
     bool,
     typer.Option("--emulate", help="Measure even if guests must be emulated. The figures then say nothing about cost."),
 ]
+Redact = Annotated[
+    bool,
+    typer.Option("--redact", help="Give machines and users other names, leave out addresses and what tools printed."),
+]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
 ForProfile = Annotated[

@@ -11,7 +11,8 @@ from typing import Any
 # The groups of commands in `vmtax --help`, in their order.
 GROUPS = {
     "Measure": ("doctor", "plan", "run", "watch", "calibrate"),
-    "Look": ("show", "report", "compare", "runs", "claim"),
+    "Look": ("show", "report", "compare", "history", "runs", "claim"),
+    "Many": ("fleet",),
     "Carry": ("export", "import"),
     "Lab": ("lab",),
     "Upkeep": ("image", "clean"),
@@ -45,6 +46,8 @@ EXAMPLES = {
     "claim show": ("claim show nesting-2016", "claim show nesting-2016 last"),
     "claim check": ("claim check nesting-2016", "claim check mine.yaml --format markdown"),
     "claim run": ("claim run build-2020 --budget 1h",),
+    "history": ("history quick", "history --label nightly --format html -o history.html"),
+    "fleet show": ("fleet show quick", "fleet show --label autumn --format html -o fleet.html"),
     "runs": ("runs", "runs --json"),
     "runs rm": ("runs rm 20261120-0201",),
     "export": ("export last -o last.run.gz",),
