@@ -118,9 +118,21 @@ FAULTS = (
     ),
     Fault(
         "store/store.py",
-        "if Owner(*row) != this_process():",
+        "if not self._locks.confirm(id) or Owner(*row) != this_process():",
         "if False:",
         "a process records trials of a run that another one has taken over",
+    ),
+    Fault(
+        "store/address.py",
+        'user = at[0].partition(":")[0]',
+        "user = at[0]",
+        "the password of a store is printed",
+    ),
+    Fault(
+        "cli/store_address.py",
+        "if isinstance(address, ServerAddress) and address.has_password:",
+        "if False:",
+        "a password on a command line is taken, and stored with the run",
     ),
     Fault(
         "store/fit.py",
@@ -291,7 +303,7 @@ FAULTS = (
         "a host on which a guest was lost once is emulated until it is rebooted",
     ),
     Fault(
-        "store/failure.py",
+        "store/dialect/sqlite_failure.py",
         'if code == sqlite3.SQLITE_CONSTRAINT and "FOREIGN KEY" in reason:',
         "if code == sqlite3.SQLITE_CONSTRAINT:",
         "any value that the store refuses is explained by a missing experiment",
@@ -1115,7 +1127,7 @@ FAULTS = (
         "a run that goes on after a reboot measures a part of a round again",
     ),
     Fault(
-        "store/database.py",
+        "store/dialect/sqlite.py",
         'ways: tuple[Way, ...] = ("shared", "alone", "copy") if _exists(self.path) else ("nothing",)',
         'ways: tuple[Way, ...] = ("shared",) if _exists(self.path) else ("nothing",)',
         "results cannot be seen where the disk is full",
@@ -1145,9 +1157,9 @@ FAULTS = (
         "a guest makes files in a share until the host's memory is full",
     ),
     Fault(
-        "store/database.py",
+        "store/dialect/sqlite.py",
         "self._use_copy_in_memory()",
-        "self._migrate()",
+        "self.migrate()",
         "a command that only reads changes a store of an earlier version, or fails where it cannot",
     ),
 )

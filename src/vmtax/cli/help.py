@@ -14,7 +14,7 @@ GROUPS = {
     "Look": ("show", "report", "compare", "runs"),
     "Carry": ("export", "import"),
     "Lab": ("lab",),
-    "Upkeep": ("image", "clean"),
+    "Upkeep": ("store", "image", "clean"),
 }
 ORDER = tuple(itertools.chain.from_iterable(GROUPS.values()))
 # Command -> examples, without the leading `vmtax`.
@@ -44,6 +44,7 @@ EXAMPLES = {
     "runs rm": ("runs rm 20261120-0201",),
     "export": ("export last -o last.run.gz",),
     "import": ("import last.run.gz",),
+    "store copy": ("store copy ~/.local/share/vmtax/vmtax.sqlite postgresql://vmtax@db/vmtax",),
     "clean": ("clean", "clean --images --yes"),
     "lab start": (
         "lab start",

@@ -39,7 +39,7 @@ from vmtax.plan.estimate import settled
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.store import Store, StoreError
 from vmtax.testbed.examine import Examined
-from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold
+from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold, ids_of
 from vmtax.testbed.host_facts import host_facts
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.machines import Machines, examined, set_up
@@ -118,13 +118,24 @@ def measure(store: Store, work: RunWork, *, yes: bool) -> str:
 
 def _alone(store: Store, work: RunWork) -> None:
     """Wait, or raise HostBusy, while another run of this store measures one of the hosts, also while it reboots it."""
+    _until_free(lambda: _busy(store, work), waits=work.waits)
+
+
+def _alone_on_machines(store: Store, hosts: Hosts, *, waits: bool) -> None:
+    """The same, whatever that run calls the host."""
+    ids = ids_of(hosts)
+    busy = "another run of this store measures this host, perhaps under another name: `vmtax runs` lists it"
+    _until_free(lambda: "" if all(store.take_host(id) for id in ids) else busy, waits=waits)
+
+
+def _until_free(busy: Callable[[], str], *, waits: bool) -> None:
     said = ""
-    while busy := _busy(store, work):
-        if not work.waits:
-            raise HostBusy(busy)
-        if busy != said:
-            progress.tell([("waits", busy)])
-            said = busy
+    while words := busy():
+        if not waits:
+            raise HostBusy(words)
+        if words != said:
+            progress.tell([("waits", words)])
+            said = words
         time.sleep(WAIT_SECONDS)
 
 
@@ -221,6 +232,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             Claim.of(f"vmtax run {work.plan.name}"),  # options may hold what others must not read
             tell_waiting=(lambda who: progress.tell([("waits", who)])) if waits else None,
         )
+        _alone_on_machines(store, hosts, waits=waits)
         _refuse_boot(hosts, work)
         work = fitted(work, hosts)
         looking = look(
@@ -231,7 +243,8 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             work.typed,
         )
         store.refuse_unwritable()
-        check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
+        if store.directory is not None:
+            check_room(store.directory, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
         if why := next((one.reason for place in looking for one in place.accelerators if not one.tried), ""):
             _emulated(store, work, looking, why)  # refuse before an image is built
         _agree_to_enter(hosts, yes=yes or work.agreed)
