@@ -135,6 +135,18 @@ FAULTS = (
         "a password on a command line is taken, and stored with the run",
     ),
     Fault(
+        "cli/fleet_task.py",
+        "if not store.take_task(task):",
+        "if False:",
+        "two controllers measure one host of a fleet one after the other",
+    ),
+    Fault(
+        "cli/fleet_task.py",
+        'if before is not None and before.state == "complete":',
+        "if False:",
+        "a finished host of a fleet is measured again",
+    ),
+    Fault(
         "store/fit.py",
         "if key in seen:",
         "if False:",

@@ -17,6 +17,7 @@ from vmtax.cli.options import (
     DiskGroup,
     DiskPool,
     Erase,
+    Fleet,
     Guest,
     GuestDir,
     Host,
@@ -147,3 +148,4 @@ class RunOptions:
     results: AnswerOptions = AnswerOptions()
     yes: Yes = False
     wait: Wait = False
+    fleet: Fleet = None

@@ -38,6 +38,7 @@ from vmtax.plan.asked import refuse_left_out
 from vmtax.plan.estimate import settled
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.store import Store, StoreError
+from vmtax.store.owner import this_process
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold, ids_of
 from vmtax.testbed.host_facts import host_facts
@@ -144,6 +145,8 @@ def _busy(store: Store, work: RunWork) -> str:
     for entry in store.experiments():
         if entry.state == "running":
             theirs = _hosts(entry.host, TestbedOptions.from_json(store.load(entry.id).options))
+            if store.owner(entry.id).boot != this_process().boot:  # what is local there is not what is local here
+                theirs = [host for host in theirs if host.startswith("ssh://")]
             if host := next((host for host in theirs if host in ours), None):
                 shows = f"`vmtax watch {entry.id}` shows it, `vmtax run --wait` waits"
                 return f"run {entry.id} measures {host} just now: {shows}"
@@ -161,7 +164,8 @@ def _kept(store: Store, known: set[str]) -> bool:
 
     known: ids of earlier runs, which are ignored
     """
-    measured = [entry.id for entry in store.experiments() if entry.id not in known and entry.ok]
+    new = [entry.id for entry in store.experiments() if entry.id not in known and entry.ok]
+    measured = [id for id in new if store.owner(id) == this_process()]  # others may use the store at the same time
     for id in measured:
         keep_results(store, id)
     return bool(measured)

@@ -48,9 +48,10 @@ def carry_out(plan: str, asked: RunOptions) -> None:
     results, yes = asked.results, asked.yes
     if results.label is not None and (problem := label_problem(results.label)):
         raise BadUse(f"--label {results.label!r}: {problem}")
-    _check_report(results.output or Path("vmtax-RUN.html"))
+    check_report(results.output)
     continues = _continues(asked)
-    begun, command = asked.measured, words_of(results.notify)
+    begun = asked.measured
+    words_of(results.notify)  # refuses what is no command before anything else
     with Store() as store:
         if continues:
             work = _resumed(store, plan, begun.disks.erase or (), rebooted=asked.continued.after_reboot)
@@ -59,18 +60,30 @@ def carry_out(plan: str, asked: RunOptions) -> None:
         else:
             work = new_work(plan or "quick", begun)
             work = replace(work, options=replace(work.options, label=results.label or ""))
-        work = replace(work, waits=asked.wait)
-        before = seen(store, work.plan.host)
-        try:
-            id = measure(store, work, yes=yes)
-        except BaseException:
-            notify(command, store, work.plan.host, before)
-            raise
-        worked = any(trial.status == "ok" for trial in store.load(id).trials)
-        report = written(id, results.output)  # first, because the reader of stdout may be gone
+        id, report = measured(store, work, asked)
+    answered(id, report, asked)
+
+
+def measured(store: Store, work: RunWork, asked: RunOptions) -> tuple[str, Path]:
+    """Measure and write the report; returns the run's id and the report."""
+    work, command = replace(work, waits=asked.wait), words_of(asked.results.notify)
+    before = seen(store, work.plan.host)
+    try:
+        id = measure(store, work, yes=asked.yes)
+    except BaseException:
         notify(command, store, work.plan.host, before)
-    shown(id, "json" if results.json else "")
+        raise
+    report = written(id, asked.results.output)  # first, because the reader of stdout may be gone
+    notify(command, store, work.plan.host, before)
+    return id, report
+
+
+def answered(id: str, report: Path, asked: RunOptions) -> None:
+    """Print what a run found. Ends the program if that is nothing."""
+    shown(id, "json" if asked.results.json else "")
     say(f"report: {report}", file=sys.stderr)
+    with Store(reads=True) as store:
+        worked = any(trial.status == "ok" for trial in store.load(id).trials)
     if not worked:
         warn("nothing could be measured: every trial failed, see the warnings")
         raise typer.Exit(FAILED)
@@ -102,8 +115,9 @@ def _continues(asked: RunOptions) -> bool:
     return True
 
 
-def _check_report(file: Path) -> None:
+def check_report(output: Path | None) -> None:
     """Raises BadUse if the report could not be written: it comes last, after hours of work."""
+    file = output or Path("vmtax-RUN.html")
     check_output(file)
     if not file.exists() or file.is_file():
         check_room(file.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")

@@ -26,6 +26,7 @@ from vmtax.store.failure import AlreadyStored, DamagedRun, StoreError
 from vmtax.store.files import RESULTS
 from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, this_process
+from vmtax.store.stops import FleetStops
 from vmtax.store.summary import ExperimentSummary, Summaries
 
 End = Literal["complete", "interrupted", "failed"]
@@ -43,6 +44,7 @@ class Store:
         self._database = database_at(default_address() if address is None else address)
         self._outputs = self._database.outputs
         self._locks = self._database.locks
+        self.stops = FleetStops(self._database)
         self.where = self._database.where  # in messages
         self.directory = self._database.directory  # on this machine, where a run takes room; None: nowhere
 
@@ -176,6 +178,11 @@ class Store:
         with self._database.explained():
             return self._locks.take(f"host {machine_id}")
 
+    def take_task(self, task: str) -> bool:
+        """Whether this process carries out that task now, until this store is closed; False if another one does."""
+        with self._database.explained():
+            return self._locks.take(f"task {task}")
+
     def refuse_unwritable(self) -> None:
         """Raises StoreError if nothing could be written."""
         with self._database.writing() as connection:
@@ -292,6 +299,14 @@ class Store:
                 with contextlib.suppress(DamagedRun):
                     found.append(self.load(entry.id))
         return found
+
+    def owner(self, id: str) -> Owner:
+        """The process that runs that run, or was the last to do so, perhaps on another machine."""
+        with self._database.reading() as connection:
+            row = connection.execute(_owner_query(id)).one_or_none()
+            if row is None:
+                raise names.unknown(id, names.ids(connection))
+        return Owner(*row)
 
     def raw(self, wanted: str, number: int) -> str:
         """The tool's output in trial `number`: from 1, in the order of Experiment.trials."""
@@ -417,9 +432,7 @@ class Store:
 
     def _refuse_other(self, connection: Connection, id: str) -> None:
         """Raises StoreError unless this process runs it, or was the last to do so."""
-        c = schema.experiment.c
-        owner = sa.select(c.owner_pid, c.owner_boot, c.owner_start).where(c.id == id)
-        row = connection.execute(owner.with_for_update()).one_or_none()
+        row = connection.execute(_owner_query(id).with_for_update()).one_or_none()
         if row is None:
             raise names.unknown(id, names.ids(connection))
         if not self._locks.confirm(id) or Owner(*row) != this_process():
@@ -447,6 +460,11 @@ class Store:
 
 def _no_file(where: str) -> Path:
     raise TypeError(f"{where} is no file")
+
+
+def _owner_query(id: str) -> sa.Select[Any]:
+    c = schema.experiment.c
+    return sa.select(c.owner_pid, c.owner_boot, c.owner_start).where(c.id == id)
 
 
 def _owner(row: sa.Row[Any]) -> Owner:
