@@ -18,7 +18,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
-	prove-first-time prove-live prove-ownership prove-guests prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-fleet prove-guests prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -120,6 +120,12 @@ prove-live: setup-test ## show that a planted cost is measured with real guests:
 prove-ownership: setup-test ## show that a run has one owner and a host one measurement: others try, and 50 kills
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_ownership
+
+# covers: src/vmtax/store src/vmtax/fleet src/vmtax/cli/fleet.py src/vmtax/cli/fleets.py src/vmtax/cli/fleet_task.py src/vmtax/cli/measuring.py src/vmtax/testbed/exclusive.py tests/postgresql.py tools/prove_fleet.py
+prove-fleet: setup-test ## show that a fleet is measured once, whoever is killed: six hosts, two controllers, a real PostgreSQL
+	@./tools/packages postgresql ansible-core iproute2
+	@$(BIN)/vmtax image build
+	@$(PROOF) $(BIN)/python -m tools.prove_fleet
 
 # covers: src/vmtax/attach src/vmtax/testbed/existing.py src/vmtax/testbed/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py
 prove-guests: setup-test ## show that a VM of the user's is measured and left as it was: a real libvirt, old and new guests, 20 kills

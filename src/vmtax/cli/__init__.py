@@ -13,7 +13,7 @@ import sys
 from typing import NoReturn
 
 # In the order in which --help lists them.
-from vmtax.cli import calibrate, compare, existing, host, images, lab, plans, results, run, runs, store  # noqa: F401 (each adds its commands)
+from vmtax.cli import calibrate, compare, existing, fleet, host, images, lab, plans, results, run, runs, store  # noqa: F401 (each adds its commands)
 from vmtax.cli.app import app, complain, warn
 from vmtax.cli.completion import ASKING, join_words, leave_out_rich
 from vmtax.cli.ending import explained, output_lost
