@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import vmtax
 from tests.fake_testbed import SEVEN, Lab, bench
 from tests.postgresql import USER, PostgresqlServer
 from tests.sample import sample_experiment, unstarted, without_raw
@@ -42,6 +44,7 @@ from tests.unit.test_store import (  # noqa: F401
     test_what_is_recorded_step_by_step_is_what_is_loaded,
 )
 from tests.unit.test_store_faults import test_threads_share_a_store  # noqa: F401
+from vmtax.core.errors import BAD_INPUT
 from vmtax.core.records import Measurement, Metric
 from vmtax.store import Store, StoreError
 from vmtax.store.address import ServerAddress
@@ -81,6 +84,7 @@ def own_server() -> Iterator[PostgresqlServer]:
 BEGINS = """
 import dataclasses, sys
 from tests.sample import sample_experiment, unstarted
+from vmtax.core.errors import BAD_INPUT
 from vmtax.core.records import Measurement, Metric
 from vmtax.store import Store
 from vmtax.store.address import ServerAddress
@@ -362,6 +366,32 @@ def test_a_pooler_is_refused_by_who_writes(mode: str, server: PostgresqlServer, 
                 assert store.load() == without_raw(SAMPLE)
         finally:
             pooler.kill()
+
+
+# The command line
+
+COMMANDS = (
+    *("runs", "runs --json", "show", "show --full", "show --json", "report -o r.html", "report --format csv -o r.csv"),
+    *("export last -o r.gz", "compare one two", "runs rm one --yes", "import r.gz", "clean --yes", "fleet status two"),
+    *("fleet stop two", "fleet stop two --undo"),
+)
+
+
+def test_every_command_takes_a_shared_store_and_prints_no_password(address: ServerAddress, tmp_path: Path) -> None:
+    secret = ServerAddress(address.url.replace("vmtax@", "vmtax:hidden@", 1))
+    with Store(secret) as store:
+        for number, label in ((1, "one"), (2, "two")):
+            run = sample_experiment(rounds=7)
+            store.put(dataclasses.replace(run, id=f"20261121-0412-quick-000{number}", label=label))
+    environment = {**os.environ, "VMTAX_STORE": secret.url, "HOME": str(tmp_path), "VMTAX_DEBUG": "1"}
+    environment |= {f"XDG_{kind}_HOME": str(tmp_path / kind) for kind in ("DATA", "STATE", "CACHE")}
+    for words in COMMANDS:
+        done = vmtax(*words.split(), cwd=tmp_path, environment=environment)
+        expected = BAD_INPUT if words.startswith("import") else 0  # it is there already
+        assert done.returncode == expected, f"{words}: {done.stdout}{done.stderr}"
+        assert "hidden" not in done.stdout + done.stderr
+    assert not (tmp_path / "DATA").exists(), "nothing is stored here besides"
+    assert b"hidden" not in (tmp_path / "r.html").read_bytes()
 
 
 # Text, and copies
