@@ -18,7 +18,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
-	prove-first-time prove-live prove-ownership prove-fleet prove-guests prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-fleet prove-guests prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -132,6 +132,10 @@ prove-guests: setup-test ## show that a VM of the user's is measured and left as
 	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests
+
+# covers: src/vmtax/workload/command.py src/vmtax/workload/inside.py src/vmtax/image/additions.py src/vmtax/image/build.py src/vmtax/testbed/additions.py src/vmtax/cli/own_program.py docs/how-to/your-own-program.md tools/prove_commands.py
+prove-commands: setup-test ## show that a program of the user's own is measured on every layer: the examples of the page, and bad ones
+	@$(PROOF) $(BIN)/python -m tools.prove_commands
 
 # covers: src/vmtax/core src/vmtax/store src/vmtax/analysis src/vmtax/stats src/vmtax/report tests/sample.py tools/prove_large.py
 prove-large: $(DEV_STAMP) ## show that runs of 100,000 trials are read in little memory

@@ -378,7 +378,7 @@ COMMANDS = (
 
 
 def test_every_command_takes_a_shared_store_and_prints_no_password(address: ServerAddress, tmp_path: Path) -> None:
-    secret = ServerAddress(address.url.replace("vmtax@", "vmtax:hidden@", 1))
+    secret = ServerAddress(address.url.replace("vmtax@", "vmtax:Xq7secret@", 1))
     with Store(secret) as store:
         for number, label in ((1, "one"), (2, "two")):
             run = sample_experiment(rounds=7)
@@ -389,9 +389,9 @@ def test_every_command_takes_a_shared_store_and_prints_no_password(address: Serv
         done = vmtax(*words.split(), cwd=tmp_path, environment=environment)
         expected = BAD_INPUT if words.startswith("import") else 0  # it is there already
         assert done.returncode == expected, f"{words}: {done.stdout}{done.stderr}"
-        assert "hidden" not in done.stdout + done.stderr
+        assert "Xq7secret" not in done.stdout + done.stderr
     assert not (tmp_path / "DATA").exists(), "nothing is stored here besides"
-    assert b"hidden" not in (tmp_path / "r.html").read_bytes()
+    assert b"Xq7secret" not in (tmp_path / "r.html").read_bytes()
 
 
 # Text, and copies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,18 +13,19 @@ from pydantic import ValidationError
 
 from vmtax.core.machines import Machine
 from vmtax.machine.local import LocalMachine
-from vmtax.workload import BadOutput, Site
-from vmtax.workload.command import CommandParameters, OwnCommand
+from vmtax.workload import BadOutput, Link, Site
+from vmtax.workload.command import PORTS_APART, CommandParameters, OwnCommand
+from vmtax.workload.site import Access
 
 
 def own(**parameters: Any) -> OwnCommand:
     return OwnCommand(CommandParameters(**parameters))
 
 
-def printed(command: OwnCommand) -> str:
+def printed(command: OwnCommand, case: str = "", link: Link | None = None) -> str:
     machine: Machine = LocalMachine()
     try:
-        argv = command.command(Site(machine, "host", 1, ()), command.program)
+        argv = command.command(Site(machine, "host", 1, (), link=link), case or command.cases()[0])
         return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
     finally:
         machine.close()
@@ -31,7 +33,7 @@ def printed(command: OwnCommand) -> str:
 
 def figure(**parameters: Any) -> float:
     command = own(**parameters)
-    (found,) = command.parse(command.program, printed(command))
+    (found,) = command.parse(command.cases()[0], printed(command))
     return found.value
 
 
@@ -107,12 +109,105 @@ def test_a_large_output_is_kept_in_part() -> None:
     assert len(printed(own(run="head -c 300000000 /dev/zero | tr '\\0' x"))) < 2**18
 
 
-@pytest.mark.parametrize("wrong", [{"metric": r"\d+"}, {"metric": "("}, {"unit": "parsec"}, {"exit_codes": ()}])
+def test_what_prepare_started_serves_until_the_end_and_is_gone_then(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    server = f"exec sh -c 'while sleep 0.01; do echo noise; done' & echo $! > {pid}"
+    alive = f"kill -0 $(cat {pid})"
+    figure(prepare=server, run=f"sleep 500 & {alive}", cleanup=alive)
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+def test_it_is_warmed_up_before_the_one_time_that_counts(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    count = figure(run=f"echo x >> {runs}; echo runs=$(wc -l < {runs})", metric=r"runs=(\d+)", unit="1/s", warmup=3)
+    assert count == 4
+
+
+def test_a_failure_ends_the_warm_up(tmp_path: Path) -> None:
+    with pytest.raises(BadOutput, match="run: exit code 1"):
+        figure(run=f"echo x >> {tmp_path}/runs; exit 1", warmup=3)
+    assert (tmp_path / "runs").read_text() == "x\n"
+
+
+def test_each_value_is_a_case_of_its_own_and_other_braces_are_the_shells() -> None:
+    command = own(
+        run="for i in $(seq {n}); do echo ${i}; done | tail -n 1 | sed s/^/{word}=/; echo '{else}'",
+        values={"n": [1, 20], "word": ["a", "b.c"]},
+        metric=r"^[a-z.]+=(\d+)",
+        unit="1/s",
+    )
+    assert command.cases() == ("for-n-1-word-a", "for-n-1-word-b-c", "for-n-20-word-a", "for-n-20-word-b-c")
+    found = [measurement for case in command.cases() for measurement in command.parse(case, printed(command, case))]
+    assert [(one.metric, one.value) for one in found] == [
+        (metric, value) for metric, value in zip(command.metrics(), (1, 1, 20, 20), strict=True)
+    ]
+
+
+def test_it_waits_for_its_server_at_the_peer(tmp_path: Path) -> None:
+    # Takes connections only after a while, as a server that reads a database first
+    serve = (
+        "import socket, time; time.sleep(0.3); s = socket.create_server(('{address}', {port}));"
+        " [s.accept()[0].sendall(b'rate=7') for _ in range(2)]"
+    )
+    client = "import socket; print(socket.create_connection(('{address}', {port})).recv(9).decode())"
+    command = own(
+        serve=f'python3 -c "{serve}"', run=f'python3 -c "{client}"', metric=r"rate=(\d)", unit="1/s", timeout=20
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (server,) = command.servers("127.0.0.1", port - PORTS_APART, Access.random())
+    with subprocess.Popen(server.argv) as process:
+        try:
+            link = Link(LocalMachine(), (), "127.0.0.1", port - PORTS_APART)
+            (found,) = command.parse(command.cases()[0], printed(command, link=link))
+        finally:
+            process.kill()
+    assert found.value == 7 and command.networked and command.takes_bridge
+
+
+def test_a_server_that_is_not_there_is_the_reason() -> None:
+    command = own(serve="true {port}", run="true {port}", timeout=1)
+    with socket.socket() as unused:  # bound, and takes no connections
+        unused.bind(("127.0.0.1", 0))
+        link = Link(LocalMachine(), (), "127.0.0.1", unused.getsockname()[1] - PORTS_APART)
+        with pytest.raises(BadOutput, match="serve: the server takes no connection within 1 s"):
+            command.parse(command.cases()[0], printed(command, link=link))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"metric": r"\d+"},
+        {"metric": "("},
+        {"unit": "parsec"},
+        {"exit_codes": ()},
+        {"packages": ("a b",)},
+        {"packages": ("--option",)},
+        {"values": {"n": []}},
+        {"values": {"n": ["$(x)"]}},
+        {"values": {"N": ["1"]}},
+        {"warmup": -1},
+    ],
+)
 def test_wrong_parameters_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         own(run="true", **wrong)
 
 
-@pytest.mark.parametrize("wrong", [{}, {"run": "x", "unit": "s"}, {"run": "x", "metric": "(x)"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"run": "x", "unit": "s"},
+        {"run": "x", "metric": "(x)"},
+        {"run": "x", "serve": "y {port}"},
+        {"run": "x {port}", "serve": "y"},
+        {"run": "x", "values": {"n": [1]}},
+        {"run": "x {n}", "values": {"n": [1, 1]}},
+        {"run": "x {n}", "values": {"n": ["a.b", "a-b"]}},
+        {"run": "x {port}", "values": {"port": [1]}},
+        {"run": "x {n}", "values": {"n": list(range(101))}},
+    ],
+)
 def test_parameters_that_make_no_sense_together_are_refused(wrong: dict[str, Any]) -> None:
     assert own(**wrong).why_not(1)

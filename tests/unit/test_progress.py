@@ -124,6 +124,7 @@ KEPT = {
     ("machine/ssh.py", "timeout"): "passed on",
     ("storage/empty.py", "SECONDS + 30"): "it ends by itself, to ask the user",
     ("store/listing.py", "WAIT_SECONDS"): "another process releases the store",
+    ("workload/inside.py", "timeout"): "a server at the peer, or a program of the user's, which says how long",
     ("testbed/cards.py", "60"): "a peer answers pings",
     ("testbed/cutting.py", "ZERO_SECONDS"): "/proc does not show what a device does by itself",
     ("testbed/machines.py", "20"): "a host answers",

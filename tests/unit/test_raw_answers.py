@@ -55,7 +55,7 @@ ALLOWED = {
     "testbed/host_disk.py find_logged": OURS,
     "testbed/standby.py parse": BOUNDED,
     "workload/durability/postgresql.py answer": "it runs in the checking guest, where each exception is an answer",
-    "workload/inside.py main": "a record of its own function, named as one that runs commands on a machine",
+    "workload/inside.py work": "a record of its own function, named as one that runs commands on a machine",
 }
 
 

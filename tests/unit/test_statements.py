@@ -107,6 +107,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "5 s": None,  # zfs_txg_timeout of ZFS
     },
     "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
+    "docs/how-to/your-own-program.md": {"a minute": None},  # timed
     "docs/development/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.4 s")),
         **dict.fromkeys(("7 s", "230 lines", "fifteen lines", "170 MB", "70 MB", "2 MB", "30 MB", "4 KiB", "1 GiB")),

@@ -24,7 +24,6 @@ from vmtax.analysis.noise import floor_of
 from vmtax.core.notices import Code
 from vmtax.core.records import Metric, Treatment, Verdict
 from vmtax.workload import words
-from vmtax.workload.words import title
 
 MEAN = "mean_seconds"
 
@@ -194,12 +193,7 @@ def label(metric: Metric) -> str:
     """The label of a metric; for one that is not in FIGURES: "disk randwrite-4k-qd1"."""
     if metric.measure == MEAN and metric.case:  # of a disk at a fixed rate, whose operations per second are no result
         return f"{label(replace(metric, name=metric.name.replace(MEAN, 'iops')))} mean"
-    workload = title(metric.workload)
-    # The unit next to it shows that it is a time
-    is_plain = bool(metric.case) and metric.measure in ("iops", "seconds")
-    measure = "" if is_plain else words.label(metric)
-    plain = (words.within(workload), words.case(metric), measure)
-    return FIGURES.get(metric.name) or LABELS.get(metric.name) or " ".join(filter(None, plain))
+    return FIGURES.get(metric.name) or LABELS.get(metric.name) or words.short(metric)
 
 
 def contrast(

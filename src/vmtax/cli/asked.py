@@ -8,8 +8,10 @@ from vmtax.cli.app import AsJson, Emulate, Vary, Yes
 from vmtax.cli.options import (
     AfterReboot,
     BackWithin,
+    Better,
     Budget,
     Card,
+    Cleanup,
     DestinationCard,
     DestinationHost,
     DiskDevice,
@@ -17,6 +19,7 @@ from vmtax.cli.options import (
     DiskGroup,
     DiskPool,
     Erase,
+    Files,
     Fleet,
     Guest,
     GuestDir,
@@ -28,13 +31,21 @@ from vmtax.cli.options import (
     Memory,
     Notify,
     OrDemo,
+    OwnCommand,
+    OwnMetric,
+    OwnUnit,
+    Packages,
     Peer,
     PeerCard,
     PowerCut,
+    Prepare,
     Qemu,
     Report,
     Resume,
     Rounds,
+    SameOutput,
+    Serve,
+    Timeout,
     Vcpus,
     Wait,
 )
@@ -52,6 +63,23 @@ class PlanChanges:
     vcpus: Vcpus = None
     memory: Memory = None
     max_writes: MaxWrites = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOptions:
+    """A program of the user's own, which is measured instead of a plan."""
+
+    command: OwnCommand = None
+    prepare: Prepare = None
+    cleanup: Cleanup = None
+    files: Files = None
+    packages: Packages = None
+    metric: OwnMetric = None
+    unit: OwnUnit = None
+    better: Better = None
+    same_output: SameOutput = False
+    serve: Serve = None
+    timeout: Timeout = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +141,7 @@ class Measured:
     """All that changes what is measured, how and where."""
 
     changes: PlanChanges = PlanChanges()
+    program: ProgramOptions = ProgramOptions()
     disks: DiskOptions = DiskOptions()
     cards: CardOptions = CardOptions()
     versions: Versions = Versions()

@@ -82,7 +82,10 @@ def on_existing(plan: Plan, layers: str | None) -> Plan:
     if not data["workloads"]:
         raise BadUse(f"plan {plan.name}: nothing of it can be measured in a VM that is not ours: name another plan")
     data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] in fits]
-    return from_data(data, source="command line")
+    measured = from_data(data, source="command line")
+    if any(workload.networked for workload in measured.build_workloads() if EXISTING in workload.layers):
+        raise BadUse("a VM that is not ours has no card on the network under test: leave out --serve, or --guest")
+    return measured
 
 
 def without_existing(plan: Plan) -> Plan:

@@ -26,6 +26,7 @@ EXAMPLES = {
         "run disk-cache --disk-dir /srv/vm --budget 1h",
         "run --host ssh://root@host --yes --label before",
         "run quick --vary host.kernel_arguments=mitigations=auto,mitigations=off",
+        "run --command 'make -j2 -C src' --files src --packages gcc,make",
         "run --resume",
         "run --after-reboot",
     ),

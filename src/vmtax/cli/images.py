@@ -15,6 +15,7 @@ import typer
 from vmtax.cli.app import AsJson, BadUse, agree, answer, app, say, warn
 from vmtax.cli.command import App
 from vmtax.cli.files import refuse_stdout
+from vmtax.cli.options import Files, Packages
 
 if TYPE_CHECKING:
     from vmtax.image.packs import Userland
@@ -27,13 +28,18 @@ app.add_typer(image_app, name="image")
 @image_app.command("build")
 def image_build(
     again: Annotated[bool, typer.Option("--again", help="Build even if there is a current image.")] = False,
+    packages: Packages = None,
+    files: Files = None,
 ) -> None:
     """Build the root image from Debian packages. The first run does this automatically."""
+    from vmtax.cli.own_program import names_of
     from vmtax.experiment import progress
     from vmtax.image import build
+    from vmtax.image.additions import Additions
 
+    additions = Additions(names_of(packages), tuple(Path(name).absolute() for name in files or ()))
     with progress.open_screen() as emit:
-        image = build.build(emit, again=again)
+        image = build.build(emit, additions, again=again)
     say(f"{image.identity}  {image.directory}")
 
 
@@ -85,13 +91,13 @@ def image_postgresql(
 def image_list(json: AsJson = False) -> None:
     """List the images on this host, and the packs."""
     from vmtax.core.units import format_value
-    from vmtax.image import cache, recipe, zfs
+    from vmtax.image import cache, zfs
 
     if json:
         answer("images", list(_stored()))
         return
     for image in cache.images():
-        mark = "current" if image.recipe == recipe.key() else "of another version of vmtax"
+        mark = _mark(image.recipe)
         size = format_value(image.bytes, "B")
         say(f"{image.identity}  kernel {image.kernel}  {image.packages} packages  {size}  {mark}")
     packs = zfs.KIND.all()
@@ -105,6 +111,15 @@ def image_list(json: AsJson = False) -> None:
             say(f"{what} {pack.version}  {format_value(pack.bytes, 'B')}  {mark}")
     for path in _left():
         say(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")
+
+
+def _mark(key: str) -> str:
+    """What an image with that key is for."""
+    from vmtax.image import recipe
+
+    if key == recipe.key():
+        return "current"
+    return "for a command" if recipe.is_ours(key) else "of another version of vmtax"
 
 
 def _userlands() -> dict[Literal["kernel pack", "PostgreSQL pack"], Userland]:
@@ -127,7 +142,7 @@ def _stored() -> Iterator[StoredImage]:
     from vmtax.report.answers.others import StoredImage
 
     for image in cache.images():
-        place, usable = str(image.directory), image.recipe == recipe.key()
+        place, usable = str(image.directory), recipe.is_ours(image.recipe)
         yield StoredImage("image", image.identity, place, usable, image.kernel, image.bytes, image.packages)
     for_none = zfs.useless(cache.images())
     for pack in zfs.KIND.all():

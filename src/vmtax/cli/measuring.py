@@ -39,6 +39,7 @@ from vmtax.plan.estimate import settled
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.store import Store, StoreError
 from vmtax.store.owner import this_process
+from vmtax.testbed.additions import additions
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold, ids_of
 from vmtax.testbed.host_facts import host_facts
@@ -320,14 +321,15 @@ def _question(places: Sequence[Place]) -> str:
 
 def _examined(work: RunWork, hosts: Hosts, journal: Journal, *, yes: bool) -> list[Examined]:
     """The hosts, examined, and KVM tried on each; if there is no root image, it is built for that."""
-    identity = image_of(work.resumed) if work.resumed else None
-    if build.here(identity) is None:
-        build.refuse()
+    identity, more = image_of(work.resumed) if work.resumed else None, additions(work.plan)
+    if build.here(identity, more) is None:
+        build.refuse(more)
         again = "" if yes else "; asks again before it measures"
-        progress.tell([("first", f"builds the root image: about a minute, 2 GiB in the cache{again}")])
+        which = f"an image of its own, with {more}" if more else "the root image"
+        progress.tell([("first", f"builds {which}: about a minute, 2 GiB in the cache{again}")])
         agree(yes, "Build it? [Y/n]")
     with progress.open_screen() as journal.screen:
-        image = build.ensure(journal.emit, identity)
+        image = build.ensure(journal.emit, identity, more)
         sides = examined(hosts, image, journal.emit, work.plan, work.options.testbed)
     if work.resumed:
         refuse_changed(work.resumed, host_facts(sides))

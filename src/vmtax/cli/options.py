@@ -124,6 +124,43 @@ Guest = Annotated[
 GuestDir = Annotated[
     str | None, _option("DIR", "With --guest: the directory in the VM for the image and disk files. Default: /var/tmp.")
 ]
+OwnCommand = Annotated[
+    str | None,
+    _option(
+        "COMMAND",
+        "Measure this command line of yours instead of a plan: its time on each layer, in the programs of the image.",
+    ),
+]
+Prepare = Annotated[
+    str | None, _option("COMMAND", "With --command: run this before it, untimed; servers that it starts stay.")
+]
+Cleanup = Annotated[str | None, _option("COMMAND", "With --command: run this after it, untimed.")]
+Files = Annotated[
+    list[str] | None,
+    _option("PATH", "A file or directory of this machine that --command needs: a copy is where it runs. Repeatable."),
+]
+Packages = Annotated[
+    str | None, _option("NAMES", "Debian packages that --command needs, such as sysbench,redis-server.")
+]
+OwnMetric = Annotated[
+    str | None,
+    _option(
+        "PATTERN",
+        "With --command: the figure in its output, a regular expression with one group or a JSON path, not its time.",
+    ),
+]
+OwnUnit = Annotated[str | None, _option("UNIT", "With --metric: the figure's unit, such as s, ms, 1/s or MB/s.")]
+Better = Annotated[str | None, _option("WHICH", "With --metric: which figures are better, lower or higher.")]
+SameOutput = Annotated[
+    bool, typer.Option("--same-output", help="With --command: refuse results if its output differs between layers.")
+]
+Timeout = Annotated[
+    int | None, _option("SECONDS", "With --command: seconds after which it has failed, and is killed. Default: 600.")
+]
+Serve = Annotated[
+    str | None,
+    _option("COMMAND", "With --command: a TCP server at the network peer; {address} and {port} stand for its own."),
+]
 PowerCut = Annotated[
     str | None,
     _option(

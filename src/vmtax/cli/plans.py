@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, Vary, answer, app, complete_plan, say, say_wrapped
+from vmtax.cli.app import AsJson, BadUse, Vary, answer, app, complete_plan, say, say_wrapped
 from vmtax.cli.asked import Measured
 from vmtax.cli.command import App
 from vmtax.cli.options import PLAN_HELP
@@ -52,10 +52,20 @@ def plan_show(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
 
 
 @plan_app.command("check")
-def plan_check(plan: PlanName, asked: Measured, json: AsJson = False) -> None:
+def plan_check(
+    plan: Annotated[
+        str,
+        typer.Argument(metavar="[PLAN]", help=f"{PLAN_HELP} None with --command.", autocompletion=complete_plan),
+    ] = "",
+    *,
+    asked: Measured,
+    json: AsJson = False,
+) -> None:
     """Print what a plan compares and cannot show, and what `run` with these options would do here; measure nothing."""
     from vmtax.cli.checking import checked
 
+    if not plan and asked.program.command is None:
+        raise BadUse("name a plan, as in `vmtax plan check quick`: `vmtax plan list` lists those that are built in")
     found = checked(plan, asked)
     if json:
         answer("plan-check", found)

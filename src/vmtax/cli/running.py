@@ -19,6 +19,7 @@ from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import disk_target, going_on, measure, options_of, program
 from vmtax.cli.notify import notify, seen, words_of
 from vmtax.cli.option_groups import given
+from vmtax.cli.own_program import own_plan, with_values
 from vmtax.cli.power import power_order, with_cuts, with_cuts_again
 from vmtax.cli.results import shown, written
 from vmtax.cli.work import RunWork
@@ -40,6 +41,7 @@ from vmtax.testbed.session import TestbedOptions
 from vmtax.workload import WORKLOADS
 
 _KEYS = {"--vcpus": "guest.vcpus", "--memory": "guest.memory"}  # options whose key in a plan has another name
+DEFAULT_PLAN = "quick"
 REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
 
 
@@ -58,7 +60,7 @@ def carry_out(plan: str, asked: RunOptions) -> None:
             work = with_cuts_again(work, power_order(begun.power), yes=yes)
             work = work.emulating() if begun.without_kvm.emulate else work
         else:
-            work = new_work(plan or "quick", begun)
+            work = new_work(plan, begun)
             work = replace(work, options=replace(work.options, label=results.label or ""))
         id, report = measured(store, work, asked)
     answered(id, report, asked)
@@ -124,13 +126,14 @@ def check_report(output: Path | None) -> None:
 
 
 def new_work(plan: str, asked: Measured) -> RunWork:
-    """The work of a new run, or of `plan check`. Raises BadUse and PlanError."""
+    """The work of a new run, or of `plan check`; `plan`: "" is quick. Raises BadUse and PlanError."""
     _refuse_both(asked.without_kvm, asked.changes)
     vm = existing_vm(asked)
-    before = overridden(load(plan), replace(asked.changes, vary=None))
+    begun, asked = with_values(own_plan(asked.program, plan) or load(plan or DEFAULT_PLAN), asked)
+    before = overridden(begun, replace(asked.changes, vary=None))
     before = on_existing(before, asked.changes.layers) if vm else without_existing(before)
     by_option = typed_levels(before, asked.changes.vary or ())
-    typed = {**typed_in(plan, before), **by_option}
+    typed = {**typed_in(plan or DEFAULT_PLAN, before), **by_option}
     refuse_without_work(before, typed)
     wanted = varied(before, asked.changes.vary or ())
     if vm:

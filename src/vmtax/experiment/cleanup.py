@@ -128,7 +128,7 @@ def _dead(store: Store) -> list[Path]:
 
 
 def _old(store: Store, wanted: bool) -> list[cache.Image]:
-    """Images of another recipe, except those of runs that are in progress or can be resumed."""
+    """Images of another recipe, or made for a command, except those of runs that are in progress or can be resumed."""
     if not wanted:
         return []
     needed = _needed(store)

@@ -22,6 +22,7 @@ from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target, backing
 from vmtax.testbed import destination, examine, needs, parts
+from vmtax.testbed.additions import additions
 from vmtax.testbed.parts import Request
 from vmtax.testbed.power import announced_cuts
 from vmtax.testbed.session import TestbedOptions
@@ -108,6 +109,8 @@ def outlook(
         lines.insert(0, Line("emulated", f"{emulated}; the figures say nothing about cost"))
     if options.demonstration:
         lines.insert(0, Line("a demo", "3 short rounds, which show what a report looks like, not what a VM costs"))
+    if more := additions(plan):
+        lines.append(Line("image", f"one of its own, with {more}; `vmtax clean --images` removes it"))
     if lacks_kernel_pack(plan):
         lines.insert(0, Line("first", f"builds {kernel.KIND.what} of compiler and source: {kernel.TAKES}"))
     if lacks_postgresql_pack(plan):

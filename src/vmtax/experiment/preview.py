@@ -26,6 +26,7 @@ from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
 from vmtax.testbed import cutting, destination, disks, examine, existing, host_disk, needs, parts
+from vmtax.testbed.additions import additions
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.parts import Request
@@ -80,6 +81,8 @@ def look(
     if lacks_postgresql_pack(plan):
         postgresql.KIND.refuse()
         postgresql.KIND.refuse_offline()
+    if more := additions(plan):
+        _ = more.digest  # reads all files, so what cannot be taken along is an error now
     examine.refuse_nameless(hosts.local)
     treatments = both(plan.entries(), options.interleave_with)
     whole, plan = plan, existing.plan_beside(plan)

@@ -15,6 +15,7 @@ from vmtax.core.events import Event, Step
 from vmtax.core.machines import Idle
 from vmtax.core.units import format_room
 from vmtax.image import cache, contents, initramfs, recipe
+from vmtax.image.additions import ARCHIVE, NOTHING, Additions
 from vmtax.image.cache import Image, ImageError
 from vmtax.image.contents import ContentsError
 from vmtax.machine import CommandFailed
@@ -32,6 +33,9 @@ ROOM = 2 * 2**30  # bytes that a build, or a copy with its packed file, needs te
 NO_SPACE = "about 2 GiB are needed; set XDG_CACHE_HOME to a directory on a larger file system"
 # Messages of tar and dpkg on a full file system, and of apt on a small one
 FULL = ("No space left", "enough free space")
+NO_PACKAGE = re.compile(
+    r"(?:Unable to locate package |Package '?)([a-z0-9][a-z0-9+.-]+)'?(?: has no installation candidate)?$"
+)
 CARRY = "as root: vmtax image build && vmtax image export image.tar.zst; then here: vmtax image import image.tar.zst"
 # No trace of when and where it was made; by default, the UUID would be random.
 EROFS = ("--all-root", "-T0", "-x-1", "-U", "6f3c2f9e-7d0b-4b57-9d3e-0c6d1d2b5a41", "--quiet")
@@ -48,24 +52,25 @@ STAGES = (
 )
 
 
-def ensure(emit: Emit, identity: str | None = None) -> Image:
-    """The image of that identity if it is here, else the current one; built if there is none.
+def ensure(emit: Emit, identity: str | None = None, additions: Additions = NOTHING) -> Image:
+    """The image of that identity if it is here, else the current one with these additions; built if there is none.
 
     Its files are checked when it is placed on a machine: a damaged one is an error, never silently used.
     """
-    return here(identity) or build(emit)
+    return here(identity, additions) or build(emit, additions)
 
 
-def here(identity: str | None = None) -> Image | None:
+def here(identity: str | None = None, additions: Additions = NOTHING) -> Image | None:
     """The image of that identity, else the current one; None if one would have to be built."""
-    return next((image for image in cache.images() if image.identity == identity), None) or cache.current()
+    return next((image for image in cache.images() if image.identity == identity), None) or cache.current(additions)
 
 
-def refuse() -> None:
+def refuse(additions: Additions = NOTHING) -> None:
     """Raises ImageError if no image can be built here, as far as can be checked beforehand."""
     if os.geteuid() != 0:
         # In a user namespace, mmdebstrap leaves files and processes of other users, which our guard could not remove.
-        raise ImageError(f"building the root image needs root; {CARRY}")
+        carry = f"as root: vmtax image build {additions.options}" if additions else CARRY
+        raise ImageError(f"building the root image needs root; {carry}")
     need_tools(TOOLS)
     directory = cache.images_directory()
     present = next(parent for parent in (directory, *directory.parents) if parent.is_dir())
@@ -73,16 +78,18 @@ def refuse() -> None:
         raise ImageError(f"{WHAT}: {directory}: {format_room(free)} free; {NO_SPACE}")
 
 
-def build(emit: Emit, *, again: bool = False) -> Image:
-    """Build the image of the present recipe; `again`: even if there is one already."""
-    refuse()
+def build(emit: Emit, additions: Additions = NOTHING, *, again: bool = False) -> Image:
+    """Build the image of the present recipe; `again`: even if there is one already. Raises BadInput for a file that
+    cannot be added.
+    """
+    refuse(additions)
     emit(Step(WHAT, "waiting for another build to end" if cache.shelf().is_locked() else "starting", 0.0))
     with cache.shelf().workshop() as (keeper, work):
-        image = cache.current()
+        image = cache.current(additions)
         if image is not None and not again:
             return image
         try:
-            return _build_in(keeper, work, emit)
+            return _build_in(keeper, work, emit, additions)
         except OSError as error:
             raise ImageError(f"{WHAT}: {error.filename or work}: {error.strerror}{_cure(error)}") from error
         except (CommandFailed, ContentsError) as error:
@@ -99,35 +106,37 @@ def _cure(error: OSError) -> str:
     return f"; {NO_SPACE}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
 
 
-def _build_in(keeper: LocalMachine, work: Path, emit: Emit) -> Image:
+def _build_in(keeper: LocalMachine, work: Path, emit: Emit, additions: Additions) -> Image:
     tree = work / "tree"
     tree.mkdir(mode=0o755)
-    _bootstrap(keeper, tree, work, emit)
+    _bootstrap(keeper, tree, work, emit, additions.packages)
     emit(Step(WHAT, "kernel and initramfs", 0.88))
     release = _kernel_release(tree)
     (work / "vmlinux").write_bytes(_vmlinux((tree / "boot" / f"vmlinuz-{release}").read_bytes()))
     (work / "initrd").write_bytes(initramfs.boot_archive(tree, release))
     _add_guest_files(tree, work)
+    if additions.files:
+        additions.write(tree / ARCHIVE)
     (work / "manifest").write_text(_manifest(tree))
     _make_plain(keeper, work)
     emit(Step(WHAT, "erofs file system", 0.92))
     keeper.run("mkfs.erofs", *EROFS, str(work / "root.erofs"), str(tree))
     (work / "root.erofs").chmod(0o644)
     emit(Step(WHAT, "digests", 0.97))
-    cache.describe(work, kernel=release, recipe_key=recipe.key())
+    cache.describe(work, kernel=release, recipe_key=recipe.key(additions))
     work.chmod(0o755)
     image = cache.install(work)
     emit(Step(WHAT, f"{image.identity}, {image.packages} packages", 1.0))
     return image
 
 
-def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None:
+def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit, more: Sequence[str]) -> None:
     """mmdebstrap writes a tar stream, which is unpacked next to it: this works in the same way with and without
     root.
     """
     argv = [
         *(*MMDEBSTRAP, "--variant=minbase", f"--components={recipe.COMPONENTS}", "--format=tar"),
-        f"--include={','.join((recipe.KERNEL, *recipe.PACKAGES))}",
+        f"--include={','.join((recipe.KERNEL, *recipe.PACKAGES, *more))}",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.EXCLUDED),
         *("--aptopt=APT::Install-Recommends false", recipe.SUITE, "-"),
     ]
@@ -163,6 +172,8 @@ def why_failed(
     """Why a build in `directory` failed: the exit code and last lines of mmdebstrap, then the last lines of tar."""
     if any(sign in line for line in (*words, *complaints) for sign in FULL):
         return f"{directory}: no space left; {NO_SPACE}"
+    if missing := next((match[1] for line in words if (match := NO_PACKAGE.search(line))), ""):
+        return f"Debian 13 has no package {missing}: search for its name on packages.debian.org"
     if bootstrapped != 0:
         return "\n".join([f"mmdebstrap ended with {bootstrapped}:", *words[-8:]])
     return "\n".join([f"tar ended with {unpacked}:", *complaints[-8:]])

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.image import contents, recipe
+from vmtax.image.additions import NOTHING, Additions
 from vmtax.image.contents import ContentsError
 from vmtax.machine import tree
 from vmtax.machine.local import LocalMachine
@@ -222,9 +223,10 @@ def images() -> list[Image]:
     return sorted(found, key=lambda image: image.created, reverse=True)
 
 
-def current() -> Image | None:
-    """The newest image of the present recipe."""
-    return next((image for image in images() if image.recipe == recipe.key()), None)
+def current(additions: Additions = NOTHING) -> Image | None:
+    """The newest image of the present recipe with these additions."""
+    wanted = recipe.key(additions)
+    return next((image for image in images() if image.recipe == wanted), None)
 
 
 def find(identity: str) -> Image:

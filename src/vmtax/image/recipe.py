@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from importlib import resources
 
+from vmtax.image.additions import NOTHING, Additions
 from vmtax.workload import WORKLOADS
 
 SUITE = "trixie"  # Debian 13
@@ -47,11 +48,20 @@ def guest_file(name: str) -> bytes:
     return resources.files("vmtax.image").joinpath(f"guest/{name}").read_bytes()
 
 
-def key() -> str:
-    """Digest of the recipe: an image with the same key need not be built again."""
+OURS = 6  # digits of the key that name the recipe alone, if the image has additions
+
+
+def key(additions: Additions = NOTHING) -> str:
+    """Digest of the recipe, and of what is added to it: an image with the same key need not be built again."""
     digest = hashlib.sha256()
     for word in (str(LAYOUT), SUITE, COMPONENTS, KERNEL, *PACKAGES, *EXCLUDED, *BOOT_MODULES):
         digest.update(word.encode() + b"\0")
     for name in (*GUEST_FILES, INITRAMFS_INIT):
         digest.update(guest_file(name) + b"\0")
-    return digest.hexdigest()[:16]
+    base = digest.hexdigest()
+    return base[:OURS] + additions.digest[: 16 - OURS] if additions else base[:16]
+
+
+def is_ours(other: str) -> bool:
+    """Whether an image with that key was built by the present recipe, with or without additions."""
+    return other[:OURS] == key()[:OURS]

@@ -43,7 +43,7 @@ class YamlDocument:
         return [*lines, *([f"{self.source}: and {more:,} more problems"] if more > 0 else [])]
 
     def _line(self, place: Place, message: str) -> str:
-        for keys in (place[:1], place[:2]):
+        for keys in (place[:length] for length in range(1, len(place) + 1)):
             if (option := self.options.get(".".join(map(str, keys)))) is not None:
                 return f"{option}: {message}"
         shown = self._known(place)

@@ -177,6 +177,12 @@ class Examined:
         return self.disk_size > 0
 
     @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Those of root that workloads need on the host; without root, only the one that a user may be given."""
+        real_time = (REAL_TIME,) if self.wants(Wakeup.name) else ()
+        return (*real_time, *(name for one in self.workloads if self.is_root for name in one.capabilities))
+
+    @property
     def disk_size(self) -> int:
         return needs.disk_size(self.workloads)
 
@@ -198,7 +204,7 @@ class Examined:
                 self.tree,
                 root=self.is_root,
                 network=network or namespace is not None,
-                capabilities=(REAL_TIME,) if self.wants(Wakeup.name) else (),
+                capabilities=self.capabilities,
                 bubblewrap=self.placed.bubblewrap,
             ),
             *(disks.bound(disk) if disk else ()),

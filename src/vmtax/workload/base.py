@@ -85,6 +85,9 @@ class Workload(ABC, Generic[P]):
     title: ClassVar[str]  # its subject: "CPU"
     packages: ClassVar[tuple[str, ...]] = ()  # Debian packages in the root image
     headline: ClassVar[str]  # name of the metric for a report's first sentence, unless the plan names another
+    case_is_name: ClassVar[bool] = False  # whether a case is the name of a program, which needs no title beside it
+    # Capabilities of root that it needs on a host, where it has none otherwise
+    capabilities: ClassVar[tuple[str, ...]] = ()
     # Whether figures of configurations are compared as ratios. Counts, which may be 0, are not: they take part in no
     # comparison, ranking, score or summary, and do not decide when a run stops.
     compared: ClassVar[bool] = True
@@ -94,7 +97,6 @@ class Workload(ABC, Generic[P]):
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset(LAYERS)
-    networked: ClassVar[bool] = False  # whether it needs a network peer
     # Workloads that need a guest which shuts down in order, which this workload prevents
     not_with: ClassVar[frozenset[str]] = frozenset()
     emulated_start_seconds: ClassVar[float] = (
@@ -200,6 +202,11 @@ class Workload(ABC, Generic[P]):
     def layers_of(self, case: str) -> frozenset[str]:
         """The layers on which one case can run."""
         return self.layers
+
+    @property
+    def networked(self) -> bool:
+        """Whether it needs a network peer."""
+        return False
 
     @property
     def takes_bridge(self) -> str:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from vmtax.core.machines import Machine
 from vmtax.core.records import Better, Measurement, Metric, Unit
 from vmtax.workload.base import Command, Counted, Measure, Parameters
 from vmtax.workload.output import BadOutput, json_at, json_of, number
-from vmtax.workload.site import Site
+from vmtax.workload.site import TIMED, Access, PeerServer, Site, link_of
 
 PYTHON = "/usr/bin/python3"  # of the image
+FILES = "/usr/lib/vmtax/files.tar"  # of the image that was made for it
+PORTS_APART = 3000  # its server's port is this much above that of the network's other tests
+MOST_CASES = 100
 NOT_FOUND = 127  # exit code of a shell for a program that is not there
 LONGEST_LINE = 8192  # characters of a command line
+PARTS = ("prepare", "run", "cleanup")
 REPORT = re.compile(r"^vmtax command: (\{.*\})$", re.MULTILINE)
 NUMBER = re.compile(r"[-+]?(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(?:[eE][-+]?\d{1,3})?", re.ASCII)
 PATH = re.compile(r"(?:\.[A-Za-z_][\w-]*|\[\d{1,6}\])+", re.ASCII)
+PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{1,99}")
 _WORD = re.compile(r"[^A-Za-z0-9+_-]+")
 # What a program prints -> the base unit, and how many of those it is
 UNITS: Mapping[str, tuple[Unit, float]] = MappingProxyType(
@@ -72,7 +79,28 @@ def _unit(text: str) -> str:
     return text
 
 
+def _value_lists(data: Any) -> Any:
+    """A validator that takes numbers as what they are written as: {threads: [1, 2]}."""
+    if not isinstance(data, Mapping):
+        return data
+    return {name: tuple(map(_written, each)) if isinstance(each, list | tuple) else each for name, each in data.items()}
+
+
+def _written(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _package(name: str) -> str:
+    if not PACKAGE.fullmatch(name):
+        raise ValueError(f"{name[:60]!r} is no name of a Debian package, such as sysbench")
+    return name
+
+
 Line = Annotated[str, Field(max_length=LONGEST_LINE, pattern=r"^[^\x00]*$")]
+VALUE_NAME = r"^[a-z][a-z0-9_]{0,29}$"
+Value = Annotated[str, Field(pattern=r"^[A-Za-z0-9+_./:-]{1,40}$")]
+ValueLists = dict[Annotated[str, Field(pattern=VALUE_NAME)], Annotated[tuple[Value, ...], Field(min_length=1)]]
+RESERVED = ("address", "port")  # placeholders of its server
 
 
 class CommandParameters(Parameters):
@@ -96,6 +124,26 @@ class CommandParameters(Parameters):
     )
     timeout: int = Field(600, ge=1, le=86400, description="seconds after which it has failed, and is killed")
     same_output: bool = Field(False, description="its standard output must be the same on every layer")
+    values: Annotated[ValueLists, BeforeValidator(_value_lists)] = Field(
+        {},
+        description="values that are tried one after the other, as `{threads: [1, 2, 4]}`; `{threads}` in a command"
+        " line stands for them",
+    )
+    warmup: int = Field(0, ge=0, le=1000, description="how often `run` is run before it counts")
+    packages: tuple[Annotated[str, AfterValidator(_package)], ...] = Field(
+        (), max_length=100, description="Debian packages that it needs: an image with them is built once"
+    )
+    files: tuple[str, ...] = Field(
+        (),
+        max_length=100,
+        description="files and directories of the machine that runs vmtax: a new copy of each is in the directory in"
+        " which the command lines run",
+    )
+    serve: Line = Field(
+        "",
+        description="a command line that runs at the network peer, and serves TCP at `{address}` and `{port}`, where"
+        " `run` finds it",
+    )
     seconds: float = Field(10.0, gt=0, le=86400, description="about how long it takes on the host, for estimates")
 
 
@@ -106,6 +154,9 @@ class OwnCommand(Command[CommandParameters]):
     describe = "a program of your own: a command line in the image's userland, its time or a figure that it prints"
     tool = "sh"
     title = "Own program"
+    case_is_name = True
+    # Those with which a program becomes another user: some servers refuse to run as root
+    capabilities = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_SETGID", "CAP_SETUID")
     repeats_at_once = True
     emulated_start_seconds = 6.5  # Python starts
     headline = "command.program.seconds"
@@ -116,23 +167,37 @@ class OwnCommand(Command[CommandParameters]):
     parameters_type = CommandParameters
 
     @property
+    def networked(self) -> bool:
+        return bool(self.parameters.serve)
+
+    @property
+    def takes_bridge(self) -> str:
+        return "command's serve" if self.parameters.serve else ""
+
+    @property
     def program(self) -> str:
         """The first word of the command line, without its directory: part of the metric's name."""
         words = self.parameters.run.split()
-        return _WORD.sub("-", words[0].rpartition("/")[2] if words else "").strip("-")[:40] or "program"
+        return _word(words[0].rpartition("/")[2] if words else "")[:40] or "program"
 
-    @property
-    def metric(self) -> Metric:
+    def choices(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Each case, with the values that it tries."""
+        names = list(self.parameters.values)
+        for values in itertools.product(*self.parameters.values.values()):
+            chosen = dict(zip(names, values, strict=True))
+            yield "-".join([self.program, *(_word(f"{name}-{value}") for name, value in chosen.items())]), chosen
+
+    def metric(self, case: str) -> Metric:
         given = self.parameters
         unit = UNITS[given.unit or "1"][0] if given.metric else "s"
         better: Better = given.better or ("lower" if unit in LOWER else "higher")
-        return Metric(f"command.{self.program}.{'figure' if given.metric else 'seconds'}", unit, better)
+        return Metric(f"command.{case}.{'figure' if given.metric else 'seconds'}", unit, better)
 
     def cases(self) -> Sequence[str]:
-        return (self.program,)
+        return tuple(case for case, _ in self.choices())
 
     def metrics(self) -> Sequence[Metric]:
-        return (self.metric,)
+        return tuple(map(self.metric, self.cases()))
 
     @classmethod
     def phrase(cls, metric: Metric) -> str:
@@ -150,35 +215,80 @@ class OwnCommand(Command[CommandParameters]):
             return "unit is that of metric: name the metric, or leave out the unit"
         if given.metric and UNITS[given.unit or "1"][0] == "1" and not given.better:
             return "metric needs unit, or better: lower or higher"
+        if given.serve and not ("{port}" in given.serve and "{port}" in given.run):
+            return "serve and run must both say {port}, the TCP port of the server at the peer"
+        return self._why_not_values()
+
+    def _why_not_values(self) -> str | None:
+        given = self.parameters
+        lines = " ".join((given.prepare, given.run, given.cleanup))
+        for name, values in given.values.items():
+            if name in RESERVED:
+                return f"values: {name} stands for that of the server: take another name"
+            if f"{{{name}}}" not in lines:
+                return f"values: no command line says {{{name}}}, so {name} would change nothing"
+            if len(set(values)) < len(values):
+                return f"values: {name} has a value twice"
+        cases = self.cases()
+        if len(cases) > MOST_CASES:
+            return f"values: {len(cases)} combinations, at most {MOST_CASES} are tried"
+        if len(set(cases)) < len(cases):
+            return "values: some differ only in signs, which are all written - in a metric's name"
         return None
 
     def seconds(self, case: str) -> float:
-        return self.parameters.seconds
+        return self.parameters.seconds * (self.parameters.warmup + 1)
 
     def limit(self, case: str, slowdown: float) -> float:
-        parts = (self.parameters.prepare, self.parameters.run, self.parameters.cleanup)
-        return float(self.parameters.timeout * len(list(filter(None, parts))))
+        given = self.parameters
+        parts = [given.prepare, given.cleanup, given.serve, *[given.run] * (given.warmup + 1)]
+        return float(given.timeout * len(list(filter(None, parts))))
+
+    def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
+        if not self.parameters.serve:
+            return super().seat(site)
+        link = link_of(site)
+        return link.machine, link.prefix
+
+    def servers(self, address: str, port: int, access: Access) -> Sequence[PeerServer]:
+        if not self.parameters.serve:
+            return ()
+        line = _filled(self.parameters.serve, {"address": address, "port": str(port + PORTS_APART)})
+        return (PeerServer((*TIMED, "sh", "-c", line)),)
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         script = resources.files("vmtax.workload").joinpath("inside.py").read_text(encoding="utf-8")
-        asked = self.parameters.model_dump(include={"prepare", "run", "cleanup", "timeout"})
+        given, values = self.parameters, dict(dict(self.choices())[case])
+        server = None
+        if given.serve:
+            link = link_of(site)
+            server = [link.address, link.port + PORTS_APART]
+            values |= {"address": link.address, "port": str(server[1])}
+        asked = {
+            **{part: _filled(getattr(given, part), values) for part in PARTS},
+            **given.model_dump(mode="json", include={"timeout", "warmup", "exit_codes"}),
+            "files": FILES if given.files else "",
+            "server": server,
+        }
         return (PYTHON, "-I", "-c", script, json.dumps(asked))
 
     def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         report = _report(output)
-        for part in ("prepare", "run", "cleanup"):
+        if not report["gone"]:
+            raise BadOutput("processes that it started could not be killed")
+        if "why_not" in report:
+            raise BadOutput(report["why_not"])
+        for part in PARTS:
             if part in report:
                 self._refuse_failed(part, report[part])
-        ran = report["run"]
+        ran, metric = report["run"], self.metric(case)
         if not self.parameters.metric:
-            return (Measurement(self.metric, number(ran, "seconds")),)
+            return (Measurement(metric, number(ran, "seconds")),)
         figure = _figure(self.parameters.metric, ran["out"])
-        return (Measurement(self.metric, figure * UNITS[self.parameters.unit or "1"][1]),)
+        return (Measurement(metric, figure * UNITS[self.parameters.unit or "1"][1]),)
 
     def _refuse_failed(self, part: str, ended: Mapping[str, Any]) -> None:
         """Raises BadOutput if one of the command lines did not succeed."""
-        if not ended["gone"]:
-            raise BadOutput(f"{part}: processes that it started could not be killed")
         code, words = ended["code"], _last_line(ended["err"]) or _last_line(ended["out"])
         if code is None:
             raise BadOutput(f"{part}: no end within {self.parameters.timeout} s; raise timeout if it needs longer")
@@ -198,6 +308,17 @@ class OwnCommand(Command[CommandParameters]):
         report = _report(output)
         rest = number(report, "cleanup", "seconds") if "cleanup" in report else 0.0
         return Counted(number(report, "run", "seconds"), rest=rest)
+
+
+def _word(text: str) -> str:
+    return _WORD.sub("-", text).strip("-")
+
+
+def _filled(line: str, values: Mapping[str, str]) -> str:
+    """The line with the values in place of their names; other braces are left to the shell."""
+    for name, value in values.items():
+        line = line.replace(f"{{{name}}}", value)
+    return line
 
 
 def _report(output: str) -> dict[str, Any]:

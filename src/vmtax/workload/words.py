@@ -49,6 +49,15 @@ def case(metric: Metric) -> str:
     return "" if metric.name in _kind(metric).measures else metric.case
 
 
+def short(metric: Metric) -> str:
+    """Title, case and label where there is little room and the unit is beside it: "disk randwrite-4k-qd1"."""
+    if _kind(metric).case_is_name:
+        return metric.case
+    # The unit shows that it is a time
+    measure = "" if metric.case and metric.measure in ("iops", "seconds") else label(metric)
+    return " ".join(filter(None, (within(title(metric.workload)), case(metric), measure)))
+
+
 def is_cpu_time(metric: Metric) -> bool:
     """Whether it measures how much CPU time something takes, not how fast it is."""
     return metric.measure == CPU_PER_OPERATION or metric.unit == "s/B"

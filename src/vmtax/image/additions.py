@@ -1,0 +1,130 @@
+"""What an image holds besides, for a program of the user's own: Debian packages, and files of this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import stat
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO
+
+from vmtax.core.errors import BadInput
+from vmtax.core.units import format_room
+
+ARCHIVE = "usr/lib/vmtax/files.tar"  # in the image's tree; unpacked before each execution
+MOST_BYTES = 256 * 2**20  # of all files together: they are copied into the memory of each machine
+MOST_FILES = 50_000
+TIME = 1577836800  # the time of every file, so that the same contents make the same archive
+
+
+class _Sum:
+    """A stream that keeps nothing but the digest."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return len(data)
+
+
+@dataclass(frozen=True)
+class Additions:
+    """Nothing, or what makes an image another one than that of the recipe."""
+
+    packages: tuple[str, ...] = ()  # names of Debian packages
+    files: tuple[Path, ...] = ()  # files and directories of this machine, each under its own name
+
+    def __bool__(self) -> bool:
+        return bool(self.packages or self.files)
+
+    def __str__(self) -> str:
+        return ", ".join([*self.packages, *map(str, self.files)])
+
+    @property
+    def options(self) -> str:
+        """As options of `vmtax image build`."""
+        packages = ["--packages", ",".join(self.packages)] if self.packages else []
+        return shlex.join([*packages, *(word for file in self.files for word in ("--files", str(file)))])
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of their names and contents. Raises BadInput if a file cannot be taken."""
+        words = hashlib.sha256("".join(f"{name}\0" for name in sorted(self.packages)).encode())
+        if self.files:
+            words.update(self._archived(_Sum()).encode())
+        return words.hexdigest()
+
+    def write(self, path: Path) -> None:
+        """Write the files as one archive. Raises BadInput if they are not those of `digest` any more."""
+        with path.open("wb") as stream:
+            self._archived(stream)
+        before, again = self.digest, Additions(self.packages, self.files).digest
+        if before != again:
+            raise BadInput(f"--files {', '.join(map(str, self.files))}: changed while they were copied: try again")
+
+    def _archived(self, stream: _Sum | IO[bytes]) -> str:
+        """Write the archive; returns its sha256 if the stream keeps one. Raises BadInput."""
+        size = number = 0
+        with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
+            for name, path, status in self._walk():
+                size, number = size + status.st_size * stat.S_ISREG(status.st_mode), number + 1
+                if size > MOST_BYTES or number > MOST_FILES:
+                    raise BadInput(
+                        f"--files {path}: at most {format_room(MOST_BYTES)} in {MOST_FILES} files are taken along, for"
+                        " each machine keeps them in memory: name a smaller part"
+                    )
+                _add(archive, name, path)
+        return stream.digest.hexdigest() if isinstance(stream, _Sum) else ""
+
+    def _walk(self) -> Iterator[tuple[str, Path, os.stat_result]]:
+        """(name in the archive, path, status) of everything, in order; no link is followed but those that are named."""
+        names: set[str] = set()
+        for top in self.files:
+            named = top.absolute()
+            name = Path(os.path.normpath(named)).name
+            if not name:
+                raise BadInput(f"--files {top}: has no name of its own: name a directory below it")
+            if name in names:
+                raise BadInput(f"--files {top}: another one is called {name} too: name their common directory")
+            names.add(name)
+            waiting = [(name, named.resolve())]
+            while waiting:
+                inner, path = waiting.pop()
+                try:
+                    status = path.lstat()
+                    if stat.S_ISDIR(status.st_mode):
+                        below = sorted(path.iterdir(), reverse=True)
+                        waiting += [(f"{inner}/{each.name}", each) for each in below]
+                except OSError as error:
+                    raise BadInput(f"--files {path}: {error.strerror}") from error
+                yield inner, path, status
+
+
+def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
+    """Add one file, directory or link, without its owner and time. Raises BadInput."""
+    try:
+        entry = archive.gettarinfo(path, name)
+        if entry is None or not (entry.isfile() or entry.isdir() or entry.issym() or entry.islnk()):
+            raise BadInput(f"--files {path}: is no file, directory or link, and cannot be taken along")
+        if entry.islnk():  # a second name of a file: the archive would depend on the order
+            entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.lstat().st_size
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mtime, entry.mode = TIME, 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+        if entry.isfile():
+            with path.open("rb") as file:
+                archive.addfile(entry, file)
+        else:
+            archive.addfile(entry)
+    except OSError as error:
+        # "unexpected end of data", which has no number, if a file became shorter
+        raise BadInput(f"--files {path}: {error.strerror or error}") from error
+
+
+NOTHING = Additions()
