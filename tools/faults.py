@@ -135,6 +135,18 @@ FAULTS = (
         "a password on a command line is taken, and stored with the run",
     ),
     Fault(
+        "fleet/inventory.py",
+        "if look.refused or not look.machine or look.machine not in first:",
+        "if True:",
+        "a machine with two names is measured twice",
+    ),
+    Fault(
+        "cli/measuring.py",
+        "if store.owner(entry.id).boot != this_process().boot:  # what is local there is not what is local here",
+        "if False:",
+        "what another controller measures on itself keeps this one from measuring itself",
+    ),
+    Fault(
         "cli/fleet_task.py",
         "if not store.take_task(task):",
         "if False:",
