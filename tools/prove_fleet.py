@@ -239,7 +239,7 @@ def write_inventory(file: Path, hosts: list[TestHost]) -> None:
     file.write_text("\n".join(lines) + "\n")
 
 
-def prove(place: Path, count: int, rounds: int, score: Score) -> None:
+def prove(place: Path, count: int, rounds: int, score: Score) -> str:
     hosts = [TestHost(number, place / f"h{number}") for number in range(1, count + 2)]
     keys, plan, inventory = place / "ssh", place / "plan.yaml", place / "inventory.yml"
     make_keys(keys, hosts)
@@ -276,10 +276,11 @@ def prove(place: Path, count: int, rounds: int, score: Score) -> None:
         code = process.wait(WAIT_SECONDS)
         print(f"ended after {time.monotonic() - begun:.0f} s", flush=True)
         score.check(bool(cut), "no run was cut off: nothing was shown")
-        check(score, code, survivor, stored(store), hosts, rounds, cut)
+        counts = check(score, code, survivor, stored(store), hosts, rounds, cut)
         score.check(not Path(f"{inventory}.oops").exists(), "a variable of the inventory was run by a shell")
         left = [*survivor.home.rglob("*.undo")]
         score.check(not left, f"left on a controller: {left}")
+    return counts
 
 
 def check(
@@ -290,7 +291,8 @@ def check(
     hosts: list[TestHost],
     rounds: int,
     cut: dict[str, Experiment],
-) -> None:
+) -> str:
+    """Compares what is stored with what should be; returns counts."""
     good, changed = hosts[:-1], hosts[-1]
     recap = {name: (int(unreachable), int(failed)) for name, _, unreachable, failed in RECAP.findall(survivor.log)}
     failed = [name for name, counts in recap.items() if any(counts)]
@@ -322,10 +324,9 @@ def check(
     left = {host.name: found for host in hosts if (found := host.left())}
     score.check(not left, f"left on hosts: {left}")
     bad = sum(trial.status != "ok" for run in runs for trial in run.trials)
-    print(
+    return (
         f"{len(runs)} hosts, {len(keys)} trials, {len(set(keys))} distinct, {len(again)} twice, {missing} missing,"
-        f" {bad} failed, {resumed} of {len(cut)} cut-off runs resumed, {len(left)} hosts with something left",
-        flush=True,
+        f" {bad} failed, {resumed} of {len(cut)} cut-off runs resumed, {len(left)} hosts with something left"
     )
 
 
@@ -340,8 +341,8 @@ def main() -> None:
     score = Score()
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
-        prove(Path(directory), given.hosts, given.rounds, score)
-    print(f"{score.tried} checks, wrong: {len(score.wrong)}")
+        counts = prove(Path(directory), given.hosts, given.rounds, score)
+    print(f"{counts}; {score.tried} checks, wrong: {len(score.wrong)}")
     sys.exit(1 if score.wrong else 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vmtax.cli.app import app
-from vmtax.cli.store_address import typed_address
+from vmtax.cli.store_address import pin_store, typed_address
 from vmtax.core.errors import BAD_INPUT
 from vmtax.store import Store, StoreError, default_path
 from vmtax.store.address import STORE, BadAddress, ServerAddress, address_of, default_address
@@ -89,6 +90,24 @@ def test_the_option_may_stand_before_and_after_the_command(
     (tmp_path / "x.sqlite").write_text("no database " * 100)
     done = CliRunner().invoke(app, words)
     assert str(done.exception).startswith(f"{tmp_path}/x.sqlite: is damaged, or not a database")
+
+
+def test_an_empty_address_is_none() -> None:
+    done = CliRunner().invoke(app, ["--store", "", "runs"])
+    assert "--store is empty" in str(done.exception)
+
+
+def test_processes_that_are_started_elsewhere_have_the_same_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for given, pinned in (
+        ("x.sqlite", f"{tmp_path}/x.sqlite"),
+        ("postgresql://me:secret@db/vmtax", "postgresql://me:secret@db/vmtax"),
+    ):
+        monkeypatch.setenv(STORE, given)
+        pin_store()
+        assert os.environ[STORE] == pinned
 
 
 def test_without_psycopg_one_line_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:

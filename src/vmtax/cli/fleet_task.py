@@ -26,7 +26,7 @@ from vmtax.store import ExperimentSummary, Store, StoreError
 from vmtax.store.rows import work as same_work
 from vmtax.testbed.exclusive import HostBusy
 
-LOOK_SECONDS = 2.0  # between two looks whether the fleet was stopped
+LOOK_SECONDS = 5.0  # between two looks whether the fleet was stopped
 
 
 def carry_out_task(plan: str, asked: RunOptions) -> None:

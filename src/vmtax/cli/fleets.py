@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vmtax.cli.app import BadUse, agree, fail, say, warn
 from vmtax.cli.files import check_input
+from vmtax.cli.store_address import pin_store
 from vmtax.core.errors import DONE, FAILED
 from vmtax.core.names import label_problem
 from vmtax.fleet.engine import Threads, read_inventory, run_playbook
@@ -37,6 +38,7 @@ def carry_out_fleet(
     fleet = name_of(plan, fleet)
     if bad := next((word for word in options if word.partition("=")[0] in OURS), None):
         raise BadUse(f"{bad}: is given to each run by the fleet; leave it out")
+    pin_store()
     directory = Path(f"vmtax-fleet-{fleet}".replace("/", "_")).absolute()
     text = playbook(_plan_word(plan), fleet, options, SELF)
     looks = looked_at(plan, options, inventory, hosts)

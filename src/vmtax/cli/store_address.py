@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from vmtax.store.address import STORE, Address, BadAddress, ServerAddress, address_of
+from vmtax.store.address import RIGHT, STORE, Address, BadAddress, ServerAddress, address_of, default_address
 
 
 def typed_address(text: str) -> Address:
@@ -23,7 +23,17 @@ def typed_address(text: str) -> Address:
 
 def use_store(text: str) -> None:
     """Make it the store of this process, and of those that it starts."""
-    address = typed_address(text)
+    if not text.strip():
+        raise BadAddress(f"--store is empty, and needs an address: {RIGHT}")
+    _keep(typed_address(text))
+
+
+def pin_store() -> None:
+    """Let processes that are started in other directories have the same store as this one."""
+    _keep(default_address())
+
+
+def _keep(address: Address) -> None:
     os.environ[STORE] = address.url if isinstance(address, ServerAddress) else str(Path(address).absolute())
 
 
