@@ -290,8 +290,10 @@ CASES: dict[str, tuple[Callable[[PostgresqlServer, ServerAddress], ServerAddress
     "no name": (lambda *_: ServerAddress("postgresql://u:secret@nowhere.invalid/d"), "cannot be reached|connection"),
     "no such option": (
         lambda *_: ServerAddress("postgresql://u:secret@/d?host=/tmp&colour=red"),
-        "invalid connection option",
+        "invalid URI query parameter",
     ),
+    "no such port": (lambda *_: ServerAddress("postgresql://u:secret@127.0.0.1:99999/d"), "invalid port number"),
+    "no address": (lambda *_: ServerAddress("postgresql://u:secret@h/d%zz"), "invalid percent-encoded"),
     "its encoding": (
         lambda server, _: server.database("--encoding=SQL_ASCII", "--template=template0", "--locale=C"),
         "its encoding is SQL_ASCII, and must be UTF8",

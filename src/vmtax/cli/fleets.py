@@ -43,7 +43,7 @@ def carry_out_fleet(
     text = playbook(_plan_word(plan), fleet, options, SELF)
     looks = looked_at(plan, options, inventory, hosts)
     fits = [look.host for look in looks if not look.refused]
-    left = len(looks) - len(fits)
+    left = sum(bool(look.refused) and not look.is_twin for look in looks)
     if not fits:
         fail(f"plan {plan} fits none of the {len(looks)} hosts", FAILED)
     agree(yes, f"Measure {len(fits)} of {len(looks)} hosts as fleet {fleet}? [Y/n]")

@@ -77,7 +77,8 @@ class HostLook:
 
     host: FleetHost
     machine: str = ""  # its machine-id; "": unknown
-    refused: str = ""  # why the plan cannot be measured there; "": it can, as far as that is known
+    refused: str = ""  # why it is not measured there; "": it is, as far as the plan is known to fit
+    is_twin: bool = False  # because it is measured under another name
 
 
 def without_twins(looks: list[HostLook]) -> Iterator[HostLook]:
@@ -90,4 +91,4 @@ def without_twins(looks: list[HostLook]) -> Iterator[HostLook]:
             yield look
         else:
             why = f"is {first[look.machine]} under another name (machine-id), which is measured once"
-            yield HostLook(look.host, look.machine, why)
+            yield HostLook(look.host, look.machine, why, is_twin=True)

@@ -32,7 +32,7 @@ class ServerAddress:
         """Raises BadAddress."""
         try:
             parts = urlsplit(self.url)
-            valid = (parts.path.strip("/") or "dbname" in self.url) and (parts.port or True)
+            valid = parts.path.strip("/") or "dbname=" in parts.query or "service=" in parts.query
         except ValueError:
             valid = False
         if not valid:

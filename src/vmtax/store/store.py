@@ -66,7 +66,9 @@ class Store:
     @property
     def path(self) -> Path:
         """The file of the database. Raises TypeError if it is on a server."""
-        return Path(self.where) if self.directory is not None else _no_file(self.where)
+        if self.directory is None:
+            raise TypeError(f"{self.where} is no file")
+        return Path(self.where)
 
     # Writing
 
@@ -456,10 +458,6 @@ class Store:
 
     def _state(self, row: sa.Row[Any]) -> State:
         return self._locks.state(names.name(row.id), row.state, _owner(row))
-
-
-def _no_file(where: str) -> Path:
-    raise TypeError(f"{where} is no file")
 
 
 def _owner_query(id: str) -> sa.Select[Any]:

@@ -61,24 +61,25 @@ class PostgresqlDatabase(StoreDatabase):
     def __init__(self, address: ServerAddress) -> None:
         """Raises StoreError."""
         super().__init__(address)
-        self._psycopg = _driver()
+        self._address = address
         self._is_known = False  # whether the server has answered us
-        url = sa.make_url(address.url).set(drivername="postgresql+psycopg")
+        connect = functools.partial(
+            _driver().connect,
+            address.url,  # libpq reads it, also where it has several servers
+            connect_timeout=REACH_SECONDS,
+            client_encoding="utf8",
+            prepare_threshold=None,  # a pooler, through which one may read, would mix prepared statements up
+        )
         self.engine = sa.create_engine(
-            url,
-            # Connections through which others answer, such as a pooler's, keep no prepared statements.
-            connect_args={"connect_timeout": REACH_SECONDS, "client_encoding": "utf8", "prepare_threshold": None},
+            "postgresql+psycopg://",
+            creator=connect,
             pool_size=CONNECTIONS,
             pool_pre_ping=True,
             json_serializer=functools.partial(json.dumps, allow_nan=False),
             json_deserializer=json.loads,
         )
         sa.event.listen(self.engine, "connect", _make_durable)
-        arguments, options = self.engine.dialect.create_connect_args(url)
-        connect = functools.partial(
-            self._psycopg.connect, *arguments, **options, connect_timeout=REACH_SECONDS, autocommit=True
-        )
-        self.locks = ServerLocks(self.where, connect, self.engine)
+        self.locks = ServerLocks(self.where, functools.partial(connect, autocommit=True), self.engine)
         self.outputs = _RawRows()
 
     def open(self) -> None:
@@ -96,7 +97,7 @@ class PostgresqlDatabase(StoreDatabase):
         self.engine.dispose()
 
     def explained(self) -> AbstractContextManager[None]:
-        return failure.explained(self.where)
+        return failure.explained(self._address)
 
     def is_full(self, error: StoreError) -> bool:
         return False  # the server has set nothing aside for us
@@ -173,7 +174,9 @@ class _RawRows:
     def read(self, connection: Connection, experiment: str, file: str) -> str:
         content = self._content(connection, experiment, file)
         try:
-            return gzip.decompress(content or b"").decode("utf-8", "surrogatepass") if content else _missing()
+            if content is None:
+                raise ValueError("it is not there")
+            return gzip.decompress(content).decode("utf-8", "surrogatepass")
         except (OSError, EOFError, ValueError, zlib.error) as error:
             raise StoreError(
                 f"{experiment}: the raw output {file} cannot be read ({error}); the measurements are intact"
@@ -199,10 +202,6 @@ class _RawRows:
     def _content(self, connection: Connection, experiment: str, file: str) -> bytes | None:
         wanted = sa.and_(RAW.c.experiment == experiment, RAW.c.file == file)
         return connection.scalar(sa.select(RAW.c.content).where(wanted))
-
-
-def _missing() -> str:
-    raise ValueError("it is not there")
 
 
 def _driver() -> Any:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError, StatementError
 
+from vmtax.store.address import ServerAddress
 from vmtax.store.failure import StoreError
 
 GONE = "see whether the server runs, then repeat; `vmtax run --resume` goes on"
@@ -28,16 +29,17 @@ UNREACHED = ("cannot be reached", "`psql` with the same address tells more")
 
 
 @contextmanager
-def explained(where: str) -> Iterator[None]:
-    """Turns errors of the database, called `where` in messages, into a StoreError."""
+def explained(address: ServerAddress) -> Iterator[None]:
+    """Turns errors of the database into a StoreError."""
     import psycopg
 
     try:
         yield
     except OSError as error:
-        raise StoreError(f"{where}: cannot be used ({error.strerror or error})") from error
+        raise StoreError(f"{address}: cannot be used ({error.strerror or error})") from error
     except (SQLAlchemyError, psycopg.Error) as error:
-        raise StoreError(f"{where}: {_explain(error)}") from error
+        # libpq quotes an address that it cannot read, with its password.
+        raise StoreError(f"{address}: {_explain(error).replace(address.url, str(address))}") from error
 
 
 def _explain(error: Exception) -> str:
