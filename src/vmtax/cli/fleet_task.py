@@ -34,7 +34,7 @@ def carry_out_task(plan: str, asked: RunOptions) -> None:
     fleet = asked.fleet or ""
     _refuse(fleet, asked)
     check_report(asked.results.output)
-    wanted = new_work(plan or "quick", asked.measured)
+    wanted = new_work(plan, asked.measured)
     wanted = replace(wanted, options=replace(wanted.options, label=fleet))
     task = f"{fleet} {wanted.plan.name} {wanted.plan.host}"
     with Store() as store:
@@ -46,8 +46,8 @@ def carry_out_task(plan: str, asked: RunOptions) -> None:
             _say_done(before)
             return
         with _Watch(store, fleet):
-            id, report = measured(store, _work(store, wanted, before, asked), asked)
-    answered(id, report, asked)
+            done = measured(store, _work(store, wanted, before, asked), asked)
+    answered(done, asked)
 
 
 def _refuse(fleet: str, asked: RunOptions) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import platform
 import subprocess
@@ -20,7 +19,7 @@ from vmtax.cli.store_address import pin_store
 from vmtax.core.errors import DONE, FAILED
 from vmtax.core.names import label_problem
 from vmtax.fleet.engine import Threads, read_inventory, run_playbook
-from vmtax.fleet.inventory import FleetHost, HostLook, hosts_of_file, hosts_of_inventory, without_twins
+from vmtax.fleet.inventory import FleetHost, HostLook, hosts_of_file, hosts_of_inventory, look_of, without_twins
 from vmtax.fleet.playbook import playbook
 from vmtax.plan.rules import host as legal_host
 from vmtax.store import Store
@@ -102,8 +101,7 @@ def _look(host: FleetHost, plan: str, options: Sequence[str]) -> HostLook:
     if done.returncode:
         line = (done.stderr.strip().splitlines() or ["vmtax: cannot be looked at"])[-1]
         return HostLook(host, refused=line.removeprefix("vmtax: "))
-    seen = json.loads(done.stdout)
-    return HostLook(host, seen["machine"], seen["refused"])
+    return look_of(host, done.stdout)
 
 
 def stop(fleet: str, *, undo: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,21 @@ def carry_out(plan: str, asked: RunOptions) -> None:
         else:
             work = new_work(plan, begun)
             work = replace(work, options=replace(work.options, label=results.label or ""))
-        id, report = measured(store, work, asked)
-    answered(id, report, asked)
+        done = measured(store, work, asked)
+    answered(done, asked)
 
 
-def measured(store: Store, work: RunWork, asked: RunOptions) -> tuple[str, Path]:
-    """Measure and write the report; returns the run's id and the report."""
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """A run that has just ended."""
+
+    id: str
+    report: Path
+    worked: bool  # whether any trial succeeded
+
+
+def measured(store: Store, work: RunWork, asked: RunOptions) -> MeasuredRun:
+    """Measure and write the report."""
     work, command = replace(work, waits=asked.wait), words_of(asked.results.notify)
     before = seen(store, work.plan.host)
     try:
@@ -75,18 +84,17 @@ def measured(store: Store, work: RunWork, asked: RunOptions) -> tuple[str, Path]
     except BaseException:
         notify(command, store, work.plan.host, before)
         raise
+    worked = any(trial.status == "ok" for trial in store.load(id).trials)
     report = written(id, asked.results.output)  # first, because the reader of stdout may be gone
     notify(command, store, work.plan.host, before)
-    return id, report
+    return MeasuredRun(id, report, worked)
 
 
-def answered(id: str, report: Path, asked: RunOptions) -> None:
+def answered(done: MeasuredRun, asked: RunOptions) -> None:
     """Print what a run found. Ends the program if that is nothing."""
-    shown(id, "json" if asked.results.json else "")
-    say(f"report: {report}", file=sys.stderr)
-    with Store(reads=True) as store:
-        worked = any(trial.status == "ok" for trial in store.load(id).trials)
-    if not worked:
+    shown(done.id, "json" if asked.results.json else "")
+    say(f"report: {done.report}", file=sys.stderr)
+    if not done.worked:
         warn("nothing could be measured: every trial failed, see the warnings")
         raise typer.Exit(FAILED)
 

@@ -16,8 +16,8 @@ from vmtax.fleet.inventory import FleetHost, NoInventory
 from vmtax.fleet.playbook import DELAY_SECONDS
 
 MISSING = (
-    "is not installed: type `pip install 'vmtax[fleet]'`, or as root `apt install ansible-core`; without it,"
-    " --hosts FILE names hosts, one address in each line"
+    "is not installed: type `pip install 'vmtax[fleet]'`, or install ansible-core of this system; without it, --hosts"
+    " FILE names hosts, one address in each line"
 )
 MOST_AT_ONCE = 100  # processes of one controller, of some 45 MB each
 QUIET = {"ANSIBLE_RETRY_FILES_ENABLED": "0", "ANSIBLE_NOCOWS": "1", "ANSIBLE_DEPRECATION_WARNINGS": "0"}

@@ -81,6 +81,15 @@ class HostLook:
     is_twin: bool = False  # because it is measured under another name
 
 
+def look_of(host: FleetHost, text: str) -> HostLook:
+    """What `python -m vmtax.cli.look` printed of that host."""
+    try:
+        data = json.loads(text)
+        return HostLook(host, str(data["machine"]), str(data["refused"]))
+    except (ValueError, TypeError, KeyError):
+        return HostLook(host, refused="could not be looked at")
+
+
 def without_twins(looks: list[HostLook]) -> Iterator[HostLook]:
     """The same, where a later name for a machine that an earlier one names is refused."""
     first: dict[str, str] = {}

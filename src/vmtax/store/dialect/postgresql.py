@@ -209,8 +209,5 @@ def _driver() -> Any:
     try:
         import psycopg
     except ImportError as error:
-        raise StoreError(
-            "a store in PostgreSQL needs psycopg: type `pip install 'vmtax[postgresql]'`, or as root `apt install"
-            " python3-psycopg`"
-        ) from error
+        raise StoreError("a store in PostgreSQL needs psycopg: type `pip install 'vmtax[postgresql]'`") from error
     return psycopg
