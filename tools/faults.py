@@ -148,9 +148,45 @@ FAULTS = (
     ),
     Fault(
         "store/store.py",
-        "if Owner(*row) != this_process():",
+        "if not self._locks.confirm(id) or Owner(*row) != this_process():",
         "if False:",
         "a process records trials of a run that another one has taken over",
+    ),
+    Fault(
+        "store/address.py",
+        'user = at[0].partition(":")[0]',
+        "user = at[0]",
+        "the password of a store is printed",
+    ),
+    Fault(
+        "cli/store_address.py",
+        "if isinstance(address, ServerAddress) and address.has_password:",
+        "if False:",
+        "a password on a command line is taken, and stored with the run",
+    ),
+    Fault(
+        "fleet/inventory.py",
+        "if look.refused or not look.machine or look.machine not in first:",
+        "if True:",
+        "a machine with two names is measured twice",
+    ),
+    Fault(
+        "cli/measuring.py",
+        "if store.owner(entry.id).boot != this_process().boot:  # what is local there is not what is local here",
+        "if False:",
+        "what another controller measures on itself keeps this one from measuring itself",
+    ),
+    Fault(
+        "cli/fleet_task.py",
+        "if not store.take_task(task):",
+        "if False:",
+        "two controllers measure one host of a fleet one after the other",
+    ),
+    Fault(
+        "cli/fleet_task.py",
+        'if before is not None and before.state == "complete":',
+        "if False:",
+        "a finished host of a fleet is measured again",
     ),
     Fault(
         "store/fit.py",
@@ -321,7 +357,7 @@ FAULTS = (
         "a host on which a guest was lost once is emulated until it is rebooted",
     ),
     Fault(
-        "store/failure.py",
+        "store/dialect/sqlite_failure.py",
         'if code == sqlite3.SQLITE_CONSTRAINT and "FOREIGN KEY" in reason:',
         "if code == sqlite3.SQLITE_CONSTRAINT:",
         "any value that the store refuses is explained by a missing experiment",
@@ -1145,7 +1181,7 @@ FAULTS = (
         "a run that goes on after a reboot measures a part of a round again",
     ),
     Fault(
-        "store/database.py",
+        "store/dialect/sqlite.py",
         'ways: tuple[Way, ...] = ("shared", "alone", "copy") if _exists(self.path) else ("nothing",)',
         'ways: tuple[Way, ...] = ("shared",) if _exists(self.path) else ("nothing",)',
         "results cannot be seen where the disk is full",
@@ -1175,9 +1211,9 @@ FAULTS = (
         "a guest makes files in a share until the host's memory is full",
     ),
     Fault(
-        "store/database.py",
+        "store/dialect/sqlite.py",
         "self._use_copy_in_memory()",
-        "self._migrate()",
+        "self.migrate()",
         "a command that only reads changes a store of an earlier version, or fails where it cannot",
     ),
     Fault(

@@ -28,6 +28,7 @@ from vmtax.cli import (  # noqa: F401 (each adds its commands)
     results,
     run,
     runs,
+    store,
 )
 from vmtax.cli.app import app, complain, warn
 from vmtax.cli.completion import ASKING, join_words, leave_out_rich

@@ -314,5 +314,17 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="ADDRESS",
+            help="Where runs are stored: a file, or postgresql://USER@HOST/DATABASE, which several machines share. Also"
+            " VMTAX_STORE. Default: vmtax/vmtax.sqlite in XDG_DATA_HOME.",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    if store is not None:
+        from vmtax.cli.store_address import use_store
+
+        use_store(store)

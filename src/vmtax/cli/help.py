@@ -15,7 +15,7 @@ GROUPS = {
     "Many": ("fleet",),
     "Carry": ("export", "import"),
     "Lab": ("lab",),
-    "Upkeep": ("image", "clean"),
+    "Upkeep": ("store", "image", "clean"),
 }
 ORDER = tuple(itertools.chain.from_iterable(GROUPS.values()))
 # Command -> examples, without the leading `vmtax`.
@@ -52,6 +52,15 @@ EXAMPLES = {
     "runs rm": ("runs rm 20261120-0201",),
     "export": ("export last -o last.run.gz",),
     "import": ("import last.run.gz",),
+    "fleet run": (
+        "fleet run quick -i hosts.yml --fleet autumn",
+        "fleet run quick --hosts hosts.txt --fleet autumn -- --rounds 9",
+    ),
+    "fleet hosts": ("fleet hosts -i hosts.yml",),
+    "fleet playbook": ("fleet playbook quick --fleet autumn > playbook.yml",),
+    "fleet status": ("fleet status autumn",),
+    "fleet stop": ("fleet stop autumn", "fleet stop autumn --undo"),
+    "store copy": ("store copy ~/.local/share/vmtax/vmtax.sqlite postgresql://vmtax@db/vmtax",),
     "clean": ("clean", "clean --images --yes"),
     "lab start": (
         "lab start",
