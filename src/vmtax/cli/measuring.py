@@ -267,12 +267,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             lines.insert(0, Line("resumes", f"{work.resumed.id}, whose {len(work.resumed.trials)} trials are kept"))
         if not work.agreed:
             progress.tell((line.what, line.text) for line in lines)
-            if erased := work.options.testbed.target.erase:
-                agree_to_erase(yes, sorted(erased))
-            elif order := work.options.testbed.power_cut:
-                agree_to_cut(yes, work.plan.host, order.words)
-            else:
-                agree(yes, _question(looking))
+            _agree(work, looking, yes=yes)
         with progress.open_screen(said) as journal.screen:
             journal.emit(ExpectedTime(*expected.seconds))
             make = functools.partial(_set_up, work, sides, journal)
@@ -294,6 +289,16 @@ def _leave(store: Store, id: str, vm: Way) -> None:
         changed = ", ".join(afterwards["changed"])
         same = f"{changed} of {vm.name} is not as before" if changed else f"{vm.name} is defined as before"
         (warn if changed else functools.partial(say, file=sys.stderr))(f"{same}, and {afterwards['state']}")
+
+
+def _agree(work: RunWork, looking: Sequence[Place], *, yes: bool) -> None:
+    """Ask whether to begin, by what is most serious about the work."""
+    if erased := work.options.testbed.target.erase:
+        agree_to_erase(yes, sorted(erased))
+    elif order := work.options.testbed.power_cut:
+        agree_to_cut(yes, work.plan.host, order.words)
+    else:
+        agree(yes, _question(looking))
 
 
 def _agree_to_enter(hosts: Hosts, *, yes: bool) -> None:
