@@ -32,6 +32,9 @@ PROPERTIES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+UNKNOWN_WORK = Work({}, {}, 1, "", {}, "", {})
+
+
 @dataclass(frozen=True, slots=True)
 class CostSubject:
     """What has a cost: a metric of a configuration, compared with another."""
@@ -76,9 +79,13 @@ class RunCosts:
 def run_costs(run: Experiment) -> RunCosts | None:
     """The costs of a run; None if its plan is of an older vmtax, so that nothing can be compared with it."""
     try:
-        work = work_of(run)
+        return costs_of_work(run, work_of(run))
     except PlanError:
         return None
+
+
+def costs_of_work(run: Experiment, work: Work) -> RunCosts:
+    """The costs of a run whose work is known, or does not matter because nothing is compared with it."""
     host = run.facts.get("host") or {}
     return RunCosts(
         *(run.id, run.name, run.label, run.host, _short_name(run), run.created),

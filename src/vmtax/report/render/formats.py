@@ -29,6 +29,7 @@ class Format:
     pieces: Callable[[Analysis], Iterator[bytes]]  # of the file, one after the other; of a text, whole characters
     text: bool = True  # UTF-8, so that a terminal can show it
     ranks: bool = True  # includes rankings; otherwise only measurements
+    costs: bool = False  # has costs alone, and refuses a run that has none
 
     def render(self, analysis: Analysis) -> bytes:
         """The whole file."""
@@ -87,13 +88,9 @@ def _prometheus(analysis: Analysis) -> Iterator[bytes]:
 
 
 def _costs(analysis: Analysis) -> RunCosts:
-    from vmtax.analysis.many.costs import run_costs
-    from vmtax.report.render.exchange import NoCosts
+    from vmtax.analysis.many.costs import UNKNOWN_WORK, costs_of_work
 
-    found = run_costs(analysis.experiment)
-    if found is None:
-        raise NoCosts(f"{analysis.experiment.id} has a plan that this version cannot read: it has no costs to write")
-    return found
+    return costs_of_work(analysis.experiment, UNKNOWN_WORK)
 
 
 FORMATS = {
@@ -104,9 +101,9 @@ FORMATS = {
         Format("json", ".json", _json),
         Format("csv", ".csv", _csv, ranks=False),
         Format("parquet", ".parquet", _parquet, text=False, ranks=False),
-        Format("bencher", ".bencher.json", _bencher, ranks=False),
-        Format("github-action", ".github-action.json", _github_action, ranks=False),
-        Format("prometheus", ".prom", _prometheus, ranks=False),
+        Format("bencher", ".bencher.json", _bencher, ranks=False, costs=True),
+        Format("github-action", ".github-action.json", _github_action, ranks=False, costs=True),
+        Format("prometheus", ".prom", _prometheus, ranks=False, costs=True),
     )
 }
 
