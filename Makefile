@@ -18,7 +18,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
-	prove-first-time prove-live prove-ownership prove-guests prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-fleet prove-guests prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -101,6 +101,7 @@ prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants mistakes in de
 
 # covers: src/vmtax/core src/vmtax/machine src/vmtax/storage src/vmtax/network src/vmtax/hypervisor src/vmtax/container src/vmtax/image src/vmtax/lab src/vmtax/meter src/vmtax/testbed src/vmtax/experiment src/vmtax/workload src/vmtax/store tests/integration tools/run_tests.py
 prove-machines: setup-test ## the tests that take long: labs, packs, a second host, and the variations of those in `make test`
+	@./tools/packages postgresql pgbouncer ansible-core
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image zfs
 	@$(BIN)/vmtax image kernel
@@ -119,6 +120,12 @@ prove-live: setup-test ## show that a planted cost is measured with real guests:
 prove-ownership: setup-test ## show that a run has one owner and a host one measurement: others try, and 50 kills
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_ownership
+
+# covers: src/vmtax/store src/vmtax/fleet src/vmtax/cli/fleet.py src/vmtax/cli/fleets.py src/vmtax/cli/fleet_task.py src/vmtax/cli/measuring.py src/vmtax/testbed/exclusive.py tests/postgresql.py tools/prove_fleet.py
+prove-fleet: setup-test ## show that a fleet is measured once, whoever is killed: six hosts, two controllers, a real PostgreSQL
+	@./tools/packages postgresql ansible-core iproute2
+	@$(BIN)/vmtax image build
+	@$(PROOF) $(BIN)/python -m tools.prove_fleet
 
 # covers: src/vmtax/attach src/vmtax/testbed/existing.py src/vmtax/testbed/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py
 prove-guests: setup-test ## show that a VM of the user's is measured and left as it was: a real libvirt, old and new guests, 20 kills

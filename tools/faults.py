@@ -21,6 +21,36 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "analysis/many/history.py",
+        "logs = [figure.log for run, figure in found if run.created >= since]",
+        "logs = [figure.log for run, figure in found]",
+        "the bound of what can have changed since a change is that of the runs before it, too",
+    ),
+    Fault(
+        "analysis/many/fleet.py",
+        "newest = [found[0] for found in machines]",
+        "newest = [found[-1] for found in machines]",
+        "of a host with several runs the oldest counts",
+    ),
+    Fault(
+        "stats/steps.py",
+        "return float((np.abs(shifts) + quantile * errors).max())",
+        "return float((np.abs(shifts) + quantile * errors).min())",
+        "a cost changed by more than the history says is possible",
+    ),
+    Fault(
+        "stats/fleet.py",
+        "return float(np.median(deviations)) - usual",
+        "return float(np.mean(deviations)) - usual",
+        "five odd hosts of 20 hide each other",
+    ),
+    Fault(
+        "analysis/redaction.py",
+        'return self.hostname if key == "hostname" and isinstance(value, str) else self.of(value)',
+        "return self.of(value)",
+        "a host that is called like a layer keeps its name in what is given to others",
+    ),
+    Fault(
         "design/asked.py",
         'measured |= {(name, treatment.levels.get(name, "")) for name in asked.keys() - idle(treatment.levels).keys()}',
         'measured |= {(name, treatment.levels.get(name, "")) for name in asked}',
@@ -118,9 +148,45 @@ FAULTS = (
     ),
     Fault(
         "store/store.py",
-        "if Owner(*row) != this_process():",
+        "if not self._locks.confirm(id) or Owner(*row) != this_process():",
         "if False:",
         "a process records trials of a run that another one has taken over",
+    ),
+    Fault(
+        "store/address.py",
+        'user = at[0].partition(":")[0]',
+        "user = at[0]",
+        "the password of a store is printed",
+    ),
+    Fault(
+        "cli/store_address.py",
+        "if isinstance(address, ServerAddress) and address.has_password:",
+        "if False:",
+        "a password on a command line is taken, and stored with the run",
+    ),
+    Fault(
+        "fleet/inventory.py",
+        "if look.refused or not look.machine or look.machine not in first:",
+        "if True:",
+        "a machine with two names is measured twice",
+    ),
+    Fault(
+        "cli/measuring.py",
+        "if store.owner(entry.id).boot != this_process().boot:  # what is local there is not what is local here",
+        "if False:",
+        "what another controller measures on itself keeps this one from measuring itself",
+    ),
+    Fault(
+        "cli/fleet_task.py",
+        "if not store.take_task(task):",
+        "if False:",
+        "two controllers measure one host of a fleet one after the other",
+    ),
+    Fault(
+        "cli/fleet_task.py",
+        'if before is not None and before.state == "complete":',
+        "if False:",
+        "a finished host of a fleet is measured again",
     ),
     Fault(
         "store/fit.py",
@@ -291,7 +357,7 @@ FAULTS = (
         "a host on which a guest was lost once is emulated until it is rebooted",
     ),
     Fault(
-        "store/failure.py",
+        "store/dialect/sqlite_failure.py",
         'if code == sqlite3.SQLITE_CONSTRAINT and "FOREIGN KEY" in reason:',
         "if code == sqlite3.SQLITE_CONSTRAINT:",
         "any value that the store refuses is explained by a missing experiment",
@@ -663,6 +729,54 @@ FAULTS = (
         'if code in (self.parameters.exit_codes if part == "run" else (0,)):',
         "if code in (*self.parameters.exit_codes, 1):",
         "a program that failed counts as measured",
+    ),
+    Fault(
+        "workload/inside.py",
+        "spared = frozenset(descendants())",
+        "spared = frozenset[int]()",
+        "a server that prepare started is killed before it serves",
+    ),
+    Fault(
+        "workload/inside.py",
+        'for _ in range(asked["warmup"] + 1):',
+        'for _ in range(asked["warmup"] or 1):',
+        "the last warm-up counts",
+    ),
+    Fault(
+        "image/additions.py",
+        "if before != again:",
+        "if before == again:",
+        "files that changed while they were copied are measured",
+    ),
+    Fault(
+        "image/recipe.py",
+        "return base[:OURS] + additions.digest[: 16 - OURS] if additions else base[:16]",
+        "return base[:16]",
+        "a program gets the image of another program",
+    ),
+    Fault(
+        "cli/own_program.py",
+        'changed = changed.model_copy(update={"primary": (*others, *(metric.name for metric in own.metrics()))})',
+        'changed = changed.model_copy(update={"primary": (*others, *(metric.name for metric in own.metrics()[:1]))})',
+        "a run ends when the first value is precise enough",
+    ),
+    Fault(
+        "testbed/parts/sharing.py",
+        "if share is Share.NONE or on.disks is None or not on.wants(Disk.name):",
+        "if on.disks is None or not on.wants(Disk.name):",
+        "a guest with a disk gets its directory, too",
+    ),
+    Fault(
+        "recommend/disk.py",
+        "if (share := DiskSettings.of(treatment.levels).share) is not Share.NONE:",
+        "if (share := DiskSettings.of(treatment.levels).share) is Share.VIRTIOFS_NEVER:",
+        "a shared directory is recommended as a disk",
+    ),
+    Fault(
+        "plan/asked.py",
+        'raise PlanError([f"{prefix}{sentence(one, space, typed, varied)}" for one in cured or found[:1]])',
+        'raise PlanError([f"{prefix}{sentence(one, space, typed, varied)}" for one in cured or found[1:]])',
+        "a level that was typed is dropped in silence",
     ),
     Fault(
         "container/run.py",
@@ -1115,7 +1229,7 @@ FAULTS = (
         "a run that goes on after a reboot measures a part of a round again",
     ),
     Fault(
-        "store/database.py",
+        "store/dialect/sqlite.py",
         'ways: tuple[Way, ...] = ("shared", "alone", "copy") if _exists(self.path) else ("nothing",)',
         'ways: tuple[Way, ...] = ("shared",) if _exists(self.path) else ("nothing",)',
         "results cannot be seen where the disk is full",
@@ -1145,9 +1259,9 @@ FAULTS = (
         "a guest makes files in a share until the host's memory is full",
     ),
     Fault(
-        "store/database.py",
+        "store/dialect/sqlite.py",
         "self._use_copy_in_memory()",
-        "self._migrate()",
+        "self.migrate()",
         "a command that only reads changes a store of an earlier version, or fails where it cannot",
     ),
     Fault(

@@ -16,11 +16,14 @@ import pytest
 
 from tests.command import HANGS
 from tests.sample import sample_experiment, with_repeat
+from tests.sample_many import costs
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report_html import hostile
 from tests.unit.test_report_pictures import hostile_sweep
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.many.fleet import fleet
 from vmtax.core.records import Experiment
+from vmtax.report.render.formats import find_fleet
 from vmtax.report.render.html import render_html
 
 OPTIONS = (
@@ -75,6 +78,25 @@ setTimeout(() => {
   const wide = shown(page, ".choice *").filter((one) => one.getBoundingClientRect().right > inside + 1);
   const out = wide.map((one) => one.outerHTML.slice(0, 80));
   document.documentElement.dataset.told = JSON.stringify({ before, after: seen(), out });
+}, 3000);
+</script>"""
+
+
+# The table of hosts in a frame: the names in it from the top down, by name, by its last cost, and the other way round.
+SORTING = """<!doctype html><body><iframe width="1200" height="900" style="border: 0"></iframe><script>
+const frame = document.querySelector("iframe");
+frame.srcdoc = %s;
+setTimeout(() => {
+  const page = frame.contentDocument;
+  const top = (one) => one.getBoundingClientRect().top;
+  const names = () => [...page.querySelectorAll(".sortable tbody tr")].sort((a, b) => top(a) - top(b))
+    .map((row) => row.querySelector("th").textContent);
+  const by = [...page.querySelectorAll(".sorts input[type=radio]")];
+  const name = names();
+  by[by.length - 1].checked = true;
+  const cost = names();
+  page.querySelector(".sorts .reverse").checked = true;
+  document.documentElement.dataset.told = JSON.stringify({ name, cost, reverse: names() });
 }, 3000);
 </script>"""
 
@@ -157,8 +179,13 @@ def test_the_report_of_two_layers_is_printed_on_two_sheets_and_each_ranking_on_p
 def told_by(frame: str, experiment: Experiment, directory: Path, *more: object, theme: str = LIGHT) -> Any:
     """What the script of a page says that frames the report."""
     page = written(experiment, directory / "report.html")
+    return told_by_page(frame, page.read_text(), directory, *more, theme=theme)
+
+
+def told_by_page(frame: str, page: str, directory: Path, *more: object, theme: str = LIGHT) -> Any:
+    """The same of any page."""
     file = directory / "frame.html"
-    file.write_text(frame % (*more, json.dumps(page.read_text()).replace("</", "<\\/")))
+    file.write_text(frame % (*more, json.dumps(page).replace("</", "<\\/")))
     document, complaints = loaded(file, directory / "profile", theme)
     told = re.search(r'data-told="([^"]*)"', document)
     assert complaints == [] and told
@@ -183,6 +210,14 @@ def test_nothing_sticks_out_and_the_contents_stand_where_there_is_room(
     assert told["contents"] == told["beside"] == (width == 1400)
     assert told["folded"] > 10
     assert told.get("tiles", 0) < 420, "the answer is on the first screen"
+
+
+def test_hosts_are_sorted_without_a_script(tmp_path: Path) -> None:
+    runs = [costs(n, vm=(7 * n % 12) / 50, host_name=f"web{n:02d}") for n in range(12)]
+    told = told_by_page(SORTING, find_fleet("html")(fleet(runs), False), tmp_path)
+    assert told["name"] == [f"web{n:02d}" for n in range(12)]
+    assert told["cost"] == [f"web{n:02d}" for n in sorted(range(12), key=lambda n: 7 * n % 12)]
+    assert told["reverse"] == told["cost"][::-1]
 
 
 def test_the_address_of_a_metric_unfolds_what_it_is_in(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from vmtax.core.errors import BUSY, BadInput
 from vmtax.machine import hold as hold_module
 from vmtax.machine.hold import Hold
 from vmtax.machine.local import LocalMachine
-from vmtax.testbed.exclusive import LOCK, Claim, HostBusy, hold
+from vmtax.testbed.exclusive import LOCK, MACHINE_ID, Claim, HostBusy, hold, ids_of
 from vmtax.testbed.session import Hosts
 
 pytestmark = pytest.mark.usefixtures("lists")
@@ -160,3 +160,13 @@ def test_what_is_let_go_is_free_at_once() -> None:
         first.let_go()
         assert second.take("free", "second") == ""
         second.let_go()
+
+
+def test_a_machine_has_one_name_in_a_shared_store_whatever_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOCK, "beside-others")
+    with machines("host", "ssh://another-name") as [first, second]:
+        hosts = Hosts(first, first, second)
+        [name, again] = ids_of(hosts)
+    assert name == again
+    lock, _, identity = name.partition(" ")
+    assert lock == "beside-others" and MACHINE_ID.fullmatch(identity)

@@ -18,6 +18,7 @@ ROOT = Path(vmtax.__file__).parent
 LEVELS = (
     {"__main__"},
     {"cli"},
+    {"fleet"},
     {"experiment", "doctor", "report"},
     {"testbed", "recommend", "existing", "claims"},
     {"attach", "storage", "lab", "analysis"},

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.sample import sample_experiment
+from tests.sample import sample_experiment, unstarted
 from tests.unit.test_preview import host
 from vmtax.cli import measuring
 from vmtax.cli.app import BadUse
@@ -29,6 +29,8 @@ from vmtax.hypervisor import Accelerator
 from vmtax.meter.neighbours import Neighbours
 from vmtax.plan.schema import load
 from vmtax.store import Store
+from vmtax.store.owner import this_process
+from vmtax.testbed.exclusive import HostBusy
 from vmtax.testbed.power import PowerCut
 from vmtax.testbed.session import Hosts, TestbedOptions
 
@@ -209,3 +211,33 @@ def test_what_is_expected_to_be_written_is_what_earlier_trials_wrote_and_no_gues
     expected = written_per_round(store, work(), [place()], "emulated, as it was")
     assert expected is not None
     assert expected == pytest.approx(sum(map(disk.written_by, wrote)) / len({trial.round for trial in wrote}))
+
+
+def test_a_host_that_another_run_of_the_store_measures_under_another_name_is_busy(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "ids_of", lambda hosts: ["measures 1", "measures 2"])
+    hosts: Any = None
+    with Store(store.path) as theirs:
+        assert theirs.take_host("measures 2")
+        with pytest.raises(HostBusy, match="another run of this store measures this host, perhaps under another name"):
+            measuring._alone_on_machines(store, hosts, waits=False)
+        told: list[object] = []
+        monkeypatch.setattr(measuring.progress, "tell", told.append)
+        monkeypatch.setattr("time.sleep", lambda seconds: theirs._locks.release_all())
+        measuring._alone_on_machines(store, hosts, waits=True)
+        assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "elsewhere", "is_busy"),
+    [("local", True, False), ("local", False, True), ("ssh://a", True, True), ("lab", True, False)],
+)
+def test_what_is_local_to_another_controller_is_another_machine(
+    host: str, elsewhere: bool, is_busy: bool, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.begin(unstarted(SAMPLE, host=host))
+    if elsewhere:
+        monkeypatch.setattr(store, "owner", lambda id: dataclasses.replace(this_process(), boot="another"))
+    asked = dataclasses.replace(work(), plan=load("quick").model_copy(update={"host": host}))
+    assert bool(measuring._busy(store, asked)) is is_busy

@@ -191,3 +191,11 @@ def test_an_older_store_says_what_was_recorded_twice(path: Path) -> None:
         assert tuple(trial for trial in run.trials if trial.error != AGAIN) == without_raw(SAMPLE).trials
         assert run.notes[-1] == f"Trials that do not count, because {AGAIN}: {count}."
         assert store.load("b").notes == SAMPLE.notes
+
+
+def test_a_host_is_measured_by_a_run_of_one_process(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.sqlite") as ours, Store(tmp_path / "a.sqlite") as theirs:
+        assert ours.take_host("measures 1") and ours.take_host("measures 1")
+        assert not theirs.take_host("measures 1") and theirs.take_host("measures 2")
+    with Store(tmp_path / "a.sqlite") as later:
+        assert later.take_host("measures 1")

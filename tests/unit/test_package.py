@@ -115,8 +115,8 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "storage",
         "storage-2013",
     ]
-    assert completed("vmtax report --format p", tmp_path) == ["parquet"]
-    assert completed("vmtax show --format p", tmp_path) == [], "what show would refuse is not offered"
+    assert completed("vmtax report --format pa", tmp_path) == ["parquet"]
+    assert completed("vmtax show --format pa", tmp_path) == [], "what show would refuse is not offered"
     assert completed("vmtax show --format m", tmp_path) == ["markdown"]
 
 

@@ -29,6 +29,8 @@ ANSWERS = {  # kind -> the commands that give it
     "experiment": ["show --json", "show --format json"],
     "summary": ["show --json=summary"],
     "comparison": ["compare 20261121-0412-quick-0000 last --json --fail-if-worse 3%"],
+    "history": ["history --json"],
+    "fleet": ["fleet show --json"],
     "runs": ["runs --json"],
     "plan": ["plan show quick --json", "plan show layers --json", "plan show disk-cache --json"],
     "plans": ["plan list --json"],

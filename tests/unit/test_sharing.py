@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import PurePosixPath
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,8 +21,10 @@ from vmtax.plan.schema import Plan, from_data
 from vmtax.plan.vary import varied
 from vmtax.recommend.disk import DiskKind
 from vmtax.report.wording.guest_settings import _disk
+from vmtax.storage import Backing
 from vmtax.testbed.disks import has_disk
-from vmtax.testbed.parts import Request, sharing
+from vmtax.testbed.parts import Order, Request, sharing
+from vmtax.testbed.parts.disks import DiskPart
 from vmtax.testbed.parts.sharing import SharingPart
 
 DISK = {"name": "disk", "parameters": {"patterns": ["randread-4k-qd1"]}}
@@ -99,6 +104,45 @@ def test_a_directory_is_neither_called_a_disk_nor_durable_nor_recommended() -> N
     (reason,) = DiskKind().unknown(shared(Share.VIRTIOFS))
     assert "is no way to keep a guest's disk" in reason
     assert not has_disk(shared(Share.NINE_P)) and has_disk(Treatment("vm", "vm", {}))
+
+
+class _Host:
+    """Records what is run on it."""
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[str, ...]] = []
+
+    def run(self, *argv: str) -> str:
+        self.ran.append(argv)
+        return ""
+
+    try_run = run
+
+
+def provisioned(host: _Host) -> Any:
+    """A host with one disk in a file, of which QEMU switches to a user of its own."""
+    disk = Backing(PurePosixPath("/srv/ours/disk.raw"), size=2**20)
+    made = SimpleNamespace(of=lambda treatment, number: disk, fresh=lambda treatment, number: None)
+    guests = SimpleNamespace(qemu=CONFINED)
+    return SimpleNamespace(host=host, disks=made, guests=guests, wants=lambda name: name == "disk")
+
+
+def test_a_guest_has_a_disk_or_a_directory_and_never_both() -> None:
+    on, order = provisioned(_Host()), Order(object(), PLAIN)  # type: ignore[arg-type]  # nothing is asked of the parent
+    with contextlib.ExitStack() as stack:
+        assert SharingPart().shape(on, Treatment("vm", "vm", {}), order, stack) is order
+        assert DiskPart().shape(on, shared(Share.NINE_P), order, stack) is order
+
+
+def test_9p_is_served_by_a_user_who_owns_the_file_only_meanwhile() -> None:
+    host = _Host()
+    order = Order(object(), PLAIN)  # type: ignore[arg-type]  # nothing is asked of the parent
+    with contextlib.ExitStack() as stack:
+        found = SharingPart().shape(provisioned(host), shared(Share.NINE_P), order, stack)
+        assert found.spec.shares == (SharedDirectory(Share.NINE_P, "/srv/ours"),) and not found.spec.disks
+        owner = f"{CONFINED.user}:{CONFINED.user}"
+        assert host.ran == [("chmod", "755", "/srv/ours"), ("chown", owner, "/srv/ours/disk.raw")]
+    assert host.ran[-1] == ("chown", "0:0", "/srv/ours/disk.raw")
 
 
 class _Qemu:

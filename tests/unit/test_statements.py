@@ -37,6 +37,7 @@ from vmtax.report import figures
 from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
+from vmtax.store.dialect import postgresql_locks
 from vmtax.testbed import power, provisioned
 from vmtax.workload import build, site
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
@@ -87,6 +88,7 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/articles/storage-2013.md": dict.fromkeys(("1 GB", "1.9 GB", "2 MB/s", "4 KiB")),  # published
     "docs/development/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
     "docs/development/ledger.md": {"one second": None},
+    "docs/how-to/a-fleet.md": {"a minute": postgresql_locks.RETAKE_SECONDS},
     "docs/how-to/a-question-in-few-minutes.md": {"a day": None},
     "docs/how-to/build-a-kernel.md": {
         **dict.fromkeys(("0.6 GiB", "1 GiB", "4.5 GiB", "28 GiB")),  # see test_memory_of_a_kernel_build

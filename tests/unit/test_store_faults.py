@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from tests.sample import CREATED, sample_experiment, unstarted
 from vmtax.store import Store, StoreError
-from vmtax.store.failure import explained
+from vmtax.store.dialect.sqlite_failure import explained
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = sample_experiment(rounds=1)
@@ -224,7 +224,7 @@ def test_raw_file_that_cannot_be_synced_leaves_nothing(
 
 
 def test_writer_that_does_not_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vmtax.store.engine.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("vmtax.store.dialect.sqlite_engine.BUSY_SECONDS", 0.01)
     with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
         store.begin(unstarted(SAMPLE))
         other.execute("BEGIN IMMEDIATE")

@@ -102,6 +102,10 @@ Emulate = Annotated[
     bool,
     typer.Option("--emulate", help="Measure even if guests must be emulated. The figures then say nothing about cost."),
 ]
+Redact = Annotated[
+    bool,
+    typer.Option("--redact", help="Give machines and users other names, leave out addresses and what tools printed."),
+]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
 ForProfile = Annotated[
@@ -310,5 +314,17 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="ADDRESS",
+            help="Where runs are stored: a file, or postgresql://USER@HOST/DATABASE, which several machines share. Also"
+            " VMTAX_STORE. Default: vmtax/vmtax.sqlite in XDG_DATA_HOME.",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    if store is not None:
+        from vmtax.cli.store_address import use_store
+
+        use_store(store)

@@ -20,6 +20,7 @@ from vmtax.cli.options import (
     DiskPool,
     Erase,
     Files,
+    Fleet,
     Guest,
     GuestDir,
     Host,
@@ -176,3 +177,4 @@ class RunOptions:
     results: AnswerOptions = AnswerOptions()
     yes: Yes = False
     wait: Wait = False
+    fleet: Fleet = None

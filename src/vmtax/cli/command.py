@@ -70,6 +70,7 @@ class Main(StrictGroup):
     """The top-level group, its commands in the order of their use; `help COMMAND` is `COMMAND --help`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        args = _with_store_first(args)
         return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -95,6 +96,17 @@ class App(typer.Typer):
         if not isinstance(typer_instance, App):
             raise TypeError("commands must be made by App, or empty values would be taken")
         super().add_typer(typer_instance, **settings)
+
+
+def _with_store_first(args: list[str]) -> list[str]:
+    """`--store ADDRESS` is an option of vmtax itself, and may be typed after the command too."""
+    for place, word in enumerate(args):
+        if word == "--":
+            break
+        if word == "--store" or word.startswith("--store="):
+            end = place + (2 if word == "--store" else 1)
+            return [*args[place:end], *args[:place], *args[end:]]
+    return args
 
 
 def _empty(parameter: Any, command: str) -> str:

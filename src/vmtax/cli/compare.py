@@ -21,6 +21,7 @@ from vmtax.cli.app import (
     write_file,
 )
 from vmtax.cli.files import STDOUT, check_output
+from vmtax.cli.many import compare_many
 from vmtax.core.errors import DONE, UNDECIDED, WORSE
 from vmtax.core.units import parse_percent
 from vmtax.report.render.formats import CHANGE_FORMATS, find_change
@@ -58,6 +59,14 @@ def compare(
             metavar="AFTER", help="The runs after the change, in the same way.", autocompletion=complete_runs
         ),
     ],
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MORE...",
+            help="More runs: then each is one of many, and what is odd, and how they change, is shown.",
+            show_default=False,
+        ),
+    ] = None,
     fail_if_worse: Annotated[
         str | None,
         typer.Option(
@@ -79,11 +88,23 @@ def compare(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; - prints. Default: -.")
     ] = None,
 ) -> None:
-    """Compare runs before a change with runs after it, such as an upgrade of the kernel, QEMU or firmware."""
+    """Compare runs before a change with runs after it, such as an upgrade of the kernel, QEMU or firmware.
+
+    Three runs or more, each an argument of its own, are compared as `vmtax history` does if they are of one host, and
+    as `vmtax fleet show` does otherwise.
+    """
     if output == STDOUT:
         output = None
     if output is not None:
         check_output(output)
+    if more:
+        if fail_if_worse or same_within:
+            raise BadUse(
+                "--fail-if-worse and --same-within compare two sides: separate the runs of a side by commas, as in"
+                " A1,A2,A3 B1,B2,B3"
+            )
+        compare_many((before, after, *more), "json" if json else format, output, full=full)
+        return
     format = "json" if json else format
     render = find_change(format)
     limit = _fraction("--fail-if-worse", fail_if_worse)

@@ -11,10 +11,11 @@ from typing import Any
 # The groups of commands in `vmtax --help`, in their order.
 GROUPS = {
     "Measure": ("doctor", "plan", "run", "watch", "calibrate"),
-    "Look": ("show", "report", "compare", "runs", "claim"),
+    "Look": ("show", "report", "compare", "history", "runs", "claim"),
+    "Many": ("fleet",),
     "Carry": ("export", "import"),
     "Lab": ("lab",),
-    "Upkeep": ("image", "clean"),
+    "Upkeep": ("store", "image", "clean"),
 }
 ORDER = tuple(itertools.chain.from_iterable(GROUPS.values()))
 # Command -> examples, without the leading `vmtax`.
@@ -45,10 +46,21 @@ EXAMPLES = {
     "claim show": ("claim show nesting-2016", "claim show nesting-2016 last"),
     "claim check": ("claim check nesting-2016", "claim check mine.yaml --format markdown"),
     "claim run": ("claim run build-2020 --budget 1h",),
+    "history": ("history quick", "history --label nightly --format html -o history.html"),
+    "fleet show": ("fleet show quick", "fleet show --label autumn --format html -o fleet.html"),
     "runs": ("runs", "runs --json"),
     "runs rm": ("runs rm 20261120-0201",),
     "export": ("export last -o last.run.gz",),
     "import": ("import last.run.gz",),
+    "fleet run": (
+        "fleet run quick -i hosts.yml --fleet autumn",
+        "fleet run quick --hosts hosts.txt --fleet autumn -- --rounds 9",
+    ),
+    "fleet hosts": ("fleet hosts -i hosts.yml",),
+    "fleet playbook": ("fleet playbook quick --fleet autumn > playbook.yml",),
+    "fleet status": ("fleet status autumn",),
+    "fleet stop": ("fleet stop autumn", "fleet stop autumn --undo"),
+    "store copy": ("store copy ~/.local/share/vmtax/vmtax.sqlite postgresql://vmtax@db/vmtax",),
     "clean": ("clean", "clean --images --yes"),
     "lab start": (
         "lab start",

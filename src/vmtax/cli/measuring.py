@@ -38,9 +38,10 @@ from vmtax.plan.asked import refuse_left_out
 from vmtax.plan.estimate import settled
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.store import Store, StoreError
+from vmtax.store.owner import this_process
 from vmtax.testbed.additions import additions
 from vmtax.testbed.examine import Examined
-from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold
+from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold, ids_of
 from vmtax.testbed.host_facts import host_facts
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.machines import Machines, examined, set_up
@@ -119,13 +120,24 @@ def measure(store: Store, work: RunWork, *, yes: bool) -> str:
 
 def _alone(store: Store, work: RunWork) -> None:
     """Wait, or raise HostBusy, while another run of this store measures one of the hosts, also while it reboots it."""
+    _until_free(lambda: _busy(store, work), waits=work.waits)
+
+
+def _alone_on_machines(store: Store, hosts: Hosts, *, waits: bool) -> None:
+    """The same, whatever that run calls the host."""
+    ids = ids_of(hosts)
+    busy = "another run of this store measures this host, perhaps under another name: `vmtax runs` lists it"
+    _until_free(lambda: "" if all(store.take_host(id) for id in ids) else busy, waits=waits)
+
+
+def _until_free(busy: Callable[[], str], *, waits: bool) -> None:
     said = ""
-    while busy := _busy(store, work):
-        if not work.waits:
-            raise HostBusy(busy)
-        if busy != said:
-            progress.tell([("waits", busy)])
-            said = busy
+    while words := busy():
+        if not waits:
+            raise HostBusy(words)
+        if words != said:
+            progress.tell([("waits", words)])
+            said = words
         time.sleep(WAIT_SECONDS)
 
 
@@ -134,6 +146,8 @@ def _busy(store: Store, work: RunWork) -> str:
     for entry in store.experiments():
         if entry.state == "running":
             theirs = _hosts(entry.host, TestbedOptions.from_json(store.load(entry.id).options))
+            if store.owner(entry.id).boot != this_process().boot:  # what is local there is not what is local here
+                theirs = [host for host in theirs if host.startswith("ssh://")]
             if host := next((host for host in theirs if host in ours), None):
                 shows = f"`vmtax watch {entry.id}` shows it, `vmtax run --wait` waits"
                 return f"run {entry.id} measures {host} just now: {shows}"
@@ -151,7 +165,8 @@ def _kept(store: Store, known: set[str]) -> bool:
 
     known: ids of earlier runs, which are ignored
     """
-    measured = [entry.id for entry in store.experiments() if entry.id not in known and entry.ok]
+    new = [entry.id for entry in store.experiments() if entry.id not in known and entry.ok]
+    measured = [id for id in new if store.owner(id) == this_process()]  # others may use the store at the same time
     for id in measured:
         keep_results(store, id)
     return bool(measured)
@@ -222,6 +237,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             Claim.of(f"vmtax run {work.plan.name}"),  # options may hold what others must not read
             tell_waiting=(lambda who: progress.tell([("waits", who)])) if waits else None,
         )
+        _alone_on_machines(store, hosts, waits=waits)
         _refuse_boot(hosts, work)
         work = fitted(work, hosts)
         looking = look(
@@ -233,7 +249,8 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             image_of(work.resumed) if work.resumed else None,
         )
         store.refuse_unwritable()
-        check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
+        if store.directory is not None:
+            check_room(store.directory, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
         if why := next((one.reason for place in looking for one in place.accelerators if not one.tried), ""):
             _emulated(store, work, looking, why)  # refuse before an image is built
         _agree_to_enter(hosts, yes=yes or work.agreed)
@@ -251,12 +268,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             lines.insert(0, Line("resumes", f"{work.resumed.id}, whose {len(work.resumed.trials)} trials are kept"))
         if not work.agreed:
             progress.tell((line.what, line.text) for line in lines)
-            if erased := work.options.testbed.target.erase:
-                agree_to_erase(yes, sorted(erased))
-            elif order := work.options.testbed.power_cut:
-                agree_to_cut(yes, work.plan.host, order.words)
-            else:
-                agree(yes, _question(looking))
+            _agree(work, looking, yes=yes)
         with progress.open_screen(said) as journal.screen:
             journal.emit(ExpectedTime(*expected.seconds))
             make = functools.partial(_set_up, work, sides, journal)
@@ -278,6 +290,16 @@ def _leave(store: Store, id: str, vm: Way) -> None:
         changed = ", ".join(afterwards["changed"])
         same = f"{changed} of {vm.name} is not as before" if changed else f"{vm.name} is defined as before"
         (warn if changed else functools.partial(say, file=sys.stderr))(f"{same}, and {afterwards['state']}")
+
+
+def _agree(work: RunWork, looking: Sequence[Place], *, yes: bool) -> None:
+    """Ask whether to begin, by what is most serious about the work."""
+    if erased := work.options.testbed.target.erase:
+        agree_to_erase(yes, sorted(erased))
+    elif order := work.options.testbed.power_cut:
+        agree_to_cut(yes, work.plan.host, order.words)
+    else:
+        agree(yes, _question(looking))
 
 
 def _agree_to_enter(hosts: Hosts, *, yes: bool) -> None:

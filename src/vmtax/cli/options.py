@@ -173,6 +173,14 @@ BackWithin = Annotated[
     str | None, _option("TIME", "With --power-cut: how long the host may take to come back. Default: 15m.")
 ]
 Label = Annotated[str | None, _option("NAME", "Name the run, so that commands take NAME in place of its id.")]
+Fleet = Annotated[
+    str | None,
+    _option(
+        "NAME",
+        "The host is one of this fleet, and is measured once, however often this is repeated: what is finished is done"
+        " at once, what was stopped goes on.",
+    ),
+]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Finish a run that was stopped: the newest one, or the one that is named.")
 ]

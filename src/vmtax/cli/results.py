@@ -17,6 +17,7 @@ from vmtax.cli.app import (
     ForProfile,
     Needs,
     Part,
+    Redact,
     RunId,
     TextName,
     Weights,
@@ -31,6 +32,7 @@ from vmtax.cli.app import (
     write_file,
 )
 from vmtax.cli.files import STDOUT, check_input, check_output
+from vmtax.cli.many import keep_costs
 from vmtax.core.errors import BadInput
 from vmtax.report.render.formats import Format, find
 
@@ -51,15 +53,21 @@ class Asked:
     needs: Needs = ""
     accept_loss: AcceptLoss = False
 
-    def analysis(self, run: str, format: Format | None = None) -> Analysis:
-        """The analysis of a stored run. Refuses options that the format cannot show, or the run cannot answer."""
+    def analysis(self, run: str, format: Format | None = None, *, redact: bool = False) -> Analysis:
+        """The analysis of a stored run; `redact`: without the names of machines. Refuses options that the format cannot
+        show, or the run cannot answer.
+        """
         from vmtax.analysis import results
         from vmtax.analysis.analysis import Analysis
         from vmtax.store import Store
 
         with Store(reads=True) as store:
             experiment = store.load(with_result(store, run))
-            kept = store.results(experiment)
+            kept = None if redact else store.results(experiment)
+        if redact:
+            from vmtax.analysis.redaction import redacted
+
+            experiment = redacted(experiment)
         known = results.read(kept, experiment) if kept is not None else None
         analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format), known)
         if self._needs_option:
@@ -172,14 +180,15 @@ def report(
         ),
     ] = None,
     format: FormatName = "html",
+    redact: Redact = False,
     *,
     asked: Asked,
 ) -> None:
-    """Write the report of a run: one HTML file that needs nothing else, or the measurements for other programs."""
+    """Write the report of a run: one HTML file that needs nothing else, or its figures for other programs."""
     if output == STDOUT:
-        shown(run, format, asked=asked)
+        shown(run, format, asked=asked, redact=redact)
     else:
-        say(written(run, output, format, asked=asked))
+        say(written(run, output, format, asked=asked, redact=redact))
 
 
 @app.command()
@@ -189,6 +198,7 @@ def export(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write to this file. Default: vmtax-RUN.run.gz."),
     ] = None,
+    redact: Redact = False,
 ) -> None:
     """Write a run to a file that `import` reads on another machine."""
     from vmtax.experiment import archive
@@ -196,8 +206,10 @@ def export(
 
     if output is not None:
         check_output(output, regular=True)
+    from vmtax.analysis.redaction import redacted
+
     with Store(reads=True) as store:
-        exported = archive.export(store, with_result(store, run), output)
+        exported = archive.export(store, with_result(store, run), output, redacted if redact else None)
     say(exported.file)
     if exported.missing:
         warn(f"raw outputs left out: {len(exported.missing)}; {exported.missing[0]}")
@@ -234,14 +246,17 @@ def keep_results(store: Store, id: str) -> None:
         analysis = Analysis(experiment)
         store.keep_headline(id, in_few_words(analysis))
         store.keep_results(experiment, results.written(analysis.results))
+    keep_costs(store, experiment)
 
 
-def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), paged: bool = False) -> None:
+def shown(
+    run: str, format: str, *, full: bool = False, asked: Asked = Asked(), paged: bool = False, redact: bool = False
+) -> None:
     """Print it on the terminal, or as text in one of FORMATS."""
     wanted = find(format, printed=True) if format else None
     if wanted and not wanted.text:
         raise BadInput(f"{format} is no text, write it to a file: vmtax report {run} --format {format}")
-    analysis = asked.analysis(run, wanted)
+    analysis = asked.analysis(run, wanted, redact=redact)
     if wanted:
         document(piece.decode() for piece in wanted.pieces(analysis))
         return
@@ -257,12 +272,14 @@ def explained(run: str, feature: str, *, asked: Asked = Asked(), paged: bool = F
     printed(evidence(asked.analysis(run), feature), paged=paged)
 
 
-def written(run: str, target: Path | None, format: str = "html", *, asked: Asked = Asked()) -> Path:
+def written(
+    run: str, target: Path | None, format: str = "html", *, asked: Asked = Asked(), redact: bool = False
+) -> Path:
     """Write a report to a file; returns its path."""
     wanted = find(format)
     if target is not None:
         check_output(target)
-    analysis = asked.analysis(run, wanted)
+    analysis = asked.analysis(run, wanted, redact=redact)
     file = target or Path(f"vmtax-{analysis.experiment.id}{wanted.suffix}")
     write_file(file, wanted.pieces(analysis))
     return file

@@ -42,6 +42,11 @@ def run(
     options: RunOptions,
 ) -> None:
     """Measure a machine, print the answer and write the report."""
+    if options.fleet is not None:
+        from vmtax.cli.fleet_task import carry_out_task
+
+        carry_out_task(plan, options)
+        return
     from vmtax.cli.running import carry_out
 
     carry_out(plan, options)

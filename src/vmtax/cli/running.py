@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,10 @@ def carry_out(plan: str, asked: RunOptions) -> str:
     results, yes = asked.results, asked.yes
     if results.label is not None and (problem := label_problem(results.label)):
         raise BadUse(f"--label {results.label!r}: {problem}")
-    _check_report(results.output or Path("vmtax-RUN.html"))
+    check_report(results.output)
     continues = _continues(asked)
-    begun, command = asked.measured, words_of(results.notify)
+    begun = asked.measured
+    words_of(results.notify)  # refuses what is no command before anything else
     with Store() as store:
         if continues:
             work = _resumed(store, plan, begun.disks.erase or (), rebooted=asked.continued.after_reboot)
@@ -63,22 +64,42 @@ def carry_out(plan: str, asked: RunOptions) -> str:
         else:
             work = new_work(plan, begun)
             work = replace(work, options=replace(work.options, label=results.label or ""))
-        work = replace(work, waits=asked.wait)
-        before = seen(store, work.plan.host)
-        try:
-            id = measure(store, work, yes=yes)
-        except BaseException:
-            notify(command, store, work.plan.host, before)
-            raise
-        worked = any(trial.status == "ok" for trial in store.load(id).trials)
-        report = written(id, results.output)  # first, because the reader of stdout may be gone
+        done = measured(store, work, asked)
+    answered(done, asked)
+    return done.id
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """A run that has just ended."""
+
+    id: str
+    report: Path
+    worked: bool  # whether any trial succeeded
+
+
+def measured(store: Store, work: RunWork, asked: RunOptions) -> MeasuredRun:
+    """Measure and write the report."""
+    work, command = replace(work, waits=asked.wait), words_of(asked.results.notify)
+    before = seen(store, work.plan.host)
+    try:
+        id = measure(store, work, yes=asked.yes)
+    except BaseException:
         notify(command, store, work.plan.host, before)
-    shown(id, "json" if results.json else "")
-    say(f"report: {report}", file=sys.stderr)
-    if not worked:
+        raise
+    worked = any(trial.status == "ok" for trial in store.load(id).trials)
+    report = written(id, asked.results.output)  # first, because the reader of stdout may be gone
+    notify(command, store, work.plan.host, before)
+    return MeasuredRun(id, report, worked)
+
+
+def answered(done: MeasuredRun, asked: RunOptions) -> None:
+    """Print what a run found. Ends the program if that is nothing."""
+    shown(done.id, "json" if asked.results.json else "")
+    say(f"report: {done.report}", file=sys.stderr)
+    if not done.worked:
         warn("nothing could be measured: every trial failed, see the warnings")
         raise typer.Exit(FAILED)
-    return id
 
 
 def _refuse_both(without_kvm: WithoutKvm, changes: PlanChanges) -> None:
@@ -107,8 +128,9 @@ def _continues(asked: RunOptions) -> bool:
     return True
 
 
-def _check_report(file: Path) -> None:
+def check_report(output: Path | None) -> None:
     """Raises BadUse if the report could not be written: it comes last, after hours of work."""
+    file = output or Path("vmtax-RUN.html")
     check_output(file)
     if not file.exists() or file.is_file():
         check_room(file.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")

@@ -8,6 +8,7 @@ import typer
 
 from vmtax.cli.app import AsJson, agree, answer, app, complete_run, printed, say
 from vmtax.cli.command import App
+from vmtax.cli.many import forget
 
 runs_app = App(help="List the stored runs, newest first, or remove some.", invoke_without_command=True)
 app.add_typer(runs_app, name="runs")
@@ -60,6 +61,7 @@ def runs_rm(
         removed = []
         for id in ids:
             removed.append(store.remove(id))
+            forget(id)
             if not json:
                 say(f"removed {id}")
     if json:

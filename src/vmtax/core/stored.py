@@ -147,6 +147,8 @@ class MachineFacts(StoredJson):
     memory_bytes: Bytes | None = None
     os: str | None = None
     hostname: str | None = None
+    machine_id: str | None = None
+    microcode: str | None = None
     boot_id: str | None = None
     kernel_release: str | None = None
     kernel_version: str | None = None

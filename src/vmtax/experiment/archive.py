@@ -12,10 +12,11 @@ import contextlib
 import dataclasses
 import gzip
 import io
+import itertools
 import json
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, BinaryIO, cast
@@ -95,15 +96,21 @@ class _Record(TypedDict, total=False):
 _RECORD = TypeAdapter(Annotated[_Record, Len(1, 1)])
 
 
-def export(store: Store, run: str, target: Path | None) -> Exported:
+def export(
+    store: Store, run: str, target: Path | None, change: Callable[[Experiment], Experiment] | None = None
+) -> Exported:
     """Write the run to `target`, by default vmtax-RUN.run.gz here; replaced in one step. Raises ShareError.
 
     A raw output that cannot be read, or that no import would take, is left out: the measurements do not need it.
+    change: what is changed in the run first; then all raw outputs are left out
     """
     id, records = store.count_records(run)
     if records > MOST_RECORDS:
         raise ShareError(f"{id}: it has {records} boots and trials, and a file takes {MOST_RECORDS} at most")
     experiment = store.load(id)
+    raws: Iterator[str | StoreError] = store.raws(id)
+    if change is not None:
+        experiment, raws = change(experiment), itertools.repeat("", len(experiment.trials))
     file = target or Path(f"vmtax-{experiment.id}.run.gz")
     keeper = LocalMachine()  # its guard removes a half-written file even after SIGKILL
     missing: list[str] = []
@@ -113,7 +120,7 @@ def export(store: Store, run: str, target: Path | None) -> Exported:
             replacing(file, mode=0o600, before=lambda new: _removed_later(keeper, new)) as stream,
             gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packed,
         ):
-            for line in _lines_of(experiment, store, missing):
+            for line in _lines_of(experiment, raws, missing):
                 packed.write(line)
     except OSError as error:
         raise ShareError(f"{file}: {error.strerror}; name another file with --output") from error
@@ -194,7 +201,7 @@ class _Counted:
 # Writing
 
 
-def _lines_of(experiment: Experiment, store: Store, missing: list[str]) -> Iterator[bytes]:
+def _lines_of(experiment: Experiment, raws: Iterator[str | StoreError], missing: list[str]) -> Iterator[bytes]:
     """The file, line by line; `missing` gets a line for each raw output that is left out."""
     yield _line({"schema": SCHEMA, "kind": KIND})
     head = dataclasses.replace(experiment, boots=(), trials=())
@@ -202,7 +209,7 @@ def _lines_of(experiment: Experiment, store: Store, missing: list[str]) -> Itera
     lines += (_line({"boot": dataclasses.asdict(boot)}) for boot in experiment.boots)
     yield from lines
     room = LARGEST_BYTES - PIECE - sum(map(len, lines)) - sum(len(_trial_line(trial)) for trial in experiment.trials)
-    for number, (trial, raw) in enumerate(zip(experiment.trials, store.raws(experiment.id), strict=False), start=1):
+    for number, (trial, raw) in enumerate(zip(experiment.trials, raws, strict=False), start=1):
         line = _trial_line(trial)
         if isinstance(raw, StoreError):
             missing.append(str(raw))

@@ -78,13 +78,7 @@ def look(
     emit: called before a check that takes seconds, with a description; typed: levels that must not be left out;
     image: identity of the one that a resumed run goes on with
     """
-    if lacks_kernel_pack(plan):
-        kernel.KIND.refuse()
-    if lacks_postgresql_pack(plan):
-        postgresql.KIND.refuse()
-        postgresql.KIND.refuse_offline()
-    if more := additions(plan):
-        build.here(image, more)  # without that image, reads all files: what cannot be taken along is an error now
+    _refuse_unbuilt(plan, image)
     examine.refuse_nameless(hosts.local)
     treatments = both(plan.entries(), options.interleave_with)
     whole, plan = plan, existing.plan_beside(plan)
@@ -130,6 +124,17 @@ def look(
             place = Place(vm.machine, vm.name, inside, theirs, read_below(vm.machine), is_existing=True)
             places.append(_with_disks(place, Target(options.existing.directory), hosts.local, emit, typed))
     return places
+
+
+def _refuse_unbuilt(plan: Plan, image: str | None) -> None:
+    """Raises ImageError and BadInput if what must be built for the plan cannot be, as far as is known now."""
+    if lacks_kernel_pack(plan):
+        kernel.KIND.refuse()
+    if lacks_postgresql_pack(plan):
+        postgresql.KIND.refuse()
+        postgresql.KIND.refuse_offline()
+    if more := additions(plan):
+        build.here(image, more)  # without that image, reads all files: what cannot be taken along is an error now
 
 
 def lacks_kernel_pack(plan: Plan) -> bool:

@@ -5,6 +5,7 @@ Reading and parsing are separate: `read_facts`, `disk_facts` and `qemu_facts` ru
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
@@ -38,6 +39,7 @@ CGROUP = "/sys/fs/cgroup"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 THP = "/sys/kernel/mm/transparent_hugepage"
 HUGE_PAGES = "/sys/kernel/mm/hugepages"
+MACHINE_ID_KEY = b"vmtax machine 1"
 
 FILES = (
     *below.FILES,
@@ -50,6 +52,7 @@ FILES = (
     "/proc/sys/kernel/osrelease",
     "/proc/sys/kernel/random/boot_id",
     "/proc/sys/kernel/version",
+    "/etc/machine-id",
     "/etc/os-release",
     f"{CPU}/smt",
     f"{CPU}/vulnerabilities",
@@ -99,6 +102,7 @@ def read_facts(machine: Reader) -> Json:
       turbo: bool                                                            intel_pstate/no_turbo, cpufreq/**/boost
     numa_nodes: count                                            /sys/devices/system/node/online
     hostname: text, as the machine calls itself                  /proc/sys/kernel/hostname
+    machine_id: a digest that tells it from all others           /etc/machine-id
     kernel_release, kernel_version, boot_id: text                /proc/sys/kernel/{osrelease,version,random/boot_id}
     kernel_command_line: text                                    /proc/cmdline
     os: text                                                     /etc/os-release PRETTY_NAME
@@ -230,6 +234,7 @@ def _kernel(files: Files) -> Json:
     vulnerabilities = f"{CPU}/vulnerabilities/"
     return {
         "hostname": files.get("/proc/sys/kernel/hostname"),
+        "machine_id": machine_id(files.get("/etc/machine-id", "")),
         "kernel_release": files.get("/proc/sys/kernel/osrelease"),
         "kernel_version": files.get("/proc/sys/kernel/version"),
         "kernel_command_line": files.get("/proc/cmdline"),
@@ -243,6 +248,16 @@ def _kernel(files: Files) -> Json:
         or None,
         "pressure": "/proc/pressure/cpu" in files,
     }
+
+
+def machine_id(text: str) -> str | None:
+    """A digest of the id that an installation has, 32 digits; None: it has none yet.
+
+    machine-id(5) asks programs to hash it with a key of their own, because whoever knows it could pass for the machine.
+    """
+    if not re.fullmatch(r"[0-9a-f]{32}\n?", text, re.ASCII) or not text.strip("0\n"):
+        return None
+    return hmac.new(text.strip().encode(), MACHINE_ID_KEY, "sha256").hexdigest()[:32]
 
 
 def _memory(files: Files) -> Json:

@@ -88,6 +88,14 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class SortableTable(Table):
+    """A table that a page can sort by any of its columns; without headings of groups."""
+
+    id: str = ""  # in its page
+    places: tuple[tuple[int, ...], ...] = ()  # for each row, its place if the table is sorted by each column
+
+
+@dataclass(frozen=True, slots=True)
 class Heading:
     """The heading of a part of a section."""
 

@@ -1,4 +1,4 @@
-"""Store experiments in SQLite, the only SQL in vmtax, with compressed raw outputs beside the database.
+"""Store experiments in SQLite or PostgreSQL, the only SQL in vmtax, with their compressed raw outputs.
 
 Writes are durable on return. A method that raises StoreError has changed nothing. Older schemas are migrated, and a
 damaged cell costs only its run.
@@ -19,6 +19,6 @@ def __getattr__(name: str) -> Any:
     """The names above, imported when first used: SQLAlchemy takes a fifth of a second; `listing` works without it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from vmtax.store import store
+    from vmtax.store import listing, store
 
-    return getattr(store, name)
+    return getattr(listing if name == "default_path" else store, name)

@@ -24,11 +24,11 @@ MOST_RESULTS = 2**28  # characters; enough for some 2,000 treatments
 
 @dataclass(frozen=True, slots=True)
 class RawFiles:
-    """The directory `raw` beside a database, with one directory per experiment."""
+    """The directory `raw` beside a database, with one directory per experiment; it needs no connection to that."""
 
     root: Path
 
-    def write(self, experiment: str, file: str, text: str) -> None:
+    def write(self, connection: object, experiment: str, file: str, text: str) -> None:
         """Leaves nothing behind if it fails."""
         path = self.root / experiment / file
         make_private(path.parent)
@@ -42,7 +42,7 @@ class RawFiles:
             path.unlink(missing_ok=True)
             raise
 
-    def read(self, experiment: str, file: str) -> str:
+    def read(self, connection: object, experiment: str, file: str) -> str:
         path = self.root / experiment / file
         if Path(file).name != file or Path(experiment).name != experiment:
             raise StoreError(f"{path}: is no raw output of {experiment}; the measurements are intact")
@@ -54,7 +54,7 @@ class RawFiles:
                 f"{path}: the raw output cannot be read ({reason}); the measurements are intact"
             ) from error
 
-    def results(self, experiment: str) -> str | None:
+    def results(self, connection: object, experiment: str) -> str | None:
         """The text of the file RESULTS; None if it is missing or unreadable."""
         try:
             with gzip.open(self.root / experiment / RESULTS) as stream:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmtax.core.errors import CannotDo
+from vmtax.core.errors import BadInput, CannotDo
+from vmtax.store.address import ServerAddress, default_address
+from vmtax.store.failure import StoreError
 from vmtax.store.owner import Owner, RunLocks
-from vmtax.system.paths import data_home
 
 if TYPE_CHECKING:
     from vmtax.core.records import State
@@ -29,8 +30,11 @@ class Listed:
 
 
 def default_path() -> Path:
-    """The path of this user's store. Raises NoPlace."""
-    return data_home() / "vmtax.sqlite"
+    """The file of this user's store. Raises NoPlace, BadAddress, and StoreError if it is on a server."""
+    address = default_address()
+    if isinstance(address, ServerAddress):
+        raise StoreError(f"{address} is no file")
+    return address
 
 
 def listed() -> list[Listed]:
@@ -46,7 +50,7 @@ def disk_metrics() -> list[str]:
 
 
 def _rows(query: str) -> list[dict[str, Any]]:
-    """Rows of a query; empty if there is no store, or if it cannot be read."""
+    """Rows of a query; empty if there is no store, if it cannot be read, or if it is on a server."""
     try:
         path = default_path()
         with closing(
@@ -54,7 +58,7 @@ def _rows(query: str) -> list[dict[str, Any]]:
         ) as connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(query)]
-    except (CannotDo, OSError, sqlite3.Error):
+    except (BadInput, CannotDo, OSError, sqlite3.Error):
         return []
 
 

@@ -80,14 +80,14 @@ class Trials:
 def fingerprint(run: Experiment, *more: str) -> str:
     """Digest of all records of a run except raw outputs, and of these texts: any change gives another digest."""
     digest = hashlib.blake2b(digest_size=32)
-    for piece in _json_pieces(run):
+    for piece in json_pieces(run):
         digest.update(piece)
     for text in more:
         digest.update(text.encode())
     return digest.hexdigest()
 
 
-def _json_pieces(run: Experiment) -> Iterator[bytes]:
+def json_pieces(run: Experiment) -> Iterator[bytes]:
     """The JSON of a run without raw outputs, some trials at a time: that of a large run takes hundreds of MB."""
     names = [field.name for field in dataclasses.fields(Experiment)]
     place = names.index("trials")

@@ -34,7 +34,7 @@ class _Known:
 
 def newest_first() -> tuple[sa.ColumnElement[Any], ...]:
     """The order of experiments: by their arrival here, because clocks are set back, and those of other machines differ
-    from ours. SQLite numbers rows in this order.
+    from ours. SQLite numbers rows in this order, and our tables of PostgreSQL have a column of that name.
     """
     return (sa.literal_column("experiment.rowid").desc(),)
 

@@ -8,6 +8,7 @@ import hashlib
 import os
 import struct
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,9 +36,41 @@ class Owner:
         return isinstance(self.pid, int) and self.boot == _boot_id() and self.start == _start(self.pid)
 
 
-class RunLocks:
-    """The runs in progress in one store. The process that runs one holds a lock for it, which ends with the process,
-    and which every process sees that opens the same file, whatever its PID namespace.
+class Locks(ABC):
+    """The names, of runs in progress and of hosts under test, that processes hold in one store."""
+
+    @abstractmethod
+    def take(self, run: str) -> bool:
+        """Whether this process holds the name now; False if another one does."""
+
+    @abstractmethod
+    def holds(self, run: str) -> bool:
+        """Whether this process holds it."""
+
+    @abstractmethod
+    def is_taken(self, run: str) -> bool:
+        """Whether a process holds it, this one included. Only reads."""
+
+    @abstractmethod
+    def confirm(self, run: str) -> bool:
+        """Before a commit: whether this process still holds it, or never did, as of a run that it imports."""
+
+    @abstractmethod
+    def release(self, run: str) -> None: ...
+
+    @abstractmethod
+    def release_all(self) -> None: ...
+
+    def state(self, run: str, recorded: State, owner: Owner) -> State:
+        """The state of a run: "interrupted" also if it was recorded as running and no process runs it any more."""
+        # Earlier versions, of which a process may still run, take no lock.
+        is_over = recorded == "running" and not (self.is_taken(run) or owner.alive())
+        return "interrupted" if is_over else recorded
+
+
+class RunLocks(Locks):
+    """In the file beside a database of SQLite. The process that runs one holds a lock for it, which ends with the
+    process, and which every process sees that opens the same file, whatever its PID namespace.
 
     A run is one byte of the file, at a place computed from its id: nothing is left behind, and a database's advisory
     locks take the same number. The locks belong to the open file (F_OFD_SETLK of fcntl(2)).
@@ -84,11 +117,8 @@ class RunLocks:
         kind: int = struct.unpack(_FLOCK, answer)[0]
         return kind != fcntl.F_UNLCK
 
-    def state(self, run: str, recorded: State, owner: Owner) -> State:
-        """The state of a run: "interrupted" also if it was recorded as running and no process runs it any more."""
-        # Earlier versions, of which a process may still run, take no lock.
-        is_over = recorded == "running" and not (self.is_taken(run) or owner.alive())
-        return "interrupted" if is_over else recorded
+    def confirm(self, run: str) -> bool:
+        return True  # it ends with the process, and not before
 
     def release(self, run: str) -> None:
         with self._changes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import sqlalchemy as sa
@@ -65,8 +65,16 @@ def next_number(connection: Connection, experiment: str) -> int:
     return (highest or 0) + 1
 
 
-def insert_trials(connection: Connection, experiment: str, first: int, trials: Sequence[Trial]) -> list[str | None]:
-    """Insert trials with the numbers from `first`; returns the file name for each raw output, None if it is empty."""
+AddMissing = Callable[[Connection, sa.Table, Sequence[Mapping[str, Any]]], None]
+
+
+def insert_trials(
+    connection: Connection, experiment: str, first: int, trials: Sequence[Trial], add_missing: AddMissing
+) -> list[str | None]:
+    """Insert trials with the numbers from `first`; returns the file name for each raw output, None if it is empty.
+
+    add_missing: inserts metrics, which other runs may insert at the same time
+    """
     trials = [unpacked(trial) for trial in trials]
     numbered = list(enumerate(trials, first))
     files = [raw_name(number, trial.workload, trial.case) if trial.raw else None for number, trial in numbered]
@@ -85,7 +93,7 @@ def insert_trials(connection: Connection, experiment: str, first: int, trials: S
     if not written:
         return []
     ids = _insert_rows(connection, experiment, first, written)
-    metrics = _metric_ids(connection, {one.metric: None for trial in trials for one in trial.measurements})
+    metrics = _metric_ids(connection, {one.metric: None for trial in trials for one in trial.measurements}, add_missing)
     measurements = [
         {"trial": id, "ordinal": ordinal, "metric": metrics[one.metric], "value": _value(one)}
         for id, trial in zip(ids, trials, strict=True)
@@ -143,7 +151,11 @@ def _load_trials(
     metrics = {row["id"]: dict(row) for row in connection.execute(sa.select(schema.metric)).mappings()}
     names = [field.name for field in dataclasses.fields(Trial) if field.name not in {"measurements", "raw", *without}]
     c = schema.trial.c
-    rows = connection.execute(of(run.id, *(c[name] for name in names), c.id, c.raw).order_by(c.number))
+    rows = connection.execute(
+        of(run.id, *(c[name] for name in names), c.id, c.raw)
+        .order_by(c.number)
+        .execution_options(yield_per=model.AT_ONCE)
+    )
     checked = model.Trials(run)
     for part in rows.partitions(model.AT_ONCE):
         measurements = _load_measurements(connection, metrics, [row.id for row in part])
@@ -162,7 +174,9 @@ def _load_trials(
 def emulated(connection: Connection, experiment: str) -> bool | None:
     """Whether a guest, or a machine below one, was emulated; None if it booted none."""
     found: bool | None = connection.scalar(
-        of(experiment, schema.boot.c.emulated).with_only_columns(sa.func.max(schema.boot.c.emulated))
+        of(experiment, schema.boot.c.emulated).with_only_columns(
+            sa.func.max(sa.cast(schema.boot.c.emulated, sa.Integer))
+        )
     )
     return None if found is None else bool(found)
 
@@ -221,14 +235,14 @@ def _load_measurements(
 
 def _insert_rows(connection: Connection, experiment: str, first: int, trials: list[Json]) -> Sequence[int]:
     """Rows of trials with the numbers from `first`; returns their ids."""
-    if len(trials) == 1:  # of each commit of a run: SQLite says its id without being asked
+    if len(trials) == 1:  # of each commit of a run: the database says its id without being asked
         return [connection.execute(schema.trial.insert(), trials[0]).inserted_primary_key[0]]  # type: ignore[index]
     c = schema.trial.c
     connection.execute(schema.trial.insert(), trials)
     return connection.scalars(of(experiment, c.id).where(c.number >= first).order_by(c.number)).all()
 
 
-def _metric_ids(connection: Connection, wanted: Iterable[Metric]) -> dict[Metric, int]:
+def _metric_ids(connection: Connection, wanted: Iterable[Metric], add_missing: AddMissing) -> dict[Metric, int]:
     """The id of each metric that is stored; those that are not, and are wanted, are stored now."""
     known = _known_metrics(connection)
     unknown = [metric for metric in wanted if metric not in known]
@@ -237,7 +251,9 @@ def _metric_ids(connection: Connection, wanted: Iterable[Metric]) -> dict[Metric
             raise StoreError(f"{metric.name}: better must be higher or lower, not {metric.better!r}")
     if not unknown:
         return known
-    connection.execute(schema.metric.insert(), [{"name": m.name, "unit": m.unit, "better": m.better} for m in unknown])
+    # In one order everywhere, or two writers could wait for each other.
+    unknown.sort(key=lambda metric: (metric.name, metric.unit, metric.better))
+    add_missing(connection, schema.metric, [{"name": m.name, "unit": m.unit, "better": m.better} for m in unknown])
     return _known_metrics(connection)
 
 

@@ -1,4 +1,4 @@
-"""The tables. They use only what PostgreSQL has as well, except where a name contains sqlite."""
+"""The tables. They use only what SQLite and PostgreSQL both have, except where a name says which one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ AGAIN = (
     "the same trial has a result already: two processes measured this run at the same time, and disturbed each other"
 )
 VERSION = 8  # increase it with every change of the tables, and add the step to MIGRATIONS
-MIGRATIONS = {  # version -> statements that lead to the next one
+# Version -> statements that lead to the next. A new store begins at VERSION, so PostgreSQL, which came with 8, never
+# sees those of earlier versions.
+MIGRATIONS = {
     1: (
         "ALTER TABLE experiment ADD COLUMN options JSON NOT NULL DEFAULT '{}'",
         "ALTER TABLE trial ADD COLUMN disturbance JSON",
@@ -44,15 +46,22 @@ MIGRATIONS = {  # version -> statements that lead to the next one
 }
 
 
+def storable(text: str) -> str:
+    """The text as `_Text` stores it."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
 class _Text(sa.types.TypeDecorator[str]):
-    """Text in which undecodable bytes (lone surrogates) become escapes, so that they cannot cost a trial."""
+    """Text in which undecodable bytes (lone surrogates) and NUL, which PostgreSQL refuses, become escapes, so that they
+    cannot cost a trial.
+    """
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
         # A value that is no text comes from a damaged cell, and is searched for unchanged.
-        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        return storable(value) if isinstance(value, str) else value
 
 
 class _Finite(sa.types.TypeDecorator[float]):
@@ -79,6 +88,8 @@ def _of_treatment() -> sa.ForeignKeyConstraint:
     return sa.ForeignKeyConstraint(["experiment", "treatment"], ["treatment.experiment", "treatment.name"])
 
 
+NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # of rows that many hosts add; SQLite's have 64 bits too
+RESULT = sa.text("status = 'ok'")
 TABLES = sa.MetaData()
 meta = sa.Table("meta", TABLES, _column("key", _Text, primary_key=True), _column("value", _Text))
 experiment = sa.Table(
@@ -118,7 +129,7 @@ treatment = sa.Table(
 boot = sa.Table(
     "boot",
     TABLES,
-    _column("id", sa.Integer, primary_key=True),
+    _column("id", NUMBER, primary_key=True),
     _of_experiment(index=True),
     _column("round", sa.Integer),
     _column("treatment", _Text),
@@ -135,7 +146,7 @@ boot = sa.Table(
 trial = sa.Table(
     "trial",
     TABLES,
-    _column("id", sa.Integer, primary_key=True),
+    _column("id", NUMBER, primary_key=True),
     _of_experiment(),
     _column("number", sa.Integer),  # from 1 within the experiment, in the order of commits
     _column("round", sa.Integer),
@@ -156,12 +167,12 @@ trial = sa.Table(
     _column("readings", sa.JSON),
     _of_treatment(),
     sa.UniqueConstraint("experiment", "number"),
-    sa.Index("trial_result", *KEY, unique=True, sqlite_where=sa.text("status = 'ok'")),
+    sa.Index("trial_result", *KEY, unique=True, sqlite_where=RESULT, postgresql_where=RESULT),
 )
 metric = sa.Table(
     "metric",
     TABLES,
-    _column("id", sa.Integer, primary_key=True),
+    _column("id", NUMBER, primary_key=True),
     _column("name", _Text),
     _column("unit", _Text),
     _column("better", _Text),
@@ -170,9 +181,9 @@ metric = sa.Table(
 measurement = sa.Table(
     "measurement",
     TABLES,
-    _column("trial", sa.Integer, sa.ForeignKey("trial.id"), primary_key=True),
+    _column("trial", NUMBER, sa.ForeignKey("trial.id"), primary_key=True),
     _column("ordinal", sa.Integer, primary_key=True),
-    _column("metric", sa.Integer, sa.ForeignKey("metric.id")),
+    _column("metric", NUMBER, sa.ForeignKey("metric.id")),
     _column("value", _Finite),
     sqlite_with_rowid=False,  # rows are stored in the order in which they are read
 )
@@ -184,5 +195,5 @@ facts = sa.Table(
     _column("facts", sa.JSON),
 )
 note = sa.Table(
-    "note", TABLES, _column("id", sa.Integer, primary_key=True), _of_experiment(index=True), _column("text", _Text)
+    "note", TABLES, _column("id", NUMBER, primary_key=True), _of_experiment(index=True), _column("text", _Text)
 )

@@ -19,13 +19,14 @@ from sqlalchemy import Connection
 from vmtax.core.names import LAST, new_id
 from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, names, rows, schema
+from vmtax.store.address import Address, default_address
 from vmtax.store.choice import Fits, RunChoice, choose, passed_over
-from vmtax.store.database import StoreDatabase
-from vmtax.store.failure import AlreadyStored, DamagedRun, StoreError, explained, is_full
-from vmtax.store.files import RESULTS, RawFiles
-from vmtax.store.listing import default_path
+from vmtax.store.dialect import database_at
+from vmtax.store.failure import AlreadyStored, DamagedRun, StoreError
+from vmtax.store.files import RESULTS
 from vmtax.store.model import Unfit
-from vmtax.store.owner import Owner, RunLocks, this_process
+from vmtax.store.owner import Owner, this_process
+from vmtax.store.stops import FleetStops
 from vmtax.store.summary import ExperimentSummary, Summaries
 
 End = Literal["complete", "interrupted", "failed"]
@@ -37,13 +38,15 @@ class Store:
     Writes are durable on return. A method that raises StoreError has changed nothing.
     """
 
-    def __init__(self, path: Path | None = None, *, reads: bool = False) -> None:
+    def __init__(self, address: Address | None = None, *, reads: bool = False) -> None:
         """`reads`: nothing will be written. Then nothing is created, and a full or read-only disk is no obstacle."""
-        self.path = default_path() if path is None else path
         self._reads = reads
-        self._raw = RawFiles(self.path.parent / "raw")
-        self._database = StoreDatabase(self.path)
-        self._locks = RunLocks(self.path)
+        self._database = database_at(default_address() if address is None else address)
+        self._outputs = self._database.outputs
+        self._locks = self._database.locks
+        self.stops = FleetStops(self._database)
+        self.where = self._database.where  # in messages
+        self.directory = self._database.directory  # on this machine, where a run takes room; None: nowhere
 
     def __enter__(self) -> Self:
         try:
@@ -59,6 +62,13 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self._database.close()
         self._locks.release_all()
+
+    @property
+    def path(self) -> Path:
+        """The file of the database. Raises TypeError if it is on a server."""
+        if self.directory is None:
+            raise TypeError(f"{self.where} is no file")
+        return Path(self.where)
 
     # Writing
 
@@ -82,12 +92,12 @@ class Store:
         """Record that this process resumes an experiment that no other process runs."""
         table = schema.experiment
         with self._database.writing() as connection:
-            row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
+            row = connection.execute(sa.select(table).where(table.c.id == id).with_for_update()).one_or_none()
             if row is None:
                 raise names.unknown(id, names.ids(connection))
             state = self._state(row)
             if state not in ("interrupted", "failed") and (row.state, _owner(row)) != ("running", this_process()):
-                raise StoreError(f"{self.path}: {id} is {state} and cannot be resumed")
+                raise StoreError(f"{self.where}: {id} is {state} and cannot be resumed")
             with self._running(id):
                 now = {"state": "running", "finished": None, "result": ""}  # the old headline was for a part of it
                 owner = rows.owner_columns(this_process())
@@ -104,7 +114,7 @@ class Store:
                 records = itertools.chain(experiment.boots, experiment.trials, more)
                 self._insert(connection, experiment.id, fit.with_one_result_each(records))
             except BaseException:
-                self._raw.keep_only(experiment.id, ())
+                self._outputs.keep_only(experiment.id, ())
                 raise
 
     def add_boot(self, id: str, boot: Boot) -> None:
@@ -149,7 +159,7 @@ class Store:
         end = {"state": state, "finished": when, "ended": ended, "seconds": seconds}
         with self._changing(id) as connection:
             connection.execute(schema.experiment.update().where(schema.experiment.c.id == id).values(**end))
-            self._raw.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
+            self._outputs.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
         self._locks.release(id)
 
     def keep_headline(self, id: str, words: str) -> None:
@@ -160,13 +170,25 @@ class Store:
 
     def keep_results(self, run: Experiment, text: str) -> None:
         """Store results computed from a run of this store; they are valid until its records change."""
-        with explained(self.path):
-            self._raw.write(run.id, RESULTS, f"{model.fingerprint(run, text)}\n{text}")
+        with self._database.writing() as connection:
+            self._outputs.write(connection, run.id, RESULTS, f"{model.fingerprint(run, text)}\n{text}")
+
+    def take_host(self, machine_id: str) -> bool:
+        """Whether a run of this process measures that host now, until this store is closed; False if one of another
+        process does, whatever both call the host. `machine_id`: as of machine-id(5)
+        """
+        with self._database.explained():
+            return self._locks.take(f"host {machine_id}")
+
+    def take_task(self, task: str) -> bool:
+        """Whether this process carries out that task now, until this store is closed; False if another one does."""
+        with self._database.explained():
+            return self._locks.take(f"task {task}")
 
     def refuse_unwritable(self) -> None:
         """Raises StoreError if nothing could be written."""
-        with self._database.writing():
-            pass
+        with self._database.writing() as connection:
+            connection.execute(schema.note.delete().where(sa.false()))
 
     # Reading
 
@@ -266,7 +288,9 @@ class Store:
 
     def results(self, run: Experiment) -> str | None:
         """The stored results of exactly these records; None if there are none, or if they were changed."""
-        fingerprint, _, text = (self._raw.results(run.id) or "").partition("\n")
+        with self._database.reading() as connection:
+            stored = self._outputs.results(connection, run.id) or ""
+        fingerprint, _, text = stored.partition("\n")
         return text if text and fingerprint == model.fingerprint(run, text) else None
 
     def load_all(self, wanted: Callable[[ExperimentSummary], bool]) -> list[Experiment]:
@@ -278,26 +302,34 @@ class Store:
                     found.append(self.load(entry.id))
         return found
 
+    def owner(self, id: str) -> Owner:
+        """The process that runs that run, or was the last to do so, perhaps on another machine."""
+        with self._database.reading() as connection:
+            row = connection.execute(_owner_query(id)).one_or_none()
+            if row is None:
+                raise names.unknown(id, names.ids(connection))
+        return Owner(*row)
+
     def raw(self, wanted: str, number: int) -> str:
         """The tool's output in trial `number`: from 1, in the order of Experiment.trials."""
         trial = schema.trial.c
         with self._database.reading() as connection:
             id = names.exactly(connection, wanted)
             files = connection.scalars(rows.of(id, trial.raw).where(trial.number == number)).all()
-        if not files:
-            raise StoreError(f"{id} has no trial number {number}: `vmtax show {id}` lists what it has")
-        return self._raw.read(id, files[0]) if files[0] else ""
+            if not files:
+                raise StoreError(f"{id} has no trial number {number}: `vmtax show {id}` lists what it has")
+            return self._outputs.read(connection, id, files[0]) if files[0] else ""
 
     def raws(self, id: str) -> Iterator[str | StoreError]:
         """The tool's output of each trial in the order of Experiment.trials, or why it cannot be read."""
         trial = schema.trial.c
         with self._database.reading() as connection:
             files = connection.scalars(rows.of(id, trial.raw).order_by(trial.number)).all()
-        for file in files:
-            try:
-                yield self._raw.read(id, file) if file else ""
-            except StoreError as error:
-                yield error
+            for file in files:
+                try:
+                    yield self._outputs.read(connection, id, file) if file else ""
+                except StoreError as error:
+                    yield error
 
     # Removing
 
@@ -306,7 +338,7 @@ class Store:
         try:
             return self._remove(wanted)
         except StoreError as error:
-            if not is_full(error):
+            if not self._database.is_full(error):
                 raise
         self._make_room(wanted)
         return self._remove(wanted)
@@ -318,9 +350,9 @@ class Store:
             row = next(row for row in connection.execute(sa.select(schema.experiment)) if names.name(row.id) == id)
             if self._state(row) == "running":
                 return
-        self._database.ballast.unlink(missing_ok=True)
+        self._database.make_room()
         if fit.ID.fullmatch(id):
-            self._raw.keep_only(id, ())
+            self._outputs.keep_only(id, ())
 
     def _remove(self, wanted: str) -> str:
         table = schema.experiment
@@ -328,10 +360,10 @@ class Store:
             id = names.exactly(connection, wanted)
             row = next(row for row in connection.execute(sa.select(table)) if names.name(row.id) == id)
             if self._state(row) == "running":
-                raise StoreError(f"{self.path}: {id} is running: end it first, or wait until it has ended")
+                raise StoreError(f"{self.where}: {id} is running: end it first, or wait until it has ended")
             rows.delete(connection, row.id)
         if fit.ID.fullmatch(id):
-            self._raw.keep_only(id, ())
+            self._outputs.keep_only(id, ())
         return id
 
     def orphans(self) -> list[Path]:
@@ -341,14 +373,14 @@ class Store:
 
     def remove_orphans(self) -> None:
         with self._database.writing() as connection:
-            self._raw.remove(self._orphans(connection))
+            self._outputs.remove(self._orphans(connection))
 
     def _orphans(self, connection: Connection) -> list[Path]:
         trials = connection.execute(sa.select(schema.trial.c.experiment, schema.trial.c.raw))
         known = {(experiment, file) for experiment, file in trials}
         if not {experiment for experiment, _ in known} <= set(names.ids(connection)):
             return []  # a trial belongs to no run, so owners of files are unknown
-        return self._raw.without(known)
+        return self._outputs.without(known)
 
     # Inside
 
@@ -357,7 +389,7 @@ class Store:
         try:
             yield
         except Unfit as error:
-            raise DamagedRun(f"{self.path}: run {id} is damaged: {error}; `vmtax runs rm {id}` removes it") from error
+            raise DamagedRun(f"{self.where}: run {id} is damaged: {error}; `vmtax runs rm {id}` removes it") from error
 
     def _summary(self, connection: Connection, row: sa.Row[Any]) -> ExperimentSummary:
         try:
@@ -381,15 +413,17 @@ class Store:
         while part := list(itertools.islice(left, rows.WRITTEN_AT_ONCE)):
             trials = [record for record in part if isinstance(record, Trial)]
             rows.insert_boots(connection, id, [record for record in part if isinstance(record, Boot)])
-            for file, trial in zip(rows.insert_trials(connection, id, number, trials), trials, strict=True):
+            for file, trial in zip(
+                rows.insert_trials(connection, id, number, trials, self._database.add_missing), trials, strict=True
+            ):
                 if file:
-                    self._raw.write(id, file, trial.raw)
+                    self._outputs.write(connection, id, file, trial.raw)
             number += len(trials)
 
     def _read_all_raw(self, connection: Connection, id: str) -> dict[str, str]:
         column = schema.trial.c.raw
         files = connection.scalars(rows.of(id, column).where(column.is_not(None)))
-        return {file: self._raw.read(id, file) for file in files}
+        return {file: self._outputs.read(connection, id, file) for file in files}
 
     @contextmanager
     def _changing(self, id: str) -> Iterator[Connection]:
@@ -400,23 +434,21 @@ class Store:
 
     def _refuse_other(self, connection: Connection, id: str) -> None:
         """Raises StoreError unless this process runs it, or was the last to do so."""
-        c = schema.experiment.c
-        owner = sa.select(c.owner_pid, c.owner_boot, c.owner_start).where(c.id == id)
-        row = connection.execute(owner).one_or_none()
+        row = connection.execute(_owner_query(id).with_for_update()).one_or_none()
         if row is None:
             raise names.unknown(id, names.ids(connection))
-        if Owner(*row) != this_process():
+        if not self._locks.confirm(id) or Owner(*row) != this_process():
             raise StoreError(
-                f"{self.path}: {id} is no longer run by this process, but by another one: nothing recorded"
+                f"{self.where}: {id} is no longer run by this process, but by another one: nothing recorded"
             )
 
     @contextmanager
     def _running(self, id: str) -> Iterator[None]:
         """Hold the lock of a run, and keep it unless what begins it fails. Raises StoreError if another has it."""
         is_ours = self._locks.holds(id)
-        with explained(self.path):
+        with self._database.explained():
             if not self._locks.take(id):
-                raise StoreError(f"{self.path}: {id} is running")
+                raise StoreError(f"{self.where}: {id} is running")
         try:
             yield
         except BaseException:
@@ -426,6 +458,11 @@ class Store:
 
     def _state(self, row: sa.Row[Any]) -> State:
         return self._locks.state(names.name(row.id), row.state, _owner(row))
+
+
+def _owner_query(id: str) -> sa.Select[Any]:
+    c = schema.experiment.c
+    return sa.select(c.owner_pid, c.owner_boot, c.owner_start).where(c.id == id)
 
 
 def _owner(row: sa.Row[Any]) -> Owner:

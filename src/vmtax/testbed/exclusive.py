@@ -18,6 +18,7 @@ from vmtax.testbed.session import Hosts
 
 LOCK = "VMTAX_LOCK"  # environment variable: measurements with different values exclude each other no more
 LEGAL = re.compile(r"[A-Za-z0-9._-]{1,60}", re.ASCII)  # values of it
+MACHINE_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 WAIT_SECONDS = 1.0  # between two questions whether a host is free
 
 
@@ -48,10 +49,7 @@ class Claim:
         """Claim a machine until its guard ends; returns "", or who measures there. Raises BadInput if LOCK has no
         legal value.
         """
-        name = os.environ.get(LOCK) or "measures"
-        if not LEGAL.fullmatch(name):
-            raise BadInput(f"{LOCK}={name[:70]!r}: must be 1 to 60 letters, digits, dots, hyphens or underscores")
-        text = machine.guard.hold(name, f"{self.token} {self.words}")
+        text = machine.guard.hold(_name(), f"{self.token} {self.words}")
         token, _, words = text.partition(" ")
         return "" if token == self.token else words or text
 
@@ -69,6 +67,22 @@ def hold(hosts: Hosts, claim: Claim, *, tell_waiting: Callable[[str], None] | No
             tell_waiting(busy)
             said = busy
         time.sleep(WAIT_SECONDS)
+
+
+def ids_of(hosts: Hosts) -> list[str]:
+    """What names the machines of a run in a store that several controllers share, whatever each of them calls these
+    hosts; without those that have no machine-id(5), as a lab may not.
+    """
+    answers = [machine.try_run("cat", "/etc/machine-id").stdout.strip() for machine in _machines(hosts)]
+    return [f"{_name()} {answer}" for answer in answers if MACHINE_ID.fullmatch(answer)]
+
+
+def _name() -> str:
+    """What is claimed on a host. Raises BadInput."""
+    name = os.environ.get(LOCK) or "measures"
+    if not LEGAL.fullmatch(name):
+        raise BadInput(f"{LOCK}={name[:70]!r}: must be 1 to 60 letters, digits, dots, hyphens or underscores")
+    return name
 
 
 def _machines(hosts: Hosts) -> list[GuardedMachine]:

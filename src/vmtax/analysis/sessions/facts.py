@@ -11,6 +11,7 @@ from vmtax.core.records import Experiment, Json
 # Dotted names of facts that differ from run to run anyway, or that repeat another fact.
 VOLATILE = (
     "hostname",
+    "machine_id",
     "boot_id",
     "frequency_hz",
     "command_line",

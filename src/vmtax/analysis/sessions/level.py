@@ -33,22 +33,26 @@ def levels(experiment: Experiment) -> dict[SessionSubject, stats.SessionLevel]:
     Left out are repeats for the A/A, trials that are not ok, values without a logarithm, and what has fewer than
     FEWEST_ROUNDS rounds.
     """
+    return {subject: stats.level(logs) for subject, logs in round_logs(experiment).items()}
+
+
+def round_logs(experiment: Experiment) -> dict[SessionSubject, list[float]]:
+    """For each subject that has a level, the logarithms of its rounds."""
     logs = {
         side: {number: math.log(value) for number, value in rounds.items()}
         for side, rounds in Analysis(experiment).boot_numbers.items()
     }
     own = [treatment for treatment in experiment.treatments if treatment.repeats is None]
+    pairs = contrasts(own)
     found: dict[SessionSubject, dict[int, float]] = {}
     for metric in dict.fromkeys(metric for metric, _ in logs):
         sides = {t.name: logs[metric, t.name] for t in own if (metric, t.name) in logs}
         found |= {SessionSubject(metric, name): rounds for name, rounds in sides.items()}
-        for baseline, treatment in contrasts(own):
+        for baseline, treatment in pairs:
             low, high = sides.get(baseline, {}), sides.get(treatment, {})
             both = {number: high[number] - low[number] for number in high if number in low}
             found[SessionSubject(metric, treatment, baseline)] = both
-    return {
-        subject: stats.level(list(rounds.values())) for subject, rounds in found.items() if len(rounds) >= FEWEST_ROUNDS
-    }
+    return {subject: [*rounds.values()] for subject, rounds in found.items() if len(rounds) >= FEWEST_ROUNDS}
 
 
 def rounds_of(experiment: Experiment) -> int:

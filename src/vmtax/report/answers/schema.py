@@ -23,6 +23,8 @@ from vmtax.report.answers.checked import PlanCheck
 from vmtax.report.answers.claims import ClaimCheck, ClaimLine, ShownClaim
 from vmtax.report.answers.envelope import SCHEMA
 from vmtax.report.answers.existing import GuestAnswer
+from vmtax.report.answers.fleet import FLEET
+from vmtax.report.answers.history import HISTORY
 from vmtax.report.answers.lab import LabState
 from vmtax.report.answers.others import DIAGNOSIS, Error, PlanLine, Removed, StoredImage
 from vmtax.report.answers.part import AnswerRecord
@@ -139,6 +141,8 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "experiment": model(EXPERIMENT),
     "summary": model(SUMMARY),
     "comparison": model(CHANGE),
+    "history": model(HISTORY),
+    "fleet": model(FLEET),
     "runs": list[Run],
     "plan": Plan,
     "plans": list[PlanLine],

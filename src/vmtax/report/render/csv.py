@@ -23,11 +23,12 @@ def csv_pieces(analysis: Analysis) -> Iterator[bytes]:
     lines = itertools.chain([tuple(found.columns)], found)
     while part := list(itertools.islice(lines, AT_ONCE)):
         text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerows(map(_cell, row) for row in part)
+        csv.writer(text, lineterminator="\n").writerows(map(cell, row) for row in part)
         yield text.getvalue().encode()
 
 
-def _cell(value: Cell) -> str:
+def cell(value: Cell) -> str:
+    """A cell as text."""
     match value:
         case None:
             return ""

@@ -11,7 +11,11 @@ from vmtax.core.errors import BadInput
 
 if TYPE_CHECKING:
     from vmtax.analysis.analysis import Analysis
+    from vmtax.analysis.many.costs import RunCosts
+    from vmtax.analysis.many.fleet import Fleet
+    from vmtax.analysis.many.history import HostHistory
     from vmtax.analysis.sessions import Change
+    from vmtax.report.document import Document
 
 FILE_WIDTH = 100  # columns of a comparison that is written to a file
 
@@ -25,6 +29,7 @@ class Format:
     pieces: Callable[[Analysis], Iterator[bytes]]  # of the file, one after the other; of a text, whole characters
     text: bool = True  # UTF-8, so that a terminal can show it
     ranks: bool = True  # includes rankings; otherwise only measurements
+    costs: bool = False  # has costs alone, and refuses a run that has none
 
     def render(self, analysis: Analysis) -> bytes:
         """The whole file."""
@@ -64,6 +69,30 @@ def _parquet(analysis: Analysis) -> Iterator[bytes]:
     return parquet_pieces(analysis)
 
 
+def _bencher(analysis: Analysis) -> Iterator[bytes]:
+    from vmtax.report.render.exchange import bencher
+
+    yield bencher(_costs(analysis)).encode()
+
+
+def _github_action(analysis: Analysis) -> Iterator[bytes]:
+    from vmtax.report.render.exchange import github_action
+
+    yield github_action(_costs(analysis)).encode()
+
+
+def _prometheus(analysis: Analysis) -> Iterator[bytes]:
+    from vmtax.report.render.exchange import textfile
+
+    yield textfile([_costs(analysis)]).encode()
+
+
+def _costs(analysis: Analysis) -> RunCosts:
+    from vmtax.analysis.many.costs import UNKNOWN_WORK, costs_of_work
+
+    return costs_of_work(analysis.experiment, UNKNOWN_WORK)
+
+
 FORMATS = {
     format.name: format
     for format in (
@@ -72,6 +101,9 @@ FORMATS = {
         Format("json", ".json", _json),
         Format("csv", ".csv", _csv, ranks=False),
         Format("parquet", ".parquet", _parquet, text=False, ranks=False),
+        Format("bencher", ".bencher.json", _bencher, ranks=False, costs=True),
+        Format("github-action", ".github-action.json", _github_action, ranks=False, costs=True),
+        Format("prometheus", ".prom", _prometheus, ranks=False, costs=True),
     )
 }
 
@@ -90,15 +122,23 @@ def _check(name: str, known: Iterable[str], offered: Iterable[str]) -> None:
 
 
 def _change_text(change: Change, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.sections.change import document
+
+    return _plain(document(change, Detail.FULL if full else Detail.BRIEF), full)
+
+
+def _plain(found: Document, full: bool) -> str:
+    """A document as on a terminal, for a file."""
     import io
 
     from vmtax.report.document import Detail
     from vmtax.report.render.terminal import whole
-    from vmtax.report.sections.change import document
     from vmtax.system.console import console
 
-    file, detail = io.StringIO(), Detail.FULL if full else Detail.BRIEF
-    console(file, width=FILE_WIDTH, color=False).print(whole(document(change, detail), detail))
+    file = io.StringIO()
+    rendered = whole(found, Detail.FULL if full else Detail.BRIEF)
+    console(file, width=FILE_WIDTH, color=False).print(rendered)
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
@@ -129,6 +169,117 @@ CHANGE_FORMATS: dict[str, Callable[[Change, bool], str]] = {
     "junit": _change_junit,
     "json": _change_json,
 }
+
+
+def _history_text(history: HostHistory, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.sections.history import document
+
+    return _plain(document(history, Detail.FULL if full else Detail.BRIEF), full)
+
+
+def _history_html(history: HostHistory, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.render.html import page
+    from vmtax.report.sections.history import document
+
+    return page(document(history, Detail.PAGE))
+
+
+def _history_markdown(history: HostHistory, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.render.markdown import whole
+    from vmtax.report.sections.history import document
+
+    return whole(document(history, Detail.FILE))
+
+
+def _history_json(history: HostHistory, full: bool) -> str:
+    from vmtax.report.answers.envelope import envelope
+    from vmtax.report.answers.history import HISTORY
+
+    return f"{envelope('history', HISTORY.made(history))}\n"
+
+
+def _history_csv(history: HostHistory, full: bool) -> str:
+    from vmtax.report.render.wide_csv import wide_csv
+
+    return wide_csv(history.costs)
+
+
+HISTORY_FORMATS: dict[str, Callable[[HostHistory, bool], str]] = {
+    "terminal": _history_text,
+    "html": _history_html,
+    "markdown": _history_markdown,
+    "json": _history_json,
+    "csv": _history_csv,
+}
+
+
+def find_history(name: str) -> Callable[[HostHistory, bool], str]:
+    """The function that writes a history in that format, `full` or not. Raises BadInput with the formats that
+    exist.
+    """
+    _check(name, HISTORY_FORMATS, HISTORY_FORMATS)
+    return HISTORY_FORMATS[name]
+
+
+def _fleet_text(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.sections.fleet import document
+
+    return _plain(document(fleet, Detail.FULL if full else Detail.BRIEF), full)
+
+
+def _fleet_html(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.render.html import page
+    from vmtax.report.sections.fleet import document
+
+    return page(document(fleet, Detail.PAGE))
+
+
+def _fleet_markdown(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.render.markdown import whole
+    from vmtax.report.sections.fleet import document
+
+    return whole(document(fleet, Detail.FILE))
+
+
+def _fleet_json(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.answers.envelope import envelope
+    from vmtax.report.answers.fleet import FLEET
+
+    return f"{envelope('fleet', FLEET.made(fleet))}\n"
+
+
+def _fleet_csv(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.render.wide_csv import wide_csv
+
+    return wide_csv(fleet.costs)
+
+
+def _fleet_prometheus(fleet: Fleet, full: bool) -> str:
+    from vmtax.report.render.exchange import textfile
+
+    return textfile(fleet.costs)
+
+
+FLEET_FORMATS: dict[str, Callable[[Fleet, bool], str]] = {
+    "terminal": _fleet_text,
+    "html": _fleet_html,
+    "markdown": _fleet_markdown,
+    "json": _fleet_json,
+    "csv": _fleet_csv,
+    "prometheus": _fleet_prometheus,
+}
+
+
+def find_fleet(name: str) -> Callable[[Fleet, bool], str]:
+    """The function that writes a fleet in that format, `full` or not. Raises BadInput with the formats that exist."""
+    _check(name, FLEET_FORMATS, FLEET_FORMATS)
+    return FLEET_FORMATS[name]
 
 
 def find_change(name: str) -> Callable[[Change, bool], str]:

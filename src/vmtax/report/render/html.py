@@ -13,7 +13,7 @@ from markupsafe import Markup
 from vmtax import __version__
 from vmtax.analysis.analysis import Analysis
 from vmtax.report.contents import document
-from vmtax.report.document import Block, Detail, Figure, Folded, plain
+from vmtax.report.document import Block, Detail, Document, Figure, Folded, plain
 from vmtax.report.picture import PictureChoice
 from vmtax.report.wording.glossary import term_id
 
@@ -32,7 +32,11 @@ MARKS = {  # SVG of the dots, centred on (0, 0)
 
 def render_html(analysis: Analysis) -> str:
     """The report: at most 400 kB for a run of `quick`."""
-    found = document(analysis, Detail.PAGE)
+    return page(document(analysis, Detail.PAGE))
+
+
+def page(found: Document) -> str:
+    """A document with a head as a page."""
     choices = (one for section in found.sections for one in _choices(section.blocks))
     return (
         _environment()

@@ -59,9 +59,9 @@ def rows(analysis: Analysis) -> Rows:
     """The experiment as rows and columns; columns with the same value in all rows are left out, except those of
     ALWAYS.
     """
-    factors = dict.fromkeys((_column(name) for name in _factors(analysis.experiment)), str)
+    factors = dict.fromkeys((column_name(name) for name in _factors(analysis.experiment)), str)
     host = {f"disturbance_{name}": int if name in WHOLE else float for name in DISTURBANCE}
-    readings = {_column(f"readings_{path}_{name}"): float for path, name in _readings(analysis.experiment)}
+    readings = {column_name(f"readings_{path}_{name}"): float for path, name in _readings(analysis.experiment)}
     columns = {**BEFORE, **factors, **AFTER, **host, **readings}
     kept = _differing(_all(analysis), [*columns])
     names = [*columns]
@@ -80,7 +80,7 @@ def _differing(found: Iterator[tuple[Cell, ...]], names: list[str]) -> list[int]
     return [place for place in range(len(names)) if place not in same]
 
 
-def _column(name: str) -> str:
+def column_name(name: str) -> str:
     """A name that programs accept without quotes: "disk_cache", "readings_host_vm_vmstat_pgfault"."""
     return re.sub(r"\W+", "_", name)
 

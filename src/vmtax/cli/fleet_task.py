@@ -1,0 +1,131 @@
+"""`vmtax run PLAN --host HOST --fleet NAME`: one host of a fleet, measured once however often this is repeated.
+
+A fleet is the runs with its name as their label. Whatever repeats this command (Ansible, GNU parallel, Slurm, cron)
+needs to know nothing: a finished host is done at once, a stopped one goes on without repeating a trial, and while
+somebody else measures it, the exit code says to come back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+
+from vmtax.cli.app import BadUse, fail, say, warn
+from vmtax.cli.asked import RunOptions
+from vmtax.cli.measuring import going_on
+from vmtax.cli.option_groups import given
+from vmtax.cli.running import answered, check_report, measured, new_work
+from vmtax.cli.work import RunWork
+from vmtax.core.errors import FAILED, BadInput
+from vmtax.core.names import label_problem
+from vmtax.plan.estimate import settled
+from vmtax.store import ExperimentSummary, Store, StoreError
+from vmtax.store.rows import work as same_work
+from vmtax.testbed.exclusive import HostBusy
+
+LOOK_SECONDS = 5.0  # between two looks whether the fleet was stopped
+
+
+def carry_out_task(plan: str, asked: RunOptions) -> None:
+    """Measure the host unless that was done, and print the answer. Raises HostBusy while another process does it."""
+    fleet = asked.fleet or ""
+    _refuse(fleet, asked)
+    check_report(asked.results.output)
+    wanted = new_work(plan, asked.measured)
+    wanted = replace(wanted, options=replace(wanted.options, label=fleet))
+    task = f"{fleet} {wanted.plan.name} {wanted.plan.host}"
+    with Store() as store:
+        refuse_stopped(store, fleet)
+        if not store.take_task(task):
+            raise HostBusy(f"another process measures {wanted.plan.host} for fleet {fleet}: repeat this later")
+        before = _before(store, wanted, fleet)
+        if before is not None and before.state == "complete":
+            _say_done(before)
+            return
+        with _Watch(store, fleet):
+            done = measured(store, _work(store, wanted, before, asked), asked)
+    answered(done, asked)
+
+
+def _refuse(fleet: str, asked: RunOptions) -> None:
+    if problem := label_problem(fleet):
+        raise BadUse(f"--fleet {fleet!r}: {problem}")
+    if others := given(asked.continued, replace(asked.results, output=None, json=False, notify=None)):
+        raise BadUse(f"--fleet names the run and goes on with it by itself: leave out {' '.join(others)}")
+
+
+def refuse_stopped(store: Store, fleet: str) -> None:
+    if words := store.stops.stopped(fleet):
+        fail(f"fleet {fleet} was stopped by {words}: `vmtax fleet stop {fleet} --undo` lets it go on", FAILED)
+
+
+def _before(store: Store, wanted: RunWork, fleet: str) -> ExperimentSummary | None:
+    """The run of this host in the fleet, the newest if there are several; None: there is none. Raises BadUse if it
+    measured something else, and HostBusy if it is running.
+    """
+    plan = wanted.plan
+    for entry in store.experiments():
+        if (entry.label, entry.host, entry.name) != (fleet, plan.host, plan.name):
+            continue
+        if entry.state == "running":
+            raise HostBusy(f"run {entry.id} measures {plan.host} just now: repeat this later")
+        stored = store.load(entry.id, without=("readings", "latencies"))
+        if not stored.options.get("demonstration") and not _is_same(stored.plan, wanted):
+            raise BadUse(
+                f"run {entry.id} of fleet {fleet} measured {plan.host} by another plan of the name {plan.name}:"
+                " name another fleet"
+            )
+        return entry
+    return None
+
+
+def _is_same(stored: dict[str, object], wanted: RunWork) -> bool:
+    """Whether it is the plan of the stored run, which also says what a host without KVM changed in it."""
+    plans = (wanted.plan, *(settled(wanted.plan, emulated=emulated) for emulated in (False, True)))
+    return any(same_work(plan.model_dump(mode="json")) == same_work(stored) for plan in plans)
+
+
+def _say_done(run: ExperimentSummary) -> None:
+    if not run.ok:
+        fail(f"done already, and nothing could be measured: run {run.id}; `vmtax runs rm {run.id}` begins anew", FAILED)
+    say(f"done already: run {run.id}", file=sys.stderr)
+
+
+def _work(store: Store, wanted: RunWork, before: ExperimentSummary | None, asked: RunOptions) -> RunWork:
+    if before is None:
+        return wanted
+    try:
+        work = going_on(store.load(before.id), asked.measured.disks.erase or (), rebooted=False)
+    except BadInput as error:
+        raise BadInput(f"{error}; `vmtax runs rm {before.id}` lets the fleet measure it anew") from error
+    return work.emulating() if asked.measured.without_kvm.emulate else work
+
+
+class _Watch:
+    """Interrupts this process, as Ctrl-C does, when the fleet is stopped, from wherever."""
+
+    def __init__(self, store: Store, fleet: str) -> None:
+        self._store, self._fleet = store, fleet
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            try:
+                words = self._store.stops.stopped(self._fleet)
+            except StoreError:
+                continue  # the run itself meets the same, and says so
+            if words:
+                warn(f"fleet {self._fleet} was stopped by {words}")
+                os.kill(os.getpid(), signal.SIGINT)
+                return

@@ -1,0 +1,175 @@
+"""Runs for the answers over many of them: which are meant, and their costs, which are kept once they are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vmtax.cli.app import BadUse, complete_plan, document, printed, say, write_file
+from vmtax.report.render.formats import find_fleet, find_history
+from vmtax.system.text_cache import TextCache
+
+if TYPE_CHECKING:
+    from vmtax.analysis.many.costs import RunCosts
+    from vmtax.core.records import Experiment
+    from vmtax.report.document import Detail, Document
+    from vmtax.store import ExperimentSummary, Store
+
+COSTS = TextCache("costs")
+NOT_READ = ("latencies", "disturbance", "readings")  # of trials
+
+
+def complete_label(incomplete: str) -> list[str]:
+    """Labels of the stored runs."""
+    from vmtax.store.listing import listed
+
+    return [label for label in dict.fromkeys(run.label for run in listed()) if label and label.startswith(incomplete)]
+
+
+PlanName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLAN", help="Name of a plan. Default: that of the newest run.", autocompletion=complete_plan
+    ),
+]
+LabelName = Annotated[
+    str,
+    typer.Option("--label", metavar="LABEL", help="Only runs that have this label.", autocompletion=complete_label),
+]
+
+
+def meant(store: Store, plan: str, label: str) -> list[ExperimentSummary]:
+    """The runs with a result of a plan, a label, or both; newest first. Neither: of the plan of the newest run."""
+    from vmtax.store.choice import has_result
+
+    stored = [run for run in store.experiments() if run.state != "running" and has_result(run)]
+    if not stored:
+        raise BadUse("no run has a result yet: vmtax run")
+    labelled = [run for run in stored if not label or run.label == label]
+    if not labelled:
+        raise BadUse(f"no run has the label {label!r}{_known(run.label for run in stored)}")
+    wanted = plan or labelled[0].name
+    found = [run for run in labelled if run.name == wanted]
+    if not found:
+        of = f" with the label {label!r}" if label else ""
+        raise BadUse(f"no run of plan {wanted!r}{of}{_known(run.name for run in labelled)}")
+    return found
+
+
+def _known(names: Iterable[str]) -> str:
+    known = [name for name in dict.fromkeys(names) if name]
+    return (
+        f"; there are: {', '.join(known[:10])}{f' and {len(known) - 10} more' if known[10:] else ''}" if known else ""
+    )
+
+
+def compare_many(names: Sequence[str], format: str, output: Path | None, *, full: bool) -> None:
+    """Print or write these runs as a history if they are of one host, otherwise as a fleet."""
+    from vmtax.analysis.many.choose import by_machine
+    from vmtax.store import Store
+    from vmtax.store.choice import RESULTS
+
+    find_history(format)  # before anything is read
+    with Store(reads=True) as store:
+        chosen = [store.choose(name, RESULTS).run for name in names]
+        if len({run.id for run in chosen}) < len(chosen):
+            twice = next(run.id for run in chosen if [one.id for one in chosen].count(run.id) > 1)
+            raise BadUse(f"{twice} is named twice: name each run once")
+        runs = costs_of(store, chosen)
+    if not runs:
+        raise BadUse("none of these runs has a plan that this version can read")
+    if len(by_machine(runs)) == 1:
+        show_history(runs, "", format, output, full=full)
+    else:
+        show_fleet(runs, "", format, output, full=full)
+
+
+def show_history(runs: Sequence[RunCosts], label: str, format: str, output: Path | None, *, full: bool) -> None:
+    """Print the history of runs of one host, or write it to a file."""
+    from vmtax.analysis.many.history import history
+    from vmtax.report.sections import history as section
+
+    render = find_history(format)
+    found = history(runs, label)
+    _show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
+
+
+def show_fleet(runs: Sequence[RunCosts], label: str, format: str, output: Path | None, *, full: bool) -> None:
+    """Print the costs of many hosts, or write them to a file."""
+    from vmtax.analysis.many.fleet import fleet
+    from vmtax.report.sections import fleet as section
+
+    render = find_fleet(format)
+    found = fleet(runs, label)
+    _show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
+
+
+def _show(
+    made: Callable[[Detail], Document], render: Callable[[], str], format: str, output: Path | None, *, full: bool
+) -> None:
+    if output is not None:
+        write_file(output, render().encode())
+        say(output)
+    elif format == "terminal":
+        from vmtax.report.document import Detail
+        from vmtax.report.render.terminal import whole
+
+        detail = Detail.FULL if full else Detail.BRIEF
+        printed(whole(made(detail), detail))
+    else:
+        document(render())
+
+
+def costs_of(store: Store, runs: Sequence[ExperimentSummary]) -> list[RunCosts]:
+    """Their costs, in their order; without those whose plan this version cannot read, and damaged ones."""
+    from vmtax.store.failure import DamagedRun
+
+    found = []
+    for run in runs:
+        try:
+            costs = kept(run) or computed(store.load(run.id, without=NOT_READ), run)
+        except DamagedRun:  # `vmtax show` explains it
+            continue
+        if costs is not None:
+            found.append(costs)
+    return found
+
+
+def kept(run: ExperimentSummary) -> RunCosts | None:
+    """The costs as they were kept; None if they were not, or if the run has changed since."""
+    from vmtax.analysis.many import costs
+
+    text = COSTS.read(run.id, _state(run))
+    return None if text is None else costs.read(text)
+
+
+def computed(experiment: Experiment, run: ExperimentSummary) -> RunCosts | None:
+    """Compute them, and keep them; None: its plan is one of an older vmtax."""
+    from vmtax.analysis.many import costs
+
+    found = costs.run_costs(experiment)
+    if found is not None:
+        COSTS.write(run.id, _state(run), costs.written(found))
+    return found
+
+
+def keep_costs(store: Store, experiment: Experiment) -> None:
+    """Compute the costs of a run that has just ended or arrived."""
+    from vmtax.store.choice import is_whole
+
+    run = store.choose(experiment.id, (is_whole,)).run
+    if run.state != "running":
+        computed(experiment, run)
+
+
+def forget(id: str) -> None:
+    """Remove what is kept of a run that is removed."""
+    COSTS.remove(id)
+
+
+def _state(run: ExperimentSummary) -> str:
+    """What is different if the run has changed."""
+    return repr((run.id, run.name, run.host, run.created, run.finished, run.state, run.ok, run.failed, run.label))
