@@ -17,6 +17,7 @@ from tests.stores import store_of
 from tests.unit.test_report_at_once import experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.claims.beside import own_figures, own_ratios
+from vmtax.claims.checked import checked
 from vmtax.claims.schema import load, parse
 from vmtax.cli import app
 from vmtax.core.errors import BAD_INPUT, CLAIM_FAILS, DONE
@@ -162,6 +163,15 @@ derived:
     assert (speed.published, time.published) == (0.5, 2.0)
     assert speed.own == pytest.approx(1 / time.own)
     assert speed.low == pytest.approx(1 / time.high) and speed.high == pytest.approx(1 / time.low)
+
+
+@pytest.mark.parametrize(("of", "base"), [("12", "0"), ("0", "12"), ("-3", "12"), ("12", "-3"), ("0", "0.0")])
+def test_a_difference_of_a_figure_that_is_not_above_0_is_no_ratio(of: str, base: str) -> None:
+    rows = f"{{host: {{value: '{base}', layer: host}}, VM: {{value: '{of}', layer: vm}}}}"
+    difference = f"rows: {rows}\nderived: [{{of: VM, base: host, word: difference, printed: {of}}}]"
+    claim = parse(f"source: a\nyear: 2026\nunit: s\nbetter: lower\nmetric: .*\n{difference}")
+    assert not [one for one in checked(claim).findings if one.rule == "R9"]
+    assert own_figures(claim, analysis()) and not own_ratios(claim.tables, analysis())
 
 
 def test_single_figures_stand_beside_the_runs_own() -> None:

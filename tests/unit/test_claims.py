@@ -219,6 +219,10 @@ BAD = {
     ),
     "a set-up that is none": (HEAD + "rows: {a: {value: 1, setup: x}}", "5:22: rows.a.setup: unknown entry of `setup`"),
     "a link that is none": (HEAD + "through: {link: sata6g}\n" + ROWS, "unknown device or link 'sata6g'; did you mean"),
+    "a deviation below 0": (
+        HEAD + "rows: {a: {value: 1, sd: -1, n: 3}}",
+        "5:22: rows.a.sd: must be at least 0: it is a standard deviation, not -1",
+    ),
     "no rows": (HEAD, "rows: is missing"),
     "empty": ("", "the file is empty: a claim needs at least `source`"),
     "a list": ("- a", "1:1: a claim is a mapping"),

@@ -98,7 +98,7 @@ def _alike(tables: Iterable[ClaimTable], analysis: Analysis) -> Iterator[tuple[C
 
 
 def _own_ratio(table: ClaimTable, one: Derived, metric: Metric, analysis: Analysis) -> OwnRatio | None:
-    if one.base is None:
+    if one.base is None or not table.has_ratio(one.of, one.base):
         return None
     of = _nearest(_fitting(table.rows[one.of], analysis), {})
     base = _nearest(_fitting(table.rows[one.base], analysis), of.levels) if of else None

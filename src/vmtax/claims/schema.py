@@ -53,6 +53,12 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _not_negative(figure: PrintedNumber) -> PrintedNumber:
+    if figure.value < 0:
+        raise ValueError(f"must be at least 0: it is a standard deviation, not {figure.text}")
+    return figure
+
+
 PrintedFigure = Annotated[PrintedNumber, BeforeValidator(_figure)]
 
 
@@ -76,7 +82,9 @@ class ClaimRow(_Model):
     value: PrintedFigure | None = Field(None, description="the figure, as printed; or give its runs")
     runs: tuple[PrintedFigure, ...] = Field((), max_length=1000, description="the figure of each run")
     printed: PrintedFigure | None = Field(None, description="what the source prints as the mean of the runs")
-    sd: PrintedFigure | None = Field(None, description="standard deviation of the runs")
+    sd: Annotated[PrintedFigure, AfterValidator(_not_negative)] | None = Field(
+        None, description="standard deviation of the runs"
+    )
     n: Annotated[int, Field(ge=1, le=10**9)] | None = Field(None, description="number of runs, beside `sd`")
     label: Text | None = Field(None, description="the row's name in the source, if it has that of another row")
     setup: Text | None = Field(None, description="its entry in `setup`; default: the one with the row's name")
@@ -224,6 +232,10 @@ class ClaimTable(_Model):
     def is_time(self) -> bool:
         """Whether the speed is the inverse of the figure."""
         return self.better == "lower"
+
+    def has_ratio(self, of: str, base: str) -> bool:
+        """Whether both figures are above 0, so that one can be a share or a multiple of the other."""
+        return min(self.rows[of].figure.low, self.rows[base].figure.low) > 0
 
     def recomputed(self, of: str, base: str | None, word: Word, scale: PrintedNumber | None = None) -> Recomputed:
         """A comparison of two rows."""

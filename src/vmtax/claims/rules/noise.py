@@ -78,6 +78,8 @@ def _alike(claim: PublishedClaim) -> Iterator[RuleFinding]:
 
 def _faster(layered: Sequence[tuple[ClaimTable, str, str]]) -> Iterator[RuleFinding]:
     for table, of, base in layered:
+        if not table.has_ratio(of, base):
+            continue
         faster = table.recomputed(of, base, "gain").stated
         if faster.low > 0:
             text = (
