@@ -216,3 +216,12 @@ def test_wrong_parameters_are_refused(wrong: dict[str, Any]) -> None:
 )
 def test_parameters_that_make_no_sense_together_are_refused(wrong: dict[str, Any]) -> None:
     assert own(**wrong).why_not(1)
+
+
+def test_runs_compare_whatever_the_place_of_the_files_and_the_time_allowed() -> None:
+    """What is in the files is part of the image, whose identity is compared too."""
+    same = own(run="make", files=("/home/a/src",), seconds=5, timeout=60).parameters
+    there = own(run="make", files=("/srv/src",), seconds=9, timeout=90).parameters
+    more = own(run="make", files=("/srv/src",), warmup=1).parameters
+    work = [each.model_dump(exclude=set(each.reporting)) for each in (same, there, more)]
+    assert work[0] == work[1] != work[2]

@@ -35,7 +35,7 @@ class Parameters(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-    reporting: ClassVar[frozenset[str]] = frozenset()  # parameters that only select figures and do not change the work
+    reporting: ClassVar[frozenset[str]] = frozenset()  # parameters that do not change the work
 
     @model_validator(mode="before")
     @classmethod

@@ -124,6 +124,8 @@ RESERVED = ("address", "port")  # placeholders of its server
 
 
 class CommandParameters(Parameters):
+    # The contents of `files` are part of the image
+    reporting: ClassVar = frozenset({"files", "seconds", "timeout"})
     run: Line = Field("", description="the command line, for `sh -c`, in the userland of every layer")
     prepare: Line = Field("", description="a command line before it, which is not timed")
     cleanup: Line = Field("", description="a command line after it, which is not timed")
