@@ -82,6 +82,7 @@ def test_values_for_a_command_in_a_plan_of_ones_own(tmp_path: Path) -> None:
             {"command": "x", "metric": r"(\d)", "better": "more"},
             "--better: unknown value 'more'; legal: lower, higher$",
         ),
+        ({"command": "x", "files": ["bad\udcff"]}, "--files: .*bad.* is no path .* no run can hold"),
         ({"command": "x", "better": "higher"}, "better is that of metric"),
         ({"command": "x", "timeout": 0}, "--timeout: must be at least 1"),
         ({"command": "x", "metric": r"(\d)"}, "metric needs unit, or better"),
