@@ -18,6 +18,7 @@ from vmtax.core.errors import BadInput
 from vmtax.core.machines import DEFAULT_TIMEOUT, Idle
 from vmtax.experiment import cleanup
 from vmtax.image import build, cache, contents, initramfs, place, recipe
+from vmtax.image.additions import Additions
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.store import Store
@@ -327,6 +328,12 @@ def test_modules_are_loaded_after_what_they_need(tmp_path: Path) -> None:
 
 def test_only_root_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
+    needed = Additions(("gcc",), (Path("/srv/a b"),))
+    build_it = (
+        r"vmtax image build --packages gcc --files '/srv/a b', .*export --identity .*; then here: vmtax image import"
+    )
+    with pytest.raises(ImageError, match=build_it):
+        build.refuse(needed)
     with pytest.raises(ImageError, match="building the root image needs root; as root: vmtax image build && "):
         build.build(lambda event: None)
 

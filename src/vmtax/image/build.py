@@ -37,6 +37,10 @@ NO_PACKAGE = re.compile(
     r"(?:Unable to locate package |Package '?)([a-z0-9][a-z0-9+.-]+)'?(?: has no installation candidate)?$"
 )
 CARRY = "as root: vmtax image build && vmtax image export image.tar.zst; then here: vmtax image import image.tar.zst"
+CARRY_ADDED = (
+    "as root: vmtax image build {}, then vmtax image export --identity IDENTITY image.tar.zst with the identity that it"
+    " prints; then here: vmtax image import image.tar.zst"
+)
 # No trace of when and where it was made; by default, the UUID would be random.
 EROFS = ("--all-root", "-T0", "-x-1", "-U", "6f3c2f9e-7d0b-4b57-9d3e-0c6d1d2b5a41", "--quiet")
 STEP_SECONDS = Idle(300.0)  # a mirror of Debian may take its time
@@ -69,7 +73,7 @@ def refuse(additions: Additions = NOTHING) -> None:
     """Raises ImageError if no image can be built here, as far as can be checked beforehand."""
     if os.geteuid() != 0:
         # In a user namespace, mmdebstrap leaves files and processes of other users, which our guard could not remove.
-        carry = f"as root: vmtax image build {additions.options}" if additions else CARRY
+        carry = CARRY_ADDED.format(additions.options) if additions else CARRY
         raise ImageError(f"building the root image needs root; {carry}")
     need_tools(TOOLS)
     directory = cache.images_directory()

@@ -96,7 +96,7 @@ def _file(name: str) -> str:
     if not name or "\0" in name:
         raise ValueError(f"{name[:60]!r} is no path of a file or directory")
     if any("\ud800" <= sign <= "\udfff" for sign in name):  # bytes of a name that are no UTF-8
-        raise ValueError(f"{ascii(name[-60:])} is no path in UTF-8, and no run can hold another: name its directory")
+        raise ValueError(f"{name[-60:]!a} is no path in UTF-8, and no run can hold another: name its directory")
     return name
 
 
