@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from vmtax.cli.app import BadUse
 from vmtax.cli.asked import GuestOptions, Measured, PlanChanges, ProgramOptions
 from vmtax.cli.running import new_work
 from vmtax.core.errors import BadInput
+from vmtax.core.records import Metric
 from vmtax.plan.schema import Plan
+from vmtax.report.wording.own_program import LONGEST, own_program
+from vmtax.workload.words import short, subject
 
 
 def plan_of(plan: str = "", vary: list[str] | None = None, **program: Any) -> Plan:
@@ -112,3 +116,14 @@ def test_a_server_is_out_of_reach_of_a_vm_of_the_users() -> None:
     asked = Measured(program=ProgramOptions(command="x {port}", serve="y {port}"))
     with pytest.raises(BadUse, match="no card on the network under test: leave out --serve"):
         new_work("", replace(asked, existing=GuestOptions("libvirt:web1")))
+
+
+def test_the_command_line_is_shown_on_one_line_and_names_what_costs() -> None:
+    program = {"name": "command", "parameters": {"run": "make \n -j2 " + "x" * 500}}
+    workloads: list[Any] = [{"name": "chess", "parameters": {}}, program]
+    run: Any = SimpleNamespace(plan={"workloads": workloads})
+    assert own_program(run).startswith("make -j2 xxx") and len(own_program(run)) <= LONGEST
+    assert own_program(SimpleNamespace(plan={"workloads": workloads[:1]})) == ""  # type: ignore[arg-type]
+    metric = Metric("command.make-threads-2.seconds", "s", "lower")
+    assert (short(metric), subject(metric)) == ("make-threads-2", "make-threads-2 time")
+    assert subject(Metric("chess.nodes_per_second", "1/s", "higher")) == "CPU"

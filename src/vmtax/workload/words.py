@@ -49,6 +49,11 @@ def case(metric: Metric) -> str:
     return "" if metric.name in _kind(metric).measures else metric.case
 
 
+def subject(metric: Metric) -> str:
+    """What costs: the title of its workload, or "make time" of a program of the user's own."""
+    return spoken(metric) if _kind(metric).case_is_name else title(metric.workload)
+
+
 def short(metric: Metric) -> str:
     """Title, case and label where there is little room and the unit is beside it: "disk randwrite-4k-qd1"."""
     if _kind(metric).case_is_name:

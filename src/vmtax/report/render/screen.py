@@ -29,6 +29,7 @@ from vmtax.report.wording.cost import NOT_A_COST, SHORTLY_NOT_A_COST
 from vmtax.report.wording.figures import amounts
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.report.wording.layers import SHORT, cost_name
+from vmtax.report.wording.own_program import own_program
 
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters; longer text is cut
 MOST_METRICS, MOST_CONFIGURATIONS = 2, 8
@@ -94,6 +95,8 @@ class FirstScreen:
     def _below(
         self, found: Summary, footnotes: Footnotes, columns: Sequence[ScreenColumn], width: int, *, brief: bool
     ) -> Iterator[Text]:
+        if program := own_program(self.analysis.experiment):
+            yield _plain(f"Command: {program}", "dim")
         if settings := guest_settings(self.analysis):
             yield _plain(settings, "dim")
         if not self.advice:

@@ -15,6 +15,7 @@ from vmtax.report.sections.summary import sureness
 from vmtax.report.sections.warnings import warnings
 from vmtax.report.wording.facts import fact_in_words, flat_facts
 from vmtax.report.wording.figures import about
+from vmtax.report.wording.own_program import own_program
 from vmtax.workload.durability import KILLED
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def machine(run: Experiment) -> Section:
     lines: list[Sentence] = [
         (words, ((Span(fact_in_words(name, facts)),),)) for name, words in FACTS.items() if name in facts
     ]
+    if program := own_program(run):
+        lines.insert(0, ("command", ((Span(program, "code"),),)))
     if (below := hypervisor_below(run)) is not None:
         lines.append(("is itself", ((Span(f"a VM (under {below}): its VM is a nested one already"),),)))
     elif is_bare_metal(run):

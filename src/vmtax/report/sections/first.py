@@ -43,7 +43,7 @@ from vmtax.report.wording.figures import amounts
 from vmtax.report.wording.layers import contrast_name, cost_name
 from vmtax.report.wording.treatment_labels import factor_words
 from vmtax.workload.boot import READY
-from vmtax.workload.words import is_cpu_time, spoken, title, within
+from vmtax.workload.words import is_cpu_time, spoken, subject, title, within
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -186,10 +186,10 @@ def page_title(shown: First, choice: str = "") -> str:
     where = host_name(run).removeprefix("ssh://")
     if choice:
         return f"{where}: {'of emulated guests, ' if shown.analysis.emulated else ''}choose {_levels(run, choice)}"
-    subjects = {title(one.metric.workload): shown.of(one) for one in shown.subjects}
+    subjects = {subject(one.metric): shown.of(one) for one in shown.subjects}
     costs = [
-        f"{cost_of(found).estimate} {within(subject)}"
-        for subject, found in subjects.items()
+        f"{cost_of(found).estimate} {within(name)}"
+        for name, found in subjects.items()
         if found and math.isfinite(found.ratio)
     ]
     if durability.is_all(shown.analysis) and shown.analysis.survival is not None:
