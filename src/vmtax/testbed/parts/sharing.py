@@ -134,7 +134,8 @@ def _give(
     if user is None:
         return
     paths = [str(disk.path) for disk in disks]
-    host.run("chmod", "755", str(directory))  # it lists it, too
+    host.run("chown", f"0:{user}", str(directory))  # not for others: a guest can leave setuid programs there
+    host.run("chmod", "750", str(directory))  # it lists it, too
     stack.callback(host.try_run, "chown", "0:0", *paths)
     host.run("chown", f"{user}:{user}", *paths)
 
