@@ -105,6 +105,11 @@ def test_bad_input_gets_one_line(store: Path, command: str, line: str) -> None:
     assert line.replace("unit: ", "unti: ") in str(error)
 
 
+def test_tables_have_their_titles_in_markdown_too(store: Path) -> None:
+    found = run("claim show nesting-2016 --format markdown").stdout
+    assert "| network, NTttcp with 8 threads (higher is better) | published | said of it |" in found
+
+
 def test_a_run_stands_beside_its_claim(store: Path) -> None:
     text = run(f"claim show nesting-2016 {RUN.id}").stdout
     lines = {" ".join(line.split()) for line in text.splitlines()}

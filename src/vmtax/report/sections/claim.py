@@ -150,12 +150,13 @@ def _outcome(finding: RuleFinding) -> CheckOutcome:
 
 def _published_table(table: ClaimTable) -> Table:
     """Each figure with all its digits, and what the source says of it."""
-    heads = (Column("configuration"), Column("published"), Column("said of it", words=True))
+    title = f"{table.title} ({table.better} is better)"
+    heads = (Column(title), Column("published"), Column("said of it", words=True))  # Markdown has no other title
     rows = tuple(
         Row((name_cell(name), value_cell(_with_digits(table, name)), value_cell("; ".join(_said(table, name)))))
         for name in table.rows
     )
-    return Table(f"{table.title} ({table.better} is better)", heads, rows, "wrapped")
+    return Table(title, heads, rows, "wrapped")
 
 
 def _with_digits(table: ClaimTable, name: str) -> str:
