@@ -154,8 +154,8 @@ FAULTS = (
     ),
     Fault(
         "store/address.py",
-        'user = at[0].partition(":")[0]',
-        "user = at[0]",
+        'at = "" if form["user"] is None else f"{form[\'user\']}@"',
+        'at = form[1] or ""',
         "the password of a store is printed",
     ),
     Fault(

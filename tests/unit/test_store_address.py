@@ -28,6 +28,9 @@ from vmtax.store.listing import listed
         ("postgresql://me:secret@db/vmtax", "postgresql://me@db/vmtax"),
         ("postgresql://me:sec%40ret@[::1]:1/vmtax", "postgresql://me@[::1]:1/vmtax"),
         ("postgresql://me:se@cret@db/vmtax", "postgresql://me@db/vmtax"),
+        ("postgresql://me:secret?x#y@db/vmtax", "postgresql://me@db/vmtax"),
+        ("postgresql://me:sec?secret@db:5433/vmtax?sslmode=require", "postgresql://me@db:5433/vmtax"),
+        ("postgresql://db:5432/vmtax?user=me@site", "postgresql://db:5432/vmtax"),
         ("postgresql://me@one:1,two:2/vmtax", "postgresql://me@one:1,two:2/vmtax"),
         ("postgresql://?service=vmtax", "postgresql://?service=vmtax"),
         ("postgresql:///vmtax?host=/run/postgresql", "postgresql:///vmtax?host=/run/postgresql"),
@@ -62,6 +65,10 @@ def test_anything_else_is_a_file(given: str) -> None:
         "postgresql://u:secret@db",
         "postgresql://u:secret@db/",
         "postgresql://u:secret@[db/vmtax",
+        "postgresql://u:secret/x@db/vmtax",
+        "postgresql://u:12secret/x@db/vmtax",
+        "postgresql://u:secret#x/vmtax",
+        "postgresql://u:secret?x/vmtax",
     ],
 )
 def test_what_is_no_address_is_refused_in_one_line_without_a_password(given: str) -> None:

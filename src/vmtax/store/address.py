@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 from vmtax.core.errors import BadInput
 from vmtax.system.paths import data_home
@@ -15,6 +15,13 @@ STORE = "VMTAX_STORE"  # environment variable: the address of the store
 RIGHT = "a file, or postgresql://USER@HOST/DATABASE"
 SCHEMES = ("postgresql", "postgres")
 SECRET = ("password", "sslpassword")  # parameters of libpq that are shown to nobody
+_SERVER = r"(\[[^]/]*\]|[^]\[:@/?#,]*)(:\d*)?"
+# As libpq reads it: a password may contain ?, # and @, and ends before the first slash.
+FORM = re.compile(
+    r"postgresql://((?P<user>[^:@/]*)(?P<secret>:[^/]*)?@)?"
+    rf"(?P<hosts>{_SERVER}(,{_SERVER})*)(?P<path>(/[^?@]*)?)(\?(?P<query>.*))?",
+    re.DOTALL,
+)
 WHERE = ("host", "port", "dbname", "service")  # parameters of libpq that say where the database is
 
 
@@ -30,30 +37,26 @@ class ServerAddress:
 
     def __post_init__(self) -> None:
         """Raises BadAddress."""
-        try:
-            parts = urlsplit(self.url)
-            valid = parts.path.strip("/") or "dbname=" in parts.query or "service=" in parts.query
-        except ValueError:
-            valid = False
-        if not valid:
+        form = FORM.fullmatch(self.url)
+        if form is None or not (form["path"].strip("/") or re.search("(dbname|service)=", form["query"] or "")):
             raise BadAddress(f"{self}: this names no database; right is {RIGHT}")
 
     def __str__(self) -> str:
         """Without a password, and without what does not say where it is."""
-        try:
-            parts = urlsplit(self.url)
-            at = parts.netloc.rpartition("@")
-            user = at[0].partition(":")[0]
-            kept = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] in WHERE], safe="/", quote_via=quote)
-        except ValueError:
+        form = FORM.fullmatch(self.url)
+        if form is None:  # where its password begins and ends is unknown
             return "postgresql://…"
-        return f"postgresql://{user}{at[1]}{at[2]}{parts.path}" + (f"?{kept}" if kept else "")
+        at = "" if form["user"] is None else f"{form['user']}@"
+        kept = [pair for pair in parse_qsl(form["query"] or "") if pair[0] in WHERE]
+        query = f"?{urlencode(kept, safe='/', quote_via=quote)}" if kept else ""
+        return f"postgresql://{at}{form['hosts']}{form['path']}{query}"
 
     @property
     def has_password(self) -> bool:
-        parts = urlsplit(self.url)
-        secret = any(name in SECRET for name, _ in parse_qsl(parts.query))
-        return secret or ":" in parts.netloc.rpartition("@")[0]
+        form = FORM.fullmatch(self.url)
+        return form is not None and (
+            form["secret"] is not None or any(name in SECRET for name, _ in parse_qsl(form["query"] or ""))
+        )
 
 
 Address = Path | ServerAddress
