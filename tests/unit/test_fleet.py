@@ -224,6 +224,17 @@ def test_a_second_name_is_no_failure(place: Path, monkeypatch: pytest.MonkeyPatc
     assert done.exit_code == 0 and "Measure" not in done.output, done.output
 
 
+@pytest.mark.parametrize("code", [FAILED, -9])
+def test_a_host_that_failed_or_was_killed_is_a_failure_of_the_fleet(
+    code: int, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "hosts").write_text("ssh://a\nssh://c\n")
+    monkeypatch.setattr(Threads, "run", lambda threads, hosts, tell: dict(zip(hosts, (0, code), strict=True)))
+    done = invoked("run", "quick", "--hosts", "hosts", "--yes", "--fleet", "my web")
+    assert code_of(done) == FAILED and "not all hosts were measured" in done.output, done.output
+    assert "`vmtax fleet status 'my web'` lists the runs" in done.output
+
+
 def test_with_ansible_the_playbook_is_written_and_run_for_those_that_fit(place: Path) -> None:
     hosts = {name: {"ansible_host": name, "x": "$(touch oops)"} for name in "abcd"}
     program(place, "ansible-inventory", f"print({inventory(**hosts)!r})")

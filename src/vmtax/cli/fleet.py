@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -79,10 +80,11 @@ def fleet_status(fleet: FleetName, json: AsJson = False) -> None:
 
         answer("runs", [Run.made(entry) for entry in found])
         return
+    word = shlex.quote(fleet)
     if stopped:
-        say(f"stopped by {stopped}: `vmtax fleet stop {fleet} --undo` lets it go on")
+        say(f"stopped by {stopped}: `vmtax fleet stop {word} --undo` lets it go on")
     if not found:
-        say(f"no run has the label {fleet}: `vmtax fleet run PLAN -i INVENTORY --fleet {fleet}` measures")
+        say(f"no run has the label {fleet}: `vmtax fleet run PLAN -i INVENTORY --fleet {word}` measures")
         return
     from vmtax.report.runs import runs_table
 

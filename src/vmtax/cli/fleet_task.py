@@ -8,6 +8,7 @@ somebody else measures it, the exit code says to come back.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -59,7 +60,10 @@ def _refuse(fleet: str, asked: RunOptions) -> None:
 
 def refuse_stopped(store: Store, fleet: str) -> None:
     if words := store.stops.stopped(fleet):
-        fail(f"fleet {fleet} was stopped by {words}: `vmtax fleet stop {fleet} --undo` lets it go on", FAILED)
+        fail(
+            f"fleet {fleet} was stopped by {words}: `vmtax fleet stop {shlex.quote(fleet)} --undo` lets it go on",
+            FAILED,
+        )
 
 
 def _before(store: Store, wanted: RunWork, fleet: str) -> ExperimentSummary | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -54,9 +55,9 @@ def carry_out_fleet(
         code = run_playbook(directory / "playbook.yml", inventory, [host.name for host in fits])
     else:
         code = _with_threads(plan, options, fleet, fits, directory)
-    say(f"reports: {directory}; `vmtax fleet status {fleet}` lists the runs", file=sys.stderr)
+    say(f"reports: {directory}; `vmtax fleet status {shlex.quote(fleet)}` lists the runs", file=sys.stderr)
     if code:
-        fail("not all hosts were measured; the same command goes on", FAILED)
+        fail(f"not all hosts were measured; the same command with --fleet {shlex.quote(fleet)} goes on", FAILED)
     if left:
         fail(f"{left} of {len(looks)} hosts were left out, for the reasons above", FAILED)
 
@@ -65,7 +66,7 @@ def _with_threads(plan: str, options: Sequence[str], fleet: str, hosts: Sequence
     words = ["--fleet", fleet, "--yes", *options]
     threads = Threads(lambda host: [*SELF, "run", _plan_word(plan), "--host", host.address, *words], directory)
     codes = threads.run(hosts, lambda host, code, line: say(f"{host.name}: {'done' if code == DONE else line}"))
-    return max(codes.values())
+    return next((code for code in codes.values() if code), 0)  # that of a killed one is negative
 
 
 def looked_at(plan: str, options: Sequence[str], inventory: str | None, hosts: Path | None) -> list[HostLook]:
@@ -115,7 +116,8 @@ def stop(fleet: str, *, undo: bool) -> None:
             return
         store.stops.stop(fleet, f"{user} on {platform.node()}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC")
         running = sum(entry.label == fleet and entry.state == "running" for entry in store.experiments())
-    say(f"fleet {fleet} is stopped; runs that end within seconds: {running}; `vmtax fleet status {fleet}` lists them")
+    status = f"`vmtax fleet status {shlex.quote(fleet)}`"
+    say(f"fleet {fleet} is stopped; runs that end within seconds: {running}; {status} lists them")
 
 
 def name_of(plan: str, fleet: str | None) -> str:
