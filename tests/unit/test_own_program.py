@@ -120,7 +120,7 @@ def test_a_server_is_out_of_reach_of_a_vm_of_the_users() -> None:
 
 def test_the_command_line_is_shown_on_one_line_and_names_what_costs() -> None:
     program = {"name": "command", "parameters": {"run": "make \n -j2 " + "x" * 500}}
-    workloads: list[Any] = [{"name": "chess", "parameters": {}}, program]
+    workloads: list[Any] = ["chess", program]
     run: Any = SimpleNamespace(plan={"workloads": workloads})
     assert own_program(run).startswith("make -j2 xxx") and len(own_program(run)) <= LONGEST
     assert own_program(SimpleNamespace(plan={"workloads": workloads[:1]})) == ""  # type: ignore[arg-type]

@@ -10,10 +10,8 @@ LONGEST = 200  # characters; the plan has all of it
 
 
 def own_program(run: Experiment) -> str:
-    """On one line; "" if it measured none."""
-    lines = (
-        each.get("parameters", {}).get("run", "")
-        for each in run.plan.get("workloads", ())
-        if each.get("name") == OwnCommand.name
-    )
-    return shortened(" ".join(next(lines, "").split()), LONGEST)
+    """On one line; "" if it measured none. An old run's plan may name its workloads alone."""
+    entries = (each for each in run.plan.get("workloads", ()) if isinstance(each, dict))
+    own = next((each for each in entries if each.get("name") == OwnCommand.name), {})
+    line = (own.get("parameters") or {}).get("run")
+    return shortened(" ".join(str(line or "").split()), LONGEST)
