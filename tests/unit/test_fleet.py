@@ -292,6 +292,10 @@ def test_status_and_stop_work_through_the_store(place: Path) -> None:
         done = invoked("stop", "web")
         assert "fleet web is stopped; runs that end within seconds: 1;" in done.output
         assert store.stops.stopped("web").endswith(" UTC")
+        (place / "hosts").write_text("ssh://a\n")
+        refused = invoked("run", "quick", "--hosts", "hosts", "--yes", "--fleet", "web")
+        assert code_of(refused) == FAILED and "was stopped by" in refused.output and store.stops.stopped("web")
+        assert "no run has the label wbe yet" in invoked("stop", "wbe").output
         text = invoked("status", "web").output
         assert "stopped by" in text and "20261127-0900-quick-0001" in text
         assert json.loads(invoked("status", "web", "--json").output)["data"][0]["label"] == "web"

@@ -88,6 +88,40 @@ def test_another_run_is_not_this_one(begun: list[RunWork], other: Experiment) ->
     assert isinstance(task().exception, Measured) and begun[0].resumed is None
 
 
+class Shared(Store):
+    """As if it were in a database server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = None
+
+
+def local(monkeypatch: pytest.MonkeyPatch, *more: str) -> Result:
+    """The same on this machine, with a store that others share."""
+    monkeypatch.setattr(fleet_task, "Store", Shared)
+    return CliRunner().invoke(app, ["run", "quick", "--fleet", "web", "--yes", *more])
+
+
+@pytest.mark.parametrize("known", ["another", None, "this"])
+def test_what_is_local_elsewhere_is_another_host(
+    begun: list[RunWork], monkeypatch: pytest.MonkeyPatch, known: str | None
+) -> None:
+    monkeypatch.setattr(fleet_task, "machine_id", lambda text: "this")
+    plan = settled(load("quick"), emulated=False).model_dump(mode="json")
+    facts = {**RUN.facts, "host": {**RUN.facts["host"], "machine_id": known}}
+    stored(dataclasses.replace(RUN, host="local", plan=plan, facts=facts))
+    done = local(monkeypatch)
+    if known == "this":
+        assert "done already" in done.output and not begun
+    else:
+        assert isinstance(done.exception, Measured) and begun[0].resumed is None
+
+
+def test_a_lab_is_no_host_of_a_fleet_that_others_share(begun: list[RunWork], monkeypatch: pytest.MonkeyPatch) -> None:
+    done = local(monkeypatch, "--host", "lab")
+    assert code_of(done) == BAD_INPUT and "others who share this store" in str(done.exception) and not begun
+
+
 @pytest.mark.parametrize("state", ["interrupted", "failed"])
 def test_a_stopped_one_goes_on(begun: list[RunWork], state: Any) -> None:
     stored(dataclasses.replace(RUN, state=state, finished=None))

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 from vmtax.cli.app import BadUse, fail, say, warn
 from vmtax.cli.asked import RunOptions
@@ -22,6 +23,7 @@ from vmtax.cli.running import answered, check_report, measured, new_work
 from vmtax.cli.work import RunWork
 from vmtax.core.errors import FAILED, BadInput
 from vmtax.core.names import label_problem
+from vmtax.meter.facts import machine_id
 from vmtax.plan.estimate import settled
 from vmtax.store import ExperimentSummary, Store, StoreError
 from vmtax.store.rows import work as same_work
@@ -37,12 +39,13 @@ def carry_out_task(plan: str, asked: RunOptions) -> None:
     check_report(asked.results.output)
     wanted = new_work(plan, asked.measured)
     wanted = replace(wanted, options=replace(wanted.options, label=fleet))
-    task = f"{fleet} {wanted.plan.name} {wanted.plan.host}"
     with Store() as store:
+        machine = _machine(store, wanted.plan.host)
+        task = " ".join(filter(None, (fleet, wanted.plan.name, wanted.plan.host, machine)))
         refuse_stopped(store, fleet)
         if not store.take_task(task):
             raise HostBusy(f"another process measures {wanted.plan.host} for fleet {fleet}: repeat this later")
-        before = _before(store, wanted, fleet)
+        before = _before(store, wanted, fleet, machine)
         if before is not None and before.state == "complete":
             _say_done(before)
             return
@@ -66,17 +69,32 @@ def refuse_stopped(store: Store, fleet: str) -> None:
         )
 
 
-def _before(store: Store, wanted: RunWork, fleet: str) -> ExperimentSummary | None:
+def _machine(store: Store, host: str) -> str:
+    """What tells this machine from others that share the store, all of which call themselves local; "" if the host's
+    own address does. Raises BadUse for a host of which nothing would tell.
+    """
+    if host.startswith("ssh://") or store.directory is not None:
+        return ""
+    file = Path("/etc/machine-id")
+    machine = machine_id(file.read_text(encoding="ascii", errors="replace")) if file.is_file() else None
+    if host != "local" or machine is None:
+        raise BadUse(f"--host {host}: others who share this store may call theirs so, too: name it by ssh://")
+    return machine
+
+
+def _before(store: Store, wanted: RunWork, fleet: str, machine: str) -> ExperimentSummary | None:
     """The run of this host in the fleet, the newest if there are several; None: there is none. Raises BadUse if it
-    measured something else, and HostBusy if it is running.
+    measured something else, and HostBusy if it is running. `machine`: of `_machine`
     """
     plan = wanted.plan
     for entry in store.experiments():
         if (entry.label, entry.host, entry.name) != (fleet, plan.host, plan.name):
             continue
+        stored = store.load(entry.id, without=("readings", "latencies"))
+        if machine and (stored.facts.get("host") or {}).get("machine_id") != machine:
+            continue  # of another machine, or ended before it was known of which
         if entry.state == "running":
             raise HostBusy(f"run {entry.id} measures {plan.host} just now: repeat this later")
-        stored = store.load(entry.id, without=("readings", "latencies"))
         if not stored.options.get("demonstration") and not _is_same(stored.plan, wanted):
             raise BadUse(
                 f"run {entry.id} of fleet {fleet} measured {plan.host} by another plan of the name {plan.name}:"

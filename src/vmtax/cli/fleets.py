@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vmtax.cli.app import BadUse, agree, fail, say, warn
 from vmtax.cli.files import check_input
+from vmtax.cli.fleet_task import refuse_stopped
 from vmtax.cli.store_address import pin_store
 from vmtax.core.errors import DONE, FAILED
 from vmtax.core.names import label_problem
@@ -39,6 +40,8 @@ def carry_out_fleet(
     if bad := next((word for word in options if word.partition("=")[0] in OURS), None):
         raise BadUse(f"{bad}: is given to each run by the fleet; leave it out")
     pin_store()
+    with Store() as store:
+        refuse_stopped(store, fleet)
     directory = Path(f"vmtax-fleet-{fleet}".replace("/", "_")).absolute()
     text = playbook(_plan_word(plan), fleet, options, SELF)
     looks = looked_at(plan, options, inventory, hosts)
@@ -47,8 +50,6 @@ def carry_out_fleet(
     if not fits:
         fail(f"plan {plan} fits none of the {len(looks)} hosts", FAILED)
     agree(yes, f"Measure {len(fits)} of {len(looks)} hosts as fleet {fleet}? [Y/n]")
-    with Store() as store:
-        store.stops.allow(fleet)
     directory.mkdir(exist_ok=True)
     if inventory is not None:
         (directory / "playbook.yml").write_text(text, encoding="utf-8")
@@ -114,10 +115,13 @@ def stop(fleet: str, *, undo: bool) -> None:
             store.stops.allow(fleet)
             say(f"fleet {fleet} goes on where something repeats it: `vmtax fleet run`, a playbook, cron")
             return
+        known = any(entry.label == fleet for entry in store.experiments())
         store.stops.stop(fleet, f"{user} on {platform.node()}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC")
         running = sum(entry.label == fleet and entry.state == "running" for entry in store.experiments())
     status = f"`vmtax fleet status {shlex.quote(fleet)}`"
     say(f"fleet {fleet} is stopped; runs that end within seconds: {running}; {status} lists them")
+    if not known:
+        warn(f"no run has the label {fleet} yet: is that its name? `vmtax runs` lists the labels")
 
 
 def name_of(plan: str, fleet: str | None) -> str:
