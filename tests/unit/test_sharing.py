@@ -118,6 +118,10 @@ class _Host:
 
     try_run = run
 
+    def remove_later(self, path: PurePosixPath) -> Any:
+        self.ran.append(("listed", str(path)))
+        return SimpleNamespace(undo=lambda: self.ran.append(("removed", str(path))))
+
 
 def provisioned(host: _Host) -> Any:
     """A host with one disk in a file, of which QEMU switches to a user of its own."""
@@ -134,17 +138,22 @@ def test_a_guest_has_a_disk_or_a_directory_and_never_both() -> None:
         assert DiskPart().shape(on, shared(Share.NINE_P), order, stack) is order
 
 
-def test_9p_is_served_by_a_user_who_owns_the_file_only_meanwhile() -> None:
+def test_a_guest_reaches_its_file_alone_and_9p_s_user_owns_it_only_meanwhile() -> None:
     host = _Host()
     order = Order(object(), PLAIN)  # type: ignore[arg-type]  # nothing is asked of the parent
     with contextlib.ExitStack() as stack:
         found = SharingPart().shape(provisioned(host), shared(Share.NINE_P), order, stack)
-        assert found.spec.shares == (SharedDirectory(Share.NINE_P, "/srv/ours"),) and not found.spec.disks
-        owner = f"{CONFINED.user}:{CONFINED.user}"
-        # Nobody else reaches the directory, in which a guest could leave a program that is setuid
-        theirs = [("chown", f"0:{CONFINED.user}", "/srv/ours"), ("chmod", "750", "/srv/ours")]
-        assert host.ran == [*theirs, ("chown", owner, "/srv/ours/disk.raw")]
-    assert host.ran[-1] == ("chown", "0:0", "/srv/ours/disk.raw")
+        (served,) = found.spec.shares
+        directory, file, owner = served.directory, "/srv/ours/disk.raw", f"{CONFINED.user}:{CONFINED.user}"
+        assert PurePosixPath(directory).parent == PurePosixPath("/srv/ours") and not found.spec.disks
+        assert host.ran == [
+            ("listed", directory),
+            # Nobody else reaches it: a guest could leave a program that is setuid
+            ("mkdir", "-m", "700", directory),
+            ("ln", file, directory),
+            ("chown", owner, directory, file),
+        ]
+    assert host.ran[4:] == [("chown", "0:0", file), ("removed", directory)]
 
 
 class _Qemu:

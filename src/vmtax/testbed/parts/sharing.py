@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
 from vmtax.workload.migration import Migration
 
+_numbers = itertools.count(1)
 MOUNT = "/run/vmtax-share"  # in the guest
 # Root's capabilities that virtiofsd needs to act for any user of the guest, in the directory that it reaches.
 CAPABILITIES = (
@@ -70,12 +72,12 @@ class SharingPart(Part):
         disk, fresh = on.disks.of(treatment, order.number), on.disks.fresh(treatment, order.number)
         if fresh is not None:
             stack.callback(fresh.remove)
-        directory = disk.path.parent
+        files = [disk, *([fresh.disk] if fresh else [])]
+        user = None if share.is_virtiofs else on.guests.qemu.user
+        directory = _directory(on.host, files, user, stack)
         served = SharedDirectory(share, str(directory))
         if share.is_virtiofs:
             served = replace(served, socket=_serve(on, directory, share, order.number, stack))
-        else:
-            _give(on.host, directory, [disk, *([fresh.disk] if fresh else [])], on.guests.qemu.user, stack)
         found = SharedFile(_inside(disk), _inside(fresh.disk) if fresh else None)
 
         def mount(guest: Guest) -> SharedFile:
@@ -127,17 +129,21 @@ def _await(host: Machine, process: Process, socket: PurePosixPath) -> None:
         time.sleep(0.02)
 
 
-def _give(
-    host: Machine, directory: PurePosixPath, disks: Sequence[Backing], user: int | None, stack: contextlib.ExitStack
-) -> None:
-    """Let QEMU's own user, which serves 9p, write to these files until the guest has ended. None: it stays root."""
-    if user is None:
-        return
-    paths = [str(disk.path) for disk in disks]
-    host.run("chown", f"0:{user}", str(directory))  # not for others: a guest can leave setuid programs there
-    host.run("chmod", "750", str(directory))  # it lists it, too
-    stack.callback(host.try_run, "chown", "0:0", *paths)
-    host.run("chown", f"{user}:{user}", *paths)
+def _directory(host: Machine, files: Sequence[Backing], user: int | None, stack: contextlib.ExitStack) -> PurePosixPath:
+    """A directory with a second name of each of these files and nothing else, so that a guest reaches no other disk of
+    the run; no other user of the host enters it, for a guest can leave setuid programs there.
+
+    `user`: that of QEMU, which serves 9p, and owns it and the files until the guest has ended; None: root stays it
+    """
+    paths = [str(each.path) for each in files]
+    directory = files[0].path.with_name(f"shared{next(_numbers)}")
+    stack.callback(host.remove_later(directory).undo)
+    host.run("mkdir", "-m", "700", str(directory))
+    host.run("ln", *paths, str(directory))
+    if user is not None:
+        stack.callback(host.try_run, "chown", "0:0", *paths)
+        host.run("chown", f"{user}:{user}", str(directory), *paths)
+    return directory
 
 
 def _mount(guest: Guest, share: Share) -> None:
