@@ -22,7 +22,7 @@ from tests.sample_many import a_run, costs
 from tests.unit.test_exchange import samples
 from tests.unit.test_report_html import HOSTILE, Page
 from vmtax.analysis.many.costs import RunCosts
-from vmtax.analysis.many.fleet import Fleet, FleetLine, fleet
+from vmtax.analysis.many.fleet import GROUP_ALPHA, Fleet, FleetLine, fleet
 from vmtax.cli import app
 from vmtax.core.errors import BAD_INPUT, DONE
 from vmtax.report.answers.schema import json_schema
@@ -131,6 +131,32 @@ def test_few_hosts_say_so(count: int, text: str) -> None:
     found = fleet(hosts(count))
     assert words.headline(found) == text
     assert (line(found).ratio is None) == (count == 1)
+
+
+def test_hosts_without_enough_costs_in_common_are_not_called_even() -> None:
+    runs = hosts(8)
+    runs[7] = dataclasses.replace(runs[7], figures=())
+    assert words.headline(fleet(runs)) == "8 hosts: too few that have the same cost to say which is odd; 8 are needed."
+    even = words.headline(fleet([*runs, *hosts(9)[8:]]))
+    assert even.startswith("No host is odd among 8, in "), "one of the nine has no cost"
+
+
+def test_machines_of_one_name_are_told_apart_everywhere() -> None:
+    runs = [dataclasses.replace(run, host_name="localhost") for run in hosts(9, odd=[3])]
+    found = fleet(runs)
+    assert len(set(found.hosts)) == 9 and all(name.startswith("localhost ") for name in found.hosts)
+    assert {host.host for one in found.lines for host in one.hosts} == set(found.hosts)
+    text = find_fleet("prometheus")(found, False)
+    series = [each.rpartition(" ")[0] for each in text.splitlines() if not each.startswith("#")]
+    assert len(series) == len(set(series)), "two samples of one series are refused"
+
+
+def test_what_costs_go_with_is_corrected_for_all_costs_together() -> None:
+    found = fleet(hosts(18, kernel=0.02))
+    every = [one for each in found.primary for one in each.properties]
+    assert len(every) > 1 and all(one.shown == (one.p <= GROUP_ALPHA) for one in every)
+    least = min(one.p for one in every)
+    assert least >= len(every) / 2001 * 0.999, "the least p-value that permutation gives, times their number"
 
 
 def test_what_a_cost_goes_with_is_no_cause() -> None:

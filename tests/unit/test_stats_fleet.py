@@ -101,6 +101,19 @@ def test_false_discoveries_are_limited_as_by_statsmodels() -> None:
     assert stats.discoveries([0.05, 0.05], 0.05) == (True, True)  # each alone is no discovery
 
 
+def test_a_family_with_a_discovery_is_chosen_before_its_discoveries() -> None:
+    clear, innocent = [1e-9] * 6, [0.02, *[0.5] * 5]
+    pairs = stats.discoveries([*clear, *clear, *innocent * 2], 0.05)
+    assert pairs[12], "an innocent one rides on the many claims about the others"
+    claims = stats.family_discoveries([clear, clear, innocent, innocent], 0.05)
+    assert claims == ((True,) * 6, (True,) * 6, (False,) * 6, (False,) * 6)
+    p_values = [0.001, 0.2, 0.02, 0.9]
+    assert stats.family_discoveries([[p] for p in p_values], 0.05) == tuple(
+        (claim,) for claim in stats.discoveries(p_values, 0.05)
+    )
+    assert stats.family_discoveries([[], [1e-9]], 0.05) == ((), (True,)) and stats.family_discoveries([], 0.05) == ()
+
+
 def test_hosts_that_differ_by_kernel_go_with_it() -> None:
     hosts = [*fleet(8, 0.002, seed=1), *fleet(8, 0.002, seed=2, odd=8)]
     kernels = ["6.1"] * 8 + ["6.12"] * 8

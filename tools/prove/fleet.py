@@ -27,6 +27,7 @@ def bars(experiments: int = 1500) -> Iterator[Bar]:
     rng = np.random.default_rng(SEED)
     yield from _equal(rng, experiments)
     yield from _odd(rng, experiments // 3)
+    yield from _costs(rng, experiments // 5)
     yield from _means(rng, experiments)
     yield from _groups(rng, experiments)
     yield from _steps(rng, experiments)
@@ -73,6 +74,23 @@ def _odd(rng: np.random.Generator, experiments: int) -> Iterator[Bar]:
         sum(one.is_odd for one in stats.odd_hosts(fleet(rng, 200, USUAL, odd=4))[:4]) for _ in range(experiments // 3)
     ]
     yield at_least("fleet: 4 of 200 hosts +10 %: found", 0.85, sum(found) / 4 / (experiments // 3))
+
+
+def _costs(rng: np.random.Generator, experiments: int) -> Iterator[Bar]:
+    """Several costs of each host, whose errors have nothing to do with each other: the worst case."""
+    for count, most in ((6, 0.065), (12, 0.095)):
+        for odd, limit in ((0, most), (1, 0.05)):
+            false = sum(_false_share(rng, count, odd) for _ in range(experiments)) / experiments
+            what = "any is called odd" if not odd else f"{odd} odd: share of others among those called odd"
+            yield at_most(f"fleet: 20 hosts with {count} costs, {what}", limit, false)
+
+
+def _false_share(rng: np.random.Generator, costs: int, odd: int) -> float:
+    """Share of innocent hosts among those that are called odd in any of their costs; 0 if none is called so."""
+    lines = [stats.odd_hosts(fleet(rng, 20, USUAL, odd=odd)) for _ in range(costs)]
+    families = [np.array([one.p for one in host]) for host in zip(*lines, strict=True)]
+    claimed = [any(claims) for claims in stats.family_discoveries(families, stats.ODD_RATE)]
+    return sum(claimed[odd:]) / max(1, sum(claimed))
 
 
 def _means(rng: np.random.Generator, experiments: int) -> Iterator[Bar]:

@@ -11,7 +11,7 @@ how far it can have changed since. `fleet_mean`, `odd_hosts` and `by_group` are 
 from vmtax.stats.arrays import Floats, Vector
 from vmtax.stats.boots import MOST_ITERATIONS, VarianceComponents, iterations_per_boot, variance_components
 from vmtax.stats.effects import LevelEffect, factor_effects
-from vmtax.stats.false_discovery import discoveries
+from vmtax.stats.false_discovery import discoveries, family_discoveries
 from vmtax.stats.fleet import (
     FEWEST_HOSTS,
     ODD_RATE,
@@ -94,6 +94,7 @@ __all__ = [
     "discoveries",
     "drawn_weights",
     "factor_effects",
+    "family_discoveries",
     "fleet_mean",
     "hodges_lehmann",
     "interval",

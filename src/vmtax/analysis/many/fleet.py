@@ -5,17 +5,22 @@ the differences. The host is the unit. Pure.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from vmtax import stats
 from vmtax.analysis.many.choose import OmittedRun, alike, by_machine
 from vmtax.analysis.many.costs import PROPERTIES, CostFigure, CostSubject, RunCosts
 from vmtax.core.records import Metric
 
+Key = TypeVar("Key")
 FEWEST_OF_MEAN = 2  # hosts
-GROUP_ALPHA = 0.05  # over all properties of one cost, by Holm
+GROUP_ALPHA = 0.05  # over all properties of all primary costs, by Holm
+MARK = 6  # digits that tell hosts of one name apart, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class PropertyCost:
 
     name: str  # of the property: CPU, microcode, kernel, QEMU, system
     groups: tuple[GroupCost, ...]  # values that two hosts or more have; the fastest first
-    p: float  # p-value by permutation of the hosts, corrected for the number of properties
+    p: float  # p-value by permutation of the hosts, corrected for the number of properties and primary costs
     shown: bool  # whether the cost goes with it: p is 0.05 or less
     same_as: tuple[str, ...]  # other properties that group the hosts in the same way: which of them matters is unknown
 
@@ -116,9 +121,9 @@ def fleet(runs: Sequence[RunCosts], label: str = "") -> Fleet:
     machines = [sorted(found, key=lambda run: -run.created) for found in by_machine(runs).values()]
     newest = [found[0] for found in machines]
     kept, left_out = _most_alike(newest)
-    kept.sort(key=lambda run: (run.host_name, run.id))
+    kept = sorted(_told_apart(kept), key=lambda run: (run.host_name, run.id))
     lines = [_line(subject, found) for subject, found in _by_subject(kept).items()]
-    primary = [line for line in lines if line.primary]
+    primary = [*_with_groups([line for line in lines if line.primary])]
     return Fleet(
         *(kept[0].plan, label),
         costs=tuple(kept),
@@ -129,13 +134,45 @@ def fleet(runs: Sequence[RunCosts], label: str = "") -> Fleet:
 
 
 def _with_odd(lines: Sequence[FleetLine]) -> Iterator[FleetLine]:
-    """The lines with their odd hosts; the share of false ones is limited over all of them together."""
-    places = [(line, host) for line in lines for host in line.hosts if host.p is not None]
-    claims = stats.discoveries([host.p for _, host in places if host.p is not None], stats.ODD_RATE)
-    odd = {(id(line), host.run) for (line, host), claim in zip(places, claims, strict=True) if claim}
+    """The lines with their odd hosts; the share of false ones is limited over all hosts, whose costs are a family
+    each.
+    """
+    families: dict[str, dict[int, float]] = {}  # run of a host -> line -> its p-value
+    for line in lines:
+        for host in line.hosts:
+            if host.p is not None:
+                families.setdefault(host.run, {})[id(line)] = host.p
+    claims = stats.family_discoveries([[*family.values()] for family in families.values()], stats.ODD_RATE)
+    odd = {
+        (line, run)
+        for (run, family), mine in zip(families.items(), claims, strict=True)
+        for line, claim in zip(family, mine, strict=True)
+        if claim
+    }
     for line in lines:
         hosts = tuple(dataclasses.replace(host, odd=(id(line), host.run) in odd) for host in line.hosts)
         yield dataclasses.replace(line, hosts=hosts)
+
+
+def _with_groups(lines: Sequence[FleetLine]) -> Iterator[FleetLine]:
+    """The lines with the properties that they go with; the chance of any false one is limited over all of them."""
+    adjusted = _holm({(number, one.name): one.p for number, line in enumerate(lines) for one in line.properties})
+    for number, line in enumerate(lines):
+        found = (dataclasses.replace(one, p=adjusted[number, one.name]) for one in line.properties)
+        properties = tuple(dataclasses.replace(one, shown=one.p <= GROUP_ALPHA) for one in found)
+        yield dataclasses.replace(line, properties=properties)
+
+
+def _told_apart(runs: Sequence[RunCosts]) -> Iterator[RunCosts]:
+    """With a name for each host that no other has: several machines may call themselves "localhost"."""
+    alike = defaultdict[str, list[RunCosts]](list)
+    for run in runs:
+        alike[run.host_name].append(run)
+    for name, same in alike.items():
+        marks = [run.machine_id or run.id for run in same]
+        digits = next(count for count in itertools.count(MARK) if len({mark[:count] for mark in marks}) == len(marks))
+        for run, mark in zip(same, marks, strict=True):
+            yield dataclasses.replace(run, host_name=f"{name} {mark[:digits]}" if len(same) > 1 else name)
 
 
 def _most_alike(runs: Sequence[RunCosts]) -> tuple[list[RunCosts], list[OmittedRun]]:
@@ -230,10 +267,9 @@ def _properties(runs: Sequence[RunCosts], estimates: Sequence[stats.HostEstimate
         found.setdefault(tuple(order[value] for value in labels[name]), []).append(name)
     tested = [(names, stats.by_group(estimates, labels[names[0]])) for names in found.values()]
     made = [(names, groups) for names, groups in tested if groups is not None]
-    adjusted = _holm({names[0]: groups.p for names, groups in made})
     for names, groups in made:
-        p = adjusted[names[0]]
-        yield PropertyCost(names[0], tuple(_groups(groups.means)), p, p <= GROUP_ALPHA, tuple(names[1:]))
+        # All lines together decide what is shown
+        yield PropertyCost(names[0], tuple(_groups(groups.means)), groups.p, False, tuple(names[1:]))
 
 
 def _groups(means: Mapping[str, stats.FleetMean]) -> list[GroupCost]:
@@ -244,8 +280,9 @@ def _groups(means: Mapping[str, stats.FleetMean]) -> list[GroupCost]:
     return sorted(made, key=lambda group: group.ratio)
 
 
-def _holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    largest, adjusted = 0.0, dict[str, float]()
+def _holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
+    """The p-values, corrected for their number: Holm, Scand. J. Stat. 6 (1979)."""
+    largest, adjusted = 0.0, dict[Key, float]()
     for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
         adjusted[name] = largest
