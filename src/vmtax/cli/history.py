@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Redact, app, format_option, warn
-from vmtax.cli.files import STDOUT, check_output
-from vmtax.cli.many import LabelName, PlanName, costs_of, meant, show_history
+from vmtax.cli.app import BadUse, app, format_option, warn
+from vmtax.cli.many import ManyOptions, PlanName, costs_asked, show_history, without_names
 from vmtax.core.units import count_of
 from vmtax.report.render.formats import HISTORY_FORMATS, find_history
 
@@ -23,7 +21,6 @@ FormatName = Annotated[str, format_option(tuple(HISTORY_FORMATS))]
 @app.command()
 def history(
     plan: PlanName = "",
-    label: LabelName = "",
     host: Annotated[
         str,
         typer.Option(
@@ -32,45 +29,30 @@ def history(
             help="The host, as it was given or as it calls itself. Default: that of the newest run.",
         ),
     ] = "",
-    redact: Redact = False,
-    full: Annotated[bool, typer.Option("--full", help="Show every cost.")] = False,
     format: FormatName = "terminal",
-    json: AsJson = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; - prints. Default: -.")
-    ] = None,
+    *,
+    asked: ManyOptions,
 ) -> None:
     """Show the costs of one host from run to run: whether they changed, when, and how far they can have changed."""
-    if output == STDOUT:
-        output = None
-    if output is not None:
-        check_output(output)
-    format = "json" if json else format
+    file, format = asked.file, "json" if asked.json else format
     find_history(format)  # before anything is read
-    runs = _runs(plan, label, host)
-    if redact:
-        from vmtax.analysis.redaction import redacted_costs
-
-        runs = [*map(redacted_costs, runs)]
-    show_history(runs, label, format, output, full=full)
+    runs = without_names(_of_host(_machines(plan, asked, host), host), asked)
+    show_history(runs, asked.label, format, file, full=asked.full)
 
 
-def _runs(plan: str, label: str, host: str) -> Sequence[RunCosts]:
+def _machines(plan: str, asked: ManyOptions, host: str) -> Sequence[Sequence[RunCosts]]:
+    """The runs of each machine, that of the newest run first."""
     from vmtax.analysis.many.choose import by_machine
-    from vmtax.store import Store
 
-    with Store(reads=True) as store:
-        runs = costs_of(store, meant(store, plan, label))
-    if not runs:
-        raise BadUse("no run has a plan that this version can read: vmtax run")
-    machines = [*by_machine(runs).values()]  # that of the newest run first
+    runs = costs_asked(plan, asked)
+    machines = [*by_machine(runs).values()]
     others = len(machines) - 1
     if others and not host:
         warn(
             f"{count_of(others, 'other host')} also ran {runs[0].plan}: --host shows another one,"
             " `vmtax fleet show` all of them"
         )
-    return _of_host(machines, host)
+    return machines
 
 
 def _of_host(machines: Sequence[Sequence[RunCosts]], host: str) -> Sequence[RunCosts]:
@@ -79,4 +61,6 @@ def _of_host(machines: Sequence[Sequence[RunCosts]], host: str) -> Sequence[RunC
         names = list(dict.fromkeys(runs[0].host_name for runs in machines))
         more = f" and {len(names) - 10} more" if names[10:] else ""
         raise BadUse(f"no such run on host {host!r}; there are: {', '.join(names[:10])}{more}")
+    if host and len(found) > 1:
+        warn(f"{len(found)} machines are called {host}: this is that of the newest run; name another by its address")
     return found[0]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import BadUse, complete_plan, document, printed, say, write_file
+from vmtax.cli.app import AsJson, BadUse, Redact, complete_plan, document, printed, say, write_file
+from vmtax.cli.files import STDOUT, check_output
 from vmtax.report.render.formats import find_fleet, find_history
 from vmtax.system.text_cache import TextCache
 
@@ -39,6 +41,47 @@ LabelName = Annotated[
     str,
     typer.Option("--label", metavar="LABEL", help="Only runs that have this label.", autocompletion=complete_label),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class ManyOptions:
+    """Which runs are meant, and how the answer over them is written."""
+
+    label: LabelName = ""
+    redact: Redact = False
+    full: Annotated[bool, typer.Option("--full", help="Show every cost.")] = False
+    json: AsJson = False
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; - prints. Default: -.")
+    ] = None
+
+    @property
+    def file(self) -> Path | None:
+        """The file to write; None: print. Raises BadUse if it could not be written."""
+        if self.output is None or self.output == STDOUT:
+            return None
+        check_output(self.output)
+        return self.output
+
+
+def costs_asked(plan: str, asked: ManyOptions) -> list[RunCosts]:
+    """The costs of the runs that are meant, with their names. Raises BadUse if there are none."""
+    from vmtax.store import Store
+
+    with Store(reads=True) as store:
+        runs = costs_of(store, meant(store, plan, asked.label))
+    if not runs:
+        raise BadUse("no run has a plan that this version can read: vmtax run")
+    return runs
+
+
+def without_names(runs: Sequence[RunCosts], asked: ManyOptions) -> Sequence[RunCosts]:
+    """The same, redacted if that is asked for."""
+    if not asked.redact:
+        return runs
+    from vmtax.analysis.redaction import redacted_costs
+
+    return [*map(redacted_costs, runs)]
 
 
 def meant(store: Store, plan: str, label: str) -> list[ExperimentSummary]:
