@@ -744,8 +744,8 @@ FAULTS = (
     ),
     Fault(
         "image/additions.py",
-        "if before != again:",
-        "if before == again:",
+        "if before != written:",
+        "if before == written:",
         "files that changed while they were copied are measured",
     ),
     Fault(

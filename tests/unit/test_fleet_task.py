@@ -1,4 +1,4 @@
-"""One host of a fleet, however often it is repeated: done at once, gone on with, or not now."""
+"""One host of a fleet is measured once, however often the command is repeated."""
 
 from __future__ import annotations
 

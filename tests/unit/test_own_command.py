@@ -184,6 +184,7 @@ def test_a_server_that_is_not_there_is_the_reason() -> None:
         {"packages": ("a b",)},
         {"packages": ("--option",)},
         {"values": {"n": []}},
+        {"values": {"n": [0.5]}},
         {"values": {"n": ["$(x)"]}},
         {"values": {"N": ["1"]}},
         {"warmup": -1},

@@ -24,13 +24,15 @@ TIME = 1577836800  # the time of every file, so that the same contents make the 
 
 
 class _Sum:
-    """A stream that keeps nothing but the digest."""
+    """A stream that computes the digest of what passes it on the way to another, if there is one."""
 
-    def __init__(self) -> None:
-        self.digest = hashlib.sha256()
+    def __init__(self, target: IO[bytes] | None = None) -> None:
+        self.digest, self._target = hashlib.sha256(), target
 
     def write(self, data: bytes) -> int:
         self.digest.update(data)
+        if self._target is not None:
+            self._target.write(data)
         return len(data)
 
 
@@ -56,21 +58,24 @@ class Additions:
     @cached_property
     def digest(self) -> str:
         """sha256 of their names and contents. Raises BadInput if a file cannot be taken."""
-        words = hashlib.sha256("".join(f"{name}\0" for name in sorted(self.packages)).encode())
-        if self.files:
-            words.update(self._archived(_Sum()).encode())
-        return words.hexdigest()
+        return self._digest(_Sum())
 
     def write(self, path: Path) -> None:
         """Write the files as one archive. Raises BadInput if they are not those of `digest` any more."""
+        before = self.digest
         with path.open("wb") as stream:
-            self._archived(stream)
-        before, again = self.digest, Additions(self.packages, self.files).digest
-        if before != again:
+            written = self._digest(_Sum(stream))
+        if before != written:
             raise BadInput(f"--files {', '.join(map(str, self.files))}: changed while they were copied: try again")
 
-    def _archived(self, stream: _Sum | IO[bytes]) -> str:
-        """Write the archive; returns its sha256 if the stream keeps one. Raises BadInput."""
+    def _digest(self, stream: _Sum) -> str:
+        """Write the archive to the stream. Raises BadInput."""
+        names = "".join(f"{name}\0" for name in sorted(self.packages))
+        if self.files:
+            self._archive(stream)
+        return hashlib.sha256(f"{names}{stream.digest.hexdigest() if self.files else ''}".encode()).hexdigest()
+
+    def _archive(self, stream: _Sum) -> None:
         size = number = 0
         with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
             for name, path, status in self._walk():
@@ -81,7 +86,6 @@ class Additions:
                         " each machine keeps them in memory: name a smaller part"
                     )
                 _add(archive, name, path)
-        return stream.digest.hexdigest() if isinstance(stream, _Sum) else ""
 
     def _walk(self) -> Iterator[tuple[str, Path, os.stat_result]]:
         """(name in the archive, path, status) of everything, in order; no link is followed but those that are named."""

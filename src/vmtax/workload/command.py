@@ -82,14 +82,18 @@ def _unit(text: str) -> str:
 
 
 def _value_lists(data: Any) -> Any:
-    """A validator that takes numbers as what they are written as: {threads: [1, 2]}."""
+    """A validator that takes whole numbers as text: {threads: [1, 2]}. Of others, YAML does not say how they were
+    written: 0.10 is 0.1.
+    """
     if not isinstance(data, Mapping):
         return data
     return {name: tuple(map(_written, each)) if isinstance(each, list | tuple) else each for name, each in data.items()}
 
 
 def _written(value: Any) -> Any:
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if isinstance(value, float):
+        raise ValueError(f"{value!r} must be in quotes, as it is to be written: '{value!r}'")
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _file(name: str) -> str:
