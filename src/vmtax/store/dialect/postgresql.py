@@ -79,7 +79,7 @@ class PostgresqlDatabase(StoreDatabase):
             json_deserializer=json.loads,
         )
         sa.event.listen(self.engine, "connect", _make_durable)
-        self.locks = ServerLocks(self.where, functools.partial(connect, autocommit=True), self.engine)
+        self.locks = ServerLocks(self.where, functools.partial(connect, autocommit=True), _driver().Error, self.engine)
         self.outputs = _RawRows()
 
     def open(self) -> None:

@@ -42,9 +42,11 @@ class ServerLocks(Locks):
     again before the next commit, or that commit is refused.
     """
 
-    def __init__(self, where: str, connect: Callable[[], Any], engine: sa.Engine) -> None:
-        """`where`: the database in messages; `connect` opens a connection that commits each statement."""
-        self._where, self._connect, self._engine = where, connect, engine
+    def __init__(self, where: str, connect: Callable[[], Any], error: type[Exception], engine: sa.Engine) -> None:
+        """`where`: the database in messages; `connect` opens a connection that commits each statement; `error`: what
+        the connection raises.
+        """
+        self._where, self._connect, self._error, self._engine = where, connect, error, engine
         self._session: Any = None
         self._held: set[str] = set()
         self._lost: set[str] = set()  # those that another process took while the server was away
@@ -85,7 +87,7 @@ class ServerLocks(Locks):
             self._lost.discard(run)
             if run in self._held:
                 self._held.discard(run)
-                with contextlib.suppress(Exception):  # the server is away: then it holds no lock
+                with contextlib.suppress(self._error):  # the server is away: then it holds no lock
                     self._session.execute(RELEASE, [lock_number(run)])
 
     def release_all(self) -> None:
@@ -99,7 +101,7 @@ class ServerLocks(Locks):
     def _is_there(self) -> bool:
         try:
             self._session.execute("SELECT 1")
-        except Exception:
+        except self._error:
             return False
         return True
 
@@ -111,7 +113,7 @@ class ServerLocks(Locks):
             try:
                 self._session = self._opened()
                 break
-            except Exception as error:
+            except self._error as error:
                 if time.monotonic() >= deadline:
                     raise StoreError(
                         f"{self._where}: the server ended the connection that held the locks, and does not return"
