@@ -133,7 +133,7 @@ def _directory(host: Machine, files: Sequence[Backing], user: int | None, stack:
     """A directory with a second name of each of these files and nothing else, so that a guest reaches no other disk of
     the run; no other user of the host enters it, for a guest can leave setuid programs there.
 
-    `user`: that of QEMU, which serves 9p, and owns it and the files until the guest has ended; None: root stays it
+    `user`: that of QEMU, which serves 9p, and owns the files until the guest has ended; None: root stays it
     """
     paths = [str(each.path) for each in files]
     directory = files[0].path.with_name(f"shared{next(_numbers)}")
@@ -142,7 +142,10 @@ def _directory(host: Machine, files: Sequence[Backing], user: int | None, stack:
     host.run("ln", *paths, str(directory))
     if user is not None:
         stack.callback(host.try_run, "chown", "0:0", *paths)
-        host.run("chown", f"{user}:{user}", str(directory), *paths)
+        # Opened by root, without a right to what is another user's, and then used by that user
+        host.run("chown", f"0:{user}", str(directory))
+        host.run("chmod", "770", str(directory))
+        host.run("chown", f"{user}:{user}", *paths)
     return directory
 
 
