@@ -26,11 +26,19 @@ from vmtax.workload.migration import Migration
 
 _numbers = itertools.count(1)
 MOUNT = "/run/vmtax-share"  # in the guest
-# Root's capabilities that virtiofsd needs to act for any user of the guest, in the directory that it reaches.
+# Root's capabilities with which virtiofsd acts for any user of the guest in the directory that it reaches, and the one
+# with which it gives up all others. It insists on two more, for device files and files' capabilities, unless its
+# command line takes them away.
 CAPABILITIES = (
-    *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID"),
-    *("CAP_MKNOD", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"),
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
 )
+WITHOUT = "--modcaps=-mknod:-setfcap"
 DAEMON = "/usr/libexec/virtiofsd"  # of the image
 READY_SECONDS = 30.0
 MODULES = ("9pnet_virtio", "9p")  # virtiofs is built into the kernel
@@ -114,7 +122,7 @@ def _serve(on: Provisioned, directory: PurePosixPath, share: Share, number: int,
         on.tree, DAEMON, reach, *alone(root=True), capabilities=CAPABILITIES, bubblewrap=on.placed.bubblewrap
     )
     options = ("--shared-dir", str(directory), "--cache", share.cache)
-    process = host.start(*start, "--socket-path", str(socket), "--sandbox", "none", *options)
+    process = host.start(*start, "--socket-path", str(socket), "--sandbox", "none", WITHOUT, *options)
     stack.callback(process.stop)
     _await(host, process, socket)
     return str(socket)
