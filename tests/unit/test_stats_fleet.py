@@ -47,7 +47,7 @@ def test_the_mean_over_hosts_is_that_of_statsmodels(hosts: int, between: float, 
 
 
 def wider(hosts: int, between: float, seed: int) -> float:
-    """Width of the interval of the next host / that of the usual one, which takes the variance between them for known."""
+    """Width of the interval of the next host / that of the usual one, which takes the variance for known."""
     found = stats.fleet_mean(fleet(hosts, between, seed=seed))
     error = (found.high - found.low) / 2 / scipy.stats.t.ppf(0.975, hosts - 1)
     usual = scipy.stats.t.ppf(0.975, hosts - 2) * math.hypot(found.between, error)
