@@ -121,19 +121,19 @@ prove-ownership: setup-test ## show that a run has one owner and a host one meas
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_ownership
 
-# covers: src/vmtax/store src/vmtax/fleet src/vmtax/cli/fleet.py src/vmtax/cli/fleets.py src/vmtax/cli/fleet_task.py src/vmtax/cli/measuring.py src/vmtax/testbed/exclusive.py tests/postgresql.py tools/prove_fleet.py
+# covers: src/vmtax/store src/vmtax/fleet src/vmtax/cli/fleet.py src/vmtax/cli/fleets.py src/vmtax/cli/fleet_task.py src/vmtax/cli/measuring.py src/vmtax/testbed/exclusive.py tests/postgresql.py tools/prove_fleet.py tools/score.py
 prove-fleet: setup-test ## show that a fleet is measured once, whoever is killed: six hosts, two controllers, a real PostgreSQL
 	@./tools/packages postgresql ansible-core iproute2
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_fleet
 
-# covers: src/vmtax/attach src/vmtax/testbed/existing.py src/vmtax/testbed/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py
+# covers: src/vmtax/attach src/vmtax/testbed/existing.py src/vmtax/testbed/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py tools/score.py
 prove-guests: setup-test ## show that a VM of the user's is measured and left as it was: a real libvirt, old and new guests, 20 kills
 	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests
 
-# covers: src/vmtax/workload/command.py src/vmtax/workload/inside.py src/vmtax/image/additions.py src/vmtax/image/build.py src/vmtax/testbed/additions.py src/vmtax/cli/own_program.py docs/how-to/your-own-program.md tools/prove_commands.py
+# covers: src/vmtax/workload/command.py src/vmtax/workload/inside.py src/vmtax/image/additions.py src/vmtax/image/build.py src/vmtax/testbed/additions.py src/vmtax/cli/own_program.py docs/how-to/your-own-program.md tools/prove_commands.py tools/score.py
 prove-commands: setup-test ## show that a program of the user's own is measured on every layer: the examples of the page, and bad ones
 	@$(PROOF) $(BIN)/python -m tools.prove_commands
 

@@ -17,9 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from tools.score import Score
 from vmtax.core.records import Trial
 from vmtax.store import Store
 
@@ -43,20 +44,12 @@ GOOD = {
 }
 
 
-@dataclass
-class Score:
-    """What was tried, and what went wrong."""
+@dataclass(kw_only=True)
+class Bench(Score):
+    """Where programs are measured, and what came of it."""
 
     home: Path
     runs: int = 0
-    checks: int = 0
-    wrong: list[str] = field(default_factory=list)
-
-    def check(self, holds: bool, what: str) -> None:
-        self.checks += 1
-        if not holds:
-            self.wrong.append(what)
-            print(f"wrong: {what}", flush=True)
 
     def shell(self, script: str) -> subprocess.CompletedProcess[str]:
         """Run it with `vmtax` and a store of its own."""
@@ -77,7 +70,7 @@ def examples() -> list[str]:
     return BLOCK.findall(PAGE.read_text(encoding="utf-8"))
 
 
-def shown(score: Score, script: str, layers: str, more: str) -> None:
+def shown(score: Bench, script: str, layers: str, more: str) -> None:
     """One example: every layer has a figure."""
     began = time.monotonic()
     name = re.search(r"--packages (\S+)", script)
@@ -90,7 +83,7 @@ def shown(score: Score, script: str, layers: str, more: str) -> None:
     score.check(worked == set(layers.split(",")), f"{what}: only {', '.join(sorted(worked))} have figures")
 
 
-def equal(score: Score, rounds: int) -> None:
+def equal(score: Bench, rounds: int) -> None:
     """A program whose output is the same everywhere, and a file of the user's: equal digests and an interval."""
     (score.home / "data").mkdir(exist_ok=True)
     (score.home / "numbers").write_text("".join(f"{number}\n" for number in range(200_000)))
@@ -102,7 +95,7 @@ def equal(score: Score, rounds: int) -> None:
     score.check({each.status for each in trials} == {"ok"}, "equal digests: a trial has no result")
 
 
-def bad(score: Score) -> None:
+def bad(score: Bench) -> None:
     """Programs that have no result, and say why; and those that are unusual, and have one."""
     for command, why in BAD.items():
         plan = {"name": "command", "layers": ["host", "vm"], "rounds": {"min": 1, "max": 1}}
@@ -121,7 +114,7 @@ def bad(score: Score) -> None:
         left_alone(score, command)
 
 
-def left_alone(score: Score, command: str) -> None:
+def left_alone(score: Bench, command: str) -> None:
     """Nothing of it runs on."""
     left = subprocess.run(["pgrep", "-f", f"^{MARK}|^sleep 1000"], capture_output=True, text=True).stdout.split()
     score.check(not left, f"{command}: still runs: {' '.join(left)}")
@@ -134,7 +127,7 @@ def main() -> int:
     given = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="vmtax-commands-") as name:
-        score = Score(Path(name))
+        score = Bench(home=Path(name))
         bad(score)
         equal(score, given.rounds)
         for script in examples():

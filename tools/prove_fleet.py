@@ -25,10 +25,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.postgresql import PostgresqlServer
+from tools.score import Score
 from vmtax.core.records import Experiment
 from vmtax.store import Store, StoreError
 from vmtax.store.address import ServerAddress
@@ -47,18 +48,6 @@ WAIT_SECONDS = 1800.0  # for what must happen
 WITH_SSH_DIRECTORY = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 WITH_MACHINE_ID = 'mount --bind "$1" /etc/machine-id && shift && exec "$@"'
 RECAP = re.compile(r"^(\S+)\s*: ok=(\d+).*unreachable=(\d+)\s+failed=(\d+)", re.M)
-
-
-@dataclass
-class Score:
-    tried: int = 0
-    wrong: list[str] = field(default_factory=list)
-
-    def check(self, holds: bool, what: str) -> None:
-        self.tried += 1
-        if not holds:
-            self.wrong.append(what)
-            print(f"wrong: {what}", flush=True)
 
 
 @dataclass(frozen=True)
@@ -342,7 +331,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         counts = prove(Path(directory), given.hosts, given.rounds, score)
-    print(f"{counts}; {score.tried} checks, wrong: {len(score.wrong)}")
+    print(f"{counts}; {score.checks} checks, wrong: {len(score.wrong)}")
     sys.exit(1 if score.wrong else 0)
 
 

@@ -21,10 +21,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.owners_vm import GuestFiles, Libvirt, libvirt, make_guest, wait_until
+from tools.score import Score
 
 PLAN = """\
 name: owners-vm
@@ -48,19 +49,11 @@ OURS = re.compile(r"cache='(\w+)'/?>(?:(?!</disk>).)*?<alias name='ua-vmtax-\w+-
 
 
 @dataclass
-class Score:
-    """What was tried, and what went wrong."""
+class GuestScore(Score):
+    """With how often guests were measured, and runs killed."""
 
     runs: int = 0
     kills: int = 0
-    checks: int = 0
-    wrong: list[str] = field(default_factory=list)
-
-    def check(self, holds: bool, what: str) -> None:
-        self.checks += 1
-        if not holds:
-            self.wrong.append(what)
-            print(f"wrong: {what}", flush=True)
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class Bench:
     """One libvirt with vmtax beside it, which has a store of its own."""
 
     lv: Libvirt
-    score: Score
+    score: GuestScore
     home: Path
 
     @property
@@ -232,7 +225,7 @@ def main() -> int:
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the libvirt ends with this
-    began, score = time.monotonic(), Score()
+    began, score = time.monotonic(), GuestScore()
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="owners-") as name:
         directory = Path(name)
         directory.chmod(0o755)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import warnings
 
 import numpy as np
@@ -43,9 +44,22 @@ def test_the_mean_over_hosts_is_that_of_statsmodels(hosts: int, between: float, 
         error = theirs.sd_eff_w_re_hksj
         width = scipy.stats.t.ppf(0.975, hosts - 1) * error
         assert (found.high - found.low) / 2 == pytest.approx(width, rel=1e-3)
-        if hosts > 2:
-            reach = scipy.stats.t.ppf(0.975, hosts - 2) * math.hypot(found.between, error)
-            assert found.next_high == pytest.approx(found.mean + reach, rel=1e-3)
+
+
+def wider(hosts: int, between: float, seed: int) -> float:
+    """Width of the interval of the next host / that of the usual one, which takes the variance for known."""
+    found = stats.fleet_mean(fleet(hosts, between, seed=seed))
+    error = (found.high - found.low) / 2 / scipy.stats.t.ppf(0.975, hosts - 1)
+    usual = scipy.stats.t.ppf(0.975, hosts - 2) * math.hypot(found.between, error)
+    assert found.next_low is not None and found.next_high is not None
+    assert found.next_low < found.low < found.high < found.next_high
+    return (found.next_high - found.next_low) / 2 / usual
+
+
+def test_the_next_host_may_lie_farther_away_if_little_is_known_of_how_far_apart_they_are() -> None:
+    known = [wider(200, 0.05, seed) for seed in range(5)]
+    assert min(known) > 0.97 and max(known) < 1.03
+    assert statistics.median(wider(20, 0.005, seed) for seed in range(30)) > 1.05
 
 
 def test_two_hosts_do_not_show_where_the_next_one_lies() -> None:

@@ -233,6 +233,7 @@ class Head:
     ended: str
     banner: str  # "" unless the run is emulated
     answer: str = ""  # the title of a page
+    command: str = "report"  # of vmtax, that wrote it
 
 
 @dataclass(frozen=True, slots=True)

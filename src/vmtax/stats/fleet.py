@@ -3,8 +3,9 @@
 Each host has an estimate (a log ratio) and the variance of its error, both from its own rounds. Pure numbers.
 
 Sources: Paule & Mandel, J. Res. Natl. Bur. Stand. 87 (1982), for the variance between hosts; Hartung & Knapp, Stat.
-Med. 20 (2001), for the interval of the mean; Higgins, Thompson & Spiegelhalter, J. R. Stat. Soc. A 172 (2009), for the
-prediction interval. The test for odd hosts is robust: odd ones do not hide each other.
+Med. 20 (2001), for the interval of the mean; Nagashima, Noma & Furukawa, Stat. Methods Med. Res. 28 (2019), for the
+prediction interval, which takes into account how little is known of the variance between hosts. The test for odd hosts
+is robust: odd ones do not hide each other.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ SIMULATED = (
     400_000  # values, for the distribution that the hosts' deviations would have without a variance of their own
 )
 FEWEST_SIMULATED, MOST_SIMULATED = 400, 4000  # fleets
+PREDICTED, GRID = 10_000, 500  # hosts that are drawn for the next one; variances between hosts that are tried
 STEPS = 60  # bisections: to a part in 10^18 of where they begin
 SEED = 20261127
 
@@ -78,9 +80,26 @@ def fleet_mean(hosts: Sequence[HostEstimate], alpha: float = ALPHA) -> FleetMean
     width = float(stdtrit(count - 1, 1 - alpha / 2)) * error
     ends: tuple[float | None, float | None] = (None, None)
     if count >= FEWEST_TO_PREDICT:
-        reach = float(stdtrit(count - 2, 1 - alpha / 2)) * math.sqrt(between + error**2)
-        ends = (mean - reach, mean + reach)
+        ends = _next(values, variances, mean, error, alpha)
     return FleetMean(count, mean, mean - width, mean + width, math.sqrt(between), *ends)
+
+
+def _next(values: Vector, variances: Vector, mean: float, error: float, alpha: float) -> tuple[float, float]:
+    """Ends of the interval in which the next host lies: quantiles of hosts that are drawn around a drawn mean, with a
+    variance between them that is drawn from its confidence distribution.
+    """
+    rng = np.random.default_rng(SEED)
+    squares = np.sort(rng.chisquare(len(values) - 1, PREDICTED))
+    # The weighted sum of squares falls with the variance between hosts: where it is one of those drawn
+    largest = 4 * float(((values - values.mean()) ** 2).sum()) / squares[0] + 1e-300
+    grid = np.concatenate(([0.0], np.geomspace(largest * 1e-9, largest, GRID)))
+    weights = 1 / (variances + grid[:, None])
+    centres = (weights * values).sum(axis=1) / weights.sum(axis=1)
+    sums = (weights * (values - centres[:, None]) ** 2).sum(axis=1)
+    between = rng.permutation(np.interp(squares, sums[::-1], grid[::-1]))
+    drawn = mean + np.sqrt(between) * rng.normal(size=PREDICTED) + error * rng.standard_t(len(values) - 1, PREDICTED)
+    low, high = np.quantile(drawn, (alpha / 2, 1 - alpha / 2))
+    return float(low), float(high)
 
 
 def between_hosts(values: Vector, variances: Vector) -> float:

@@ -15,7 +15,7 @@ from vmtax.analysis.criteria import Criteria
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.hosts import cpu_model, host_name
 from vmtax.analysis.results import VERSION
-from vmtax.analysis.sessions.level import SessionSubject, round_logs
+from vmtax.analysis.sessions.level import FEWEST_ROUNDS, SessionSubject, round_logs
 from vmtax.analysis.sessions.work import Work, work_of
 from vmtax.analysis.summary import BETTER, FIGURES
 from vmtax.core.records import Experiment, Metric
@@ -56,6 +56,10 @@ class CostFigure:
     high: float | None
     primary: bool  # whether the plan names the metric as primary
     emulated: bool  # whether either side ran on an emulated CPU
+
+
+# Why there are no costs, after who has none
+WITHOUT_COSTS = f"nothing was compared in {FEWEST_ROUNDS} rounds or more"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
-from vmtax.analysis.many.costs import CostFigure, RunCosts
+from vmtax.analysis.many.costs import WITHOUT_COSTS, CostFigure, RunCosts
 from vmtax.core.errors import BadInput
 from vmtax.core.units import printable
 
@@ -22,7 +22,7 @@ UNIT = "x the time"
 
 
 class NoCosts(BadInput):
-    """A run that compared nothing, or whose plan this version cannot read."""
+    """A run that compared nothing in enough rounds, or whose plan this version cannot read."""
 
 
 def bencher(costs: RunCosts) -> str:
@@ -88,7 +88,7 @@ def _escaped(text: str) -> str:
 
 def _figures(costs: RunCosts) -> Sequence[CostFigure]:
     if not costs.figures:
-        raise NoCosts(f"{costs.id} compared nothing: it has no costs to write")
+        raise NoCosts(f"{costs.id} has no costs to write: {WITHOUT_COSTS}")
     return costs.figures
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vmtax.core.errors import BadInput
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vmtax.analysis.many.fleet import Fleet
     from vmtax.analysis.many.history import HostHistory
     from vmtax.analysis.sessions import Change
-    from vmtax.report.document import Document
+    from vmtax.report.document import Detail, Document
 
 FILE_WIDTH = 100  # columns of a comparison that is written to a file
 
@@ -171,27 +171,36 @@ CHANGE_FORMATS: dict[str, Callable[[Change, bool], str]] = {
 }
 
 
-def _history_text(history: HostHistory, full: bool) -> str:
-    from vmtax.report.document import Detail
+Found = TypeVar("Found")
+
+
+def _of_document(make: Callable[[Found, Detail], Document]) -> dict[str, Callable[[Found, bool], str]]:
+    """The formats in which a document is written that `make` makes of what was found over many runs."""
+
+    def text(found: Found, full: bool) -> str:
+        from vmtax.report.document import Detail
+
+        return _plain(make(found, Detail.FULL if full else Detail.BRIEF), full)
+
+    def html(found: Found, full: bool) -> str:
+        from vmtax.report.document import Detail
+        from vmtax.report.render.html import page
+
+        return page(make(found, Detail.PAGE))
+
+    def markdown(found: Found, full: bool) -> str:
+        from vmtax.report.document import Detail
+        from vmtax.report.render.markdown import whole
+
+        return whole(make(found, Detail.FILE))
+
+    return {"terminal": text, "html": html, "markdown": markdown}
+
+
+def _history_document(history: HostHistory, detail: Detail) -> Document:
     from vmtax.report.sections.history import document
 
-    return _plain(document(history, Detail.FULL if full else Detail.BRIEF), full)
-
-
-def _history_html(history: HostHistory, full: bool) -> str:
-    from vmtax.report.document import Detail
-    from vmtax.report.render.html import page
-    from vmtax.report.sections.history import document
-
-    return page(document(history, Detail.PAGE))
-
-
-def _history_markdown(history: HostHistory, full: bool) -> str:
-    from vmtax.report.document import Detail
-    from vmtax.report.render.markdown import whole
-    from vmtax.report.sections.history import document
-
-    return whole(document(history, Detail.FILE))
+    return document(history, detail)
 
 
 def _history_json(history: HostHistory, full: bool) -> str:
@@ -208,9 +217,7 @@ def _history_csv(history: HostHistory, full: bool) -> str:
 
 
 HISTORY_FORMATS: dict[str, Callable[[HostHistory, bool], str]] = {
-    "terminal": _history_text,
-    "html": _history_html,
-    "markdown": _history_markdown,
+    **_of_document(_history_document),
     "json": _history_json,
     "csv": _history_csv,
 }
@@ -224,27 +231,10 @@ def find_history(name: str) -> Callable[[HostHistory, bool], str]:
     return HISTORY_FORMATS[name]
 
 
-def _fleet_text(fleet: Fleet, full: bool) -> str:
-    from vmtax.report.document import Detail
+def _fleet_document(fleet: Fleet, detail: Detail) -> Document:
     from vmtax.report.sections.fleet import document
 
-    return _plain(document(fleet, Detail.FULL if full else Detail.BRIEF), full)
-
-
-def _fleet_html(fleet: Fleet, full: bool) -> str:
-    from vmtax.report.document import Detail
-    from vmtax.report.render.html import page
-    from vmtax.report.sections.fleet import document
-
-    return page(document(fleet, Detail.PAGE))
-
-
-def _fleet_markdown(fleet: Fleet, full: bool) -> str:
-    from vmtax.report.document import Detail
-    from vmtax.report.render.markdown import whole
-    from vmtax.report.sections.fleet import document
-
-    return whole(document(fleet, Detail.FILE))
+    return document(fleet, detail)
 
 
 def _fleet_json(fleet: Fleet, full: bool) -> str:
@@ -267,9 +257,7 @@ def _fleet_prometheus(fleet: Fleet, full: bool) -> str:
 
 
 FLEET_FORMATS: dict[str, Callable[[Fleet, bool], str]] = {
-    "terminal": _fleet_text,
-    "html": _fleet_html,
-    "markdown": _fleet_markdown,
+    **_of_document(_fleet_document),
     "json": _fleet_json,
     "csv": _fleet_csv,
     "prometheus": _fleet_prometheus,

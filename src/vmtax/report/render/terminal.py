@@ -126,7 +126,7 @@ def _list(block: List, detail: Detail) -> Grid:
     for item in items[:most]:
         grid.add_row(" ", _inline(item.text))
     if len(items) > most:
-        grid.add_row(" ", f"and {len(items) - most} more: `vmtax report` has all")
+        grid.add_row(" ", f"and {len(items) - most} more: --full shows all")
     return grid
 
 

@@ -64,7 +64,8 @@ def _title(fleet: Fleet) -> str:
 
 def _head(fleet: Fleet) -> Head:
     name = f"{fleet.plan}{f' ({fleet.label})' if fleet.label else ''}"
-    return Head(name, "", "", tuple(words.facts(fleet)), "", words.banner(fleet) or "", words.headline(fleet))
+    facts, banner = tuple(words.facts(fleet)), words.banner(fleet) or ""
+    return Head(name, "", "", facts, "", banner, answer=words.headline(fleet), command="fleet show")
 
 
 def _answer(fleet: Fleet, detail: Detail) -> Iterator[Block]:

@@ -61,7 +61,10 @@ def _title(history: HostHistory) -> str:
 def _head(history: HostHistory) -> Head:
     facts = (f"on {history.host}", words.about(history))
     return Head(
-        history.plan, history.runs[-1], history.host, facts, "", words.banner(history) or "", words.headline(history)
+        *(history.plan, history.runs[-1], history.host, facts, ""),
+        banner=words.banner(history) or "",
+        answer=words.headline(history),
+        command="history",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from vmtax.analysis.many.costs import WITHOUT_COSTS
 from vmtax.analysis.many.fleet import Fleet, FleetLine, HostCost, MergedHost, PropertyCost
 from vmtax.analysis.summary import label
 from vmtax.core.units import Cost, at_most, count_of, format_cost
@@ -65,7 +66,7 @@ def headline(fleet: Fleet) -> str:
     lines = fleet.primary
     hosts = count_of(len(fleet.costs), "host")
     if not lines:
-        return f"{hosts}: their plan compares nothing."
+        return f"{hosts} without costs: {WITHOUT_COSTS}."
     tested = [line for line in lines if any(host.p is not None for host in line.hosts)]
     if not tested:
         each = "" if len(fleet.costs) < FEWEST_HOSTS else " that have the same cost"

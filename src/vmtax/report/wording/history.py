@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from vmtax.analysis.many.costs import WITHOUT_COSTS
 from vmtax.analysis.many.history import HistoryChange, HistoryLine, HistoryPoint, HostHistory
 from vmtax.analysis.summary import label
 from vmtax.core.units import Cost, count_of, format_cost, format_overhead
@@ -128,7 +129,7 @@ def headline(history: HostHistory) -> str:
     """One sentence about the primary figures, or about all if none is primary."""
     lines = history.primary
     if not lines or history.since is None:
-        return "These runs have no costs: their plan compares nothing."
+        return f"These runs have no costs: {WITHOUT_COSTS}."
     changed = [(line, line.changes[-1]) for line in lines if line.changes]
     if changed:
         line, last = max(changed, key=lambda pair: pair[1].since)
