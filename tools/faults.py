@@ -989,6 +989,12 @@ FAULTS = (
         "an empty answer means yes where the question's choice is no",
     ),
     Fault(
+        "hypervisor/qemu/migrate.py",
+        "downtime_limit=round(how.settings.downtime_limit * 1000),",
+        "downtime_limit=round(how.settings.downtime_limit),",
+        "a migration may pause for a thousandth of what was asked for",
+    ),
+    Fault(
         "plan/estimate.py",
         "return plan.name in builtin_plans() and load(plan.name).budget == plan.budget",
         "return plan.name in builtin_plans()",

@@ -141,7 +141,7 @@ class QemuGuest:
         except (QmpError, MachineError) as error:
             words = "" if isinstance(error, Late) else destination.first_words()
             destination.process.stop()  # first, so that there are never two instances of one guest
-            where = LOST if isinstance(error, Split) else self._where_it_is(how.mode)
+            where = LOST if isinstance(error, Split) else self._where_it_is(how.settings.mode)
             raise MoveFailed(f"{self.path} was not migrated: {first_line(str(error))}{words}; {where}") from error
         self.machine.close()
         self._end()
