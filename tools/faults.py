@@ -989,6 +989,12 @@ FAULTS = (
         "an empty answer means yes where the question's choice is no",
     ),
     Fault(
+        "storage/chain.py",
+        "length = size if place == count else disk.size",
+        "length = size",
+        "data of the disk are missing below a smaller image of its chain",
+    ),
+    Fault(
         "hypervisor/qemu/migrate.py",
         "downtime_limit=round(how.settings.downtime_limit * 1000),",
         "downtime_limit=round(how.settings.downtime_limit),",

@@ -274,6 +274,18 @@ class DiskSettings(Settings):
         options={"zfs": ProgramOption("primarycache")},
         only_with=ON_ZFS,
     )
+    snapshots: int = setting(
+        "disk.snapshots",
+        ("0", "1", "2", "4", "8", "16", "30"),
+        int,
+        "how many external snapshots were taken of the full disk, with nothing written between them: as many qcow2"
+        " images over its file, of which the last gets what the guest writes; the others are empty, so each read of old"
+        " data looks through all of them. They are made anew for each boot",
+        layers=("vm",),
+        others=r"[1-9]\d{0,2}",
+        ends=("1", "200"),
+        only_with={"disk.filesystem": ("as-is", *FILE_SYSTEMS), **A_DISK},
+    )
     share: Share = setting(
         "disk.share",
         tuple(Share),

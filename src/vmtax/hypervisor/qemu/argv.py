@@ -93,7 +93,10 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
     )
     state = (spec.incoming,) if spec.incoming is not None and _is_file(spec.incoming) else ()
     return Reach(
-        read=(spec.kernel, str(initrd), *(path for path in images if not is_device(path)), *state),
+        read=(
+            *(spec.kernel, str(initrd), *(path for path in images if not is_device(path)), *state),
+            *dict.fromkeys(path for disk in spec.disks for path in disk.beneath),
+        ),
         write=(
             *(str(console), *(disk.path for disk in spec.disks if not disk.is_device)),
             *(disk.log for disk in spec.disks if disk.log),

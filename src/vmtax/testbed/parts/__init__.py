@@ -19,6 +19,7 @@ from vmtax.testbed.parts.pinning import Pinning
 from vmtax.testbed.parts.polling import Polling
 from vmtax.testbed.parts.processors import Processors
 from vmtax.testbed.parts.sharing import SharingPart
+from vmtax.testbed.parts.snapshots import SnapshotPart
 from vmtax.testbed.provisioned import Provisioned
 
 __all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "lacking", "notes", "shape", "take"]
@@ -34,6 +35,7 @@ PARTS: tuple[Part, ...] = (
     Pinning(),
     NetworkPart(),
     DiskPart(),
+    SnapshotPart(),
     SharingPart(),
     PageCache(),
     MigrationPart(),
