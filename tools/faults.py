@@ -989,6 +989,12 @@ FAULTS = (
         "an empty answer means yes where the question's choice is no",
     ),
     Fault(
+        "testbed/parts/disks.py",
+        "if queues < count:",
+        "if queues < 1:",
+        "more iothreads than queues are asked of QEMU, which refuses each boot",
+    ),
+    Fault(
         "storage/chain.py",
         "length = size if place == count else disk.size",
         "length = size",

@@ -95,8 +95,6 @@ class DiskKind(ChoiceKind):
         try:  # a run of another version of vmtax may have levels that this one lacks
             if (share := DiskSettings.of(treatment.levels).share) is not Share.NONE:
                 yield f"disk.share={share} shares a directory, and is no way to keep a guest's disk"
-            if count := DiskSettings.of(treatment.levels).snapshots:
-                yield f"disk.snapshots={count} is a state of a disk, and no way to keep one"
         except UnknownLevel as error:
             yield str(error)
 
