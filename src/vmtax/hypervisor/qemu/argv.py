@@ -78,6 +78,7 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
         *(word for number, path in enumerate(spec.layers) for word in _image(f"layer{number}", path)),
         *(word for number, path in enumerate(spec.packs) for word in _image(f"pack{number}", path)),
         *share_arguments(spec.shares),
+        *(word for _, device in spec.settings.options("device") for word in ("-device", device)),
         *_network(spec),
         *(("-incoming", _incoming(spec.incoming)) if spec.incoming is not None else ()),
     )

@@ -154,6 +154,12 @@ class QemuGuest:
         (card,) = (card for card in self.spec.cards if isinstance(card, Nic) and card.stands_by)
         self.qmp.execute("device_add", PLUG_SECONDS, primary_options(card, device))
 
+    def balloon_to(self, size: int) -> None:
+        self.qmp.execute("balloon", value=size)
+
+    def ballooned(self) -> int:
+        return int(self.qmp.execute("query-balloon")["actual"])
+
     def log_in(self) -> None:
         """Log in after its arrival. Raises MachineError. The first attempt may be reset by a guest that just
         arrived.

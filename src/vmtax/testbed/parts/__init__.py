@@ -6,6 +6,7 @@ import contextlib
 
 from vmtax.core.records import Treatment
 from vmtax.testbed.parts.arrival import Arrival
+from vmtax.testbed.parts.balloon import Balloon
 from vmtax.testbed.parts.containers import Containers
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import CuttingPart, PowerCuts
@@ -32,6 +33,7 @@ PARTS: tuple[Part, ...] = (
     Containers(),
     Pages(),
     EqualCpus(),
+    Balloon(),
     Pinning(),
     NetworkPart(),
     DiskPart(),
