@@ -989,6 +989,30 @@ FAULTS = (
         "an empty answer means yes where the question's choice is no",
     ),
     Fault(
+        "testbed/parts/balloon.py",
+        "while left > target + TOLERANCE:",
+        "while left > guest.spec.memory_bytes:",
+        "a guest is measured before its balloon has grown",
+    ),
+    Fault(
+        "testbed/parts/disks.py",
+        "if queues < count:",
+        "if queues < 1:",
+        "more iothreads than queues are asked of QEMU, which refuses each boot",
+    ),
+    Fault(
+        "storage/chain.py",
+        "length = size if place == count else disk.size",
+        "length = size",
+        "data of the disk are missing below a smaller image of its chain",
+    ),
+    Fault(
+        "hypervisor/qemu/migrate.py",
+        "downtime_limit=round(how.settings.downtime_limit * 1000),",
+        "downtime_limit=round(how.settings.downtime_limit),",
+        "a migration may pause for a thousandth of what was asked for",
+    ),
+    Fault(
         "plan/estimate.py",
         "return plan.name in builtin_plans() and load(plan.name).budget == plan.budget",
         "return plan.name in builtin_plans()",

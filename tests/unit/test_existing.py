@@ -44,6 +44,12 @@ def xml(devices: str = DISK, cpu: str = "<cpu mode='host-passthrough'/>", driver
     return XML.replace("DEVICES", devices).replace("CPU", cpu).replace("DRIVER", driver)
 
 
+def dealt(count: int) -> str:
+    """The iothreads to which a disk's queues are dealt out."""
+    threads = "".join(f"<iothread id='{number}'/>" for number in range(1, count + 1))
+    return f"<iothreads>{threads}</iothreads>"
+
+
 def parsed(text: str) -> ExistingGuest:
     return PARSERS[recognised(text)](text)
 
@@ -93,6 +99,8 @@ BLOCKDEV = (
         (xml(), {"disk.cache": "writeback", "disk.aio": "threads", "disk.format": "qcow2", "disk.bus": "virtio"}),
         (xml(driver=" cache='none' io='native' discard='unmap'"), {"disk.cache": "none", "disk.aio": "native"}),
         (xml(driver=" cache='unsafe' iothread='1'"), {"disk.cache": "unsafe", "disk.iothread": "on"}),
+        (xml(DISK.replace("DRIVER/>", f">{dealt(2)}</driver>")), {"disk.iothread": "2"}),
+        (xml(DISK.replace("DRIVER/>", f">{dealt(3)}</driver>")), {"disk.iothread": "on"}),
         (xml(cpu="<cpu><model>Nehalem</model></cpu>"), {"cpu.model": "Nehalem"}),
         (
             xml(cpu="<cpu mode='host-model'><topology sockets='2' cores='1' threads='1'/></cpu>"),

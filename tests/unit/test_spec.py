@@ -192,6 +192,18 @@ def test_layers_come_behind_the_disks_which_so_keep_their_names() -> None:
         (Drive("/d", DiskSettings(discard="unmap", detect_zeroes="unmap")),
          "-drive if=none,id=data,format=raw,cache=none,aio=native,discard=unmap,detect-zeroes=unmap,file=/d"
          " -device virtio-blk-pci,drive=data,serial=data"),
+        (Drive("/d", DiskSettings(iothread=4, queues=4)),
+         "-object iothread,id=thread -object iothread,id=thread1 -object iothread,id=thread2"
+         " -object iothread,id=thread3"
+         " -drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
+         ' -device {"driver":"virtio-blk-pci","drive":"data","serial":"data","iothread-vq-mapping":'
+         '[{"iothread":"thread"},{"iothread":"thread1"},{"iothread":"thread2"},{"iothread":"thread3"}],"num-queues":4}'),
+        (Drive("/d", DiskSettings(bus="virtio-scsi", iothread=2)),
+         "-object iothread,id=thread -object iothread,id=thread1"
+         " -drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
+         ' -device {"driver":"virtio-scsi-pci","id":"scsi","iothread-vq-mapping":[{"iothread":"thread"},'
+         '{"iothread":"thread1"}]}'
+         ' -device {"driver":"scsi-hd","drive":"data","serial":"data","bus":"scsi.0"}'),
         (Drive("/d", DiskSettings(bus="virtio-scsi", iothread=True, queues=2)),
          "-object iothread,id=thread -drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
          " -device virtio-scsi-pci,id=scsi,iothread=thread,num_queues=2"

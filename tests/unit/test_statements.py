@@ -40,7 +40,7 @@ from vmtax.store import Store
 from vmtax.store.dialect import postgresql_locks
 from vmtax.testbed import power, provisioned
 from vmtax.workload import build, site
-from vmtax.workload.fio import FIRST_WRITE, PATTERNS
+from vmtax.workload.fio import PATTERNS
 
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"^( *)(```+)(.*)\n((?:.*\n)*?) *\2 *$|`[^`\n]+`", re.MULTILINE)
@@ -225,7 +225,8 @@ def test_limits_in_words() -> None:
     assert f"{console.MOST_CONSOLE >> 20} MiB on its console" in security
     assert f"{empty.SAMPLES} random blocks" in (ROOT / "docs/how-to/choose-where-disks-are.md").read_text()
     others = (ROOT / "docs/explanation/other-tools.md").read_text()
-    assert FIRST_WRITE in PATTERNS and f"{len(PATTERNS) - 1} fixed patterns and one for first writes" in others
+    fresh = sum(pattern.fresh for pattern in PATTERNS.values())
+    assert fresh == 2 and f"{len(PATTERNS) - fresh} fixed patterns and two for first writes" in others
 
 
 def test_how_much_slower_an_emulated_guest_was_in_a_real_run(tmp_path: Path) -> None:

@@ -90,6 +90,22 @@ class GuestSettings(Settings):
         layers=("vm",),
         scope="guest",
     )
+    balloon: str = setting(
+        "guest.balloon",
+        ("none", "deflated", "half"),
+        str,
+        "a balloon (virtio-balloon), by which the host takes memory back while the guest runs: none; there and empty"
+        " (deflated); or inflated to half of the guest's memory before anything is measured",
+        layers=("vm",),
+        scope="guest",
+        options={"device": ProgramOption("", dict.fromkeys(("deflated", "half"), "virtio-balloon-pci"))},
+        conflicts=(
+            Conflict(
+                {"guest.balloon": ("half",), "memory.backing": (MemoryBacking.HUGE, MemoryBacking.GIGANTIC)},
+                "guest.balloon=half gives pages of 4 KiB back, and memory.backing={backing} has none",
+            ),
+        ),
+    )
     model: str = setting(
         "cpu.model",
         ("host", "x86-64-v2", "x86-64-v3", "x86-64-v4"),

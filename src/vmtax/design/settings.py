@@ -18,8 +18,8 @@ from vmtax.core.layers import EXISTING, GUESTS
 from vmtax.core.units import parse_bytes, same_quantity, size_text
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
-# Programs with an option for a factor: QEMU's -drive, the guest's kernel, qemu-img -o, zfs -o, libvirt, Proxmox.
-Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "proxmox"]
+# Programs with an option for a factor: -drive, -device, the kernel, qemu-img -o, mount, zfs -o, libvirt, Proxmox.
+Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "proxmox", "device"]
 T = TypeVar("T")
 
 BACKED = ("host", "container", "vm")  # a nested guest's disk is always a raw file on its outer VM's disk

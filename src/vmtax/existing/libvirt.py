@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from vmtax.design.disk import THREADS
 from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
     ExistingCard,
@@ -65,7 +66,7 @@ def parse(text: str) -> ExistingGuest:
         levels.update(handed_on(arguments, "qemu:commandline", remarks))
     iothreads = _number(domain.findtext("iothreads")) or len(domain.findall("iothreadids/iothread"))
     disks = tuple(_disks(domain, remarks))
-    if iothreads and not any(disk.levels.get("disk.iothread") == "on" for disk in disks):
+    if iothreads and not any(disk.levels.get("disk.iothread", "off") != "off" for disk in disks):
         remarks.add("iothreads", str(iothreads), "no disk uses one")
     cards = tuple(_cards(domain, remarks))
     guest = ExistingGuest(
@@ -314,10 +315,14 @@ def _disk_levels(
     zeroes = said.pop("detect_zeroes", "off")
     if zeroes != "off":
         yield "disk.detect_zeroes", zeroes
-    of_controller = controller is not None and controller.find("driver[@iothread]") is not None
-    of_driver = driver is not None and driver.find("iothreads") is not None
-    if said.pop("iothread", None) is not None or of_driver or of_controller:
-        yield "disk.iothread", "on"
+    drivers = [
+        each for each in (driver, controller.find("driver") if controller is not None else None) if each is not None
+    ]
+    dealt = max((len(each.findall("iothreads/iothread")) for each in drivers), default=0)
+    if said.pop("iothread", None) is not None or any(each.get("iothread") is not None for each in drivers) or dealt:
+        yield "disk.iothread", str(dealt) if str(dealt) in THREADS else "on"
+    if dealt > 1 and str(dealt) not in THREADS:
+        remarks.add(f"{where}/driver/iothreads", str(dealt), "is measured as one iothread")
     queues = said.pop("queues", None)
     if queues is not None:
         yield "disk.queues", queues

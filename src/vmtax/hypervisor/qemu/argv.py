@@ -78,6 +78,7 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
         *(word for number, path in enumerate(spec.layers) for word in _image(f"layer{number}", path)),
         *(word for number, path in enumerate(spec.packs) for word in _image(f"pack{number}", path)),
         *share_arguments(spec.shares),
+        *(word for _, device in spec.settings.options("device") for word in ("-device", device)),
         *_network(spec),
         *(("-incoming", _incoming(spec.incoming)) if spec.incoming is not None else ()),
     )
@@ -93,7 +94,10 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
     )
     state = (spec.incoming,) if spec.incoming is not None and _is_file(spec.incoming) else ()
     return Reach(
-        read=(spec.kernel, str(initrd), *(path for path in images if not is_device(path)), *state),
+        read=(
+            *(spec.kernel, str(initrd), *(path for path in images if not is_device(path)), *state),
+            *dict.fromkeys(path for disk in spec.disks for path in disk.beneath),
+        ),
         write=(
             *(str(console), *(disk.path for disk in spec.disks if not disk.is_device)),
             *(disk.log for disk in spec.disks if disk.log),

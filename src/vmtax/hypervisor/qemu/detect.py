@@ -20,6 +20,7 @@ from vmtax.hypervisor.qemu.argv import arguments, reach, why_not
 from vmtax.hypervisor.qemu.boot import boot
 from vmtax.hypervisor.qemu.cards import handed_over
 from vmtax.hypervisor.qemu.cpu import QUIT, UNKNOWN, asking, missing_features, nearest_models
+from vmtax.hypervisor.qemu.drives import MAPPING, THREADED_DEVICES
 from vmtax.hypervisor.qemu.guest import QemuGuest
 from vmtax.hypervisor.qemu.parts import without_huge_pages
 from vmtax.hypervisor.qemu.shares import device_of
@@ -129,6 +130,12 @@ class Qemu:
         devices = machine.try_run(*self.without_guest(Reach()), "-device", "help").stdout
         lacks = f'name "{device_of(share)}"' not in devices
         return f"QEMU {self.version} was built without {device_of(share)}" if lacks else None
+
+    def why_no_mapping(self, machine: Machine, bus: str) -> str | None:
+        """Why it cannot give a disk on that bus several iothreads there; None if it can."""
+        device = THREADED_DEVICES[bus]
+        options = machine.try_run(*self.without_guest(Reach()), "-device", f"{device},help").stdout
+        return None if MAPPING in options else f"QEMU {self.version} has no {MAPPING} for {device}"
 
     def boot(
         self,

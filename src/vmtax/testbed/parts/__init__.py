@@ -6,6 +6,7 @@ import contextlib
 
 from vmtax.core.records import Treatment
 from vmtax.testbed.parts.arrival import Arrival
+from vmtax.testbed.parts.balloon import Balloon
 from vmtax.testbed.parts.containers import Containers
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import CuttingPart, PowerCuts
@@ -19,6 +20,7 @@ from vmtax.testbed.parts.pinning import Pinning
 from vmtax.testbed.parts.polling import Polling
 from vmtax.testbed.parts.processors import Processors
 from vmtax.testbed.parts.sharing import SharingPart
+from vmtax.testbed.parts.snapshots import SnapshotPart
 from vmtax.testbed.provisioned import Provisioned
 
 __all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "lacking", "notes", "shape", "take"]
@@ -31,9 +33,11 @@ PARTS: tuple[Part, ...] = (
     Containers(),
     Pages(),
     EqualCpus(),
+    Balloon(),
     Pinning(),
     NetworkPart(),
     DiskPart(),
+    SnapshotPart(),
     SharingPart(),
     PageCache(),
     MigrationPart(),
