@@ -511,6 +511,18 @@ FAULTS = (
         "polling that was to be off, and is on, is not noticed",
     ),
     Fault(
+        "design/hyperv.py",
+        'wanted = set(ENLIGHTENMENTS) if level == ALL else {BASE, *level.split("+")}',
+        'wanted = set(ENLIGHTENMENTS) if level == ALL else {*level.split("+")}',
+        "a guest has enlightenments that its Linux does not look at",
+    ),
+    Fault(
+        "design/hyperv.py",
+        'wrong = [f"lacks {key}" for key in wanted if key not in got] + [f"has {key}" for key in got if key not in wanted]',
+        'wrong = [f"lacks {key}" for key in wanted if key not in got]',
+        "a guest that has more enlightenments than its level is measured",
+    ),
+    Fault(
         "testbed/cpus.py",
         "number += before > 0 and value > before * SAME_TYPE",
         "number += before > 0 and value > before",
