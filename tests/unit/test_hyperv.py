@@ -19,11 +19,12 @@ from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.enlightenments import READ, Enlightened, why_not_obtained
 
 QEMU = Qemu(("qemu-system-x86_64",), "10.0", "")
-# What a guest of KVM reads (Linux 6.12 on KVM on AMD, QEMU 10.0), from leaf 0x40000000 on.
-KVM = "40000001 4b4d564b 564b4d56 0000004d\n" + "01007efb 00000000 00000000 00000000\n" * 4
-HIDDEN = "00000000 00000000 00000000 00000000\n" * 5
+# What guests of KVM read from leaf 0x40000000 on (Linux 6.12 twice, QEMU 10.0, on AMD).
+ZEROS = "00000000 00000000 00000000 00000000\n"
+KVM = "40000001 4b4d564b 564b4d56 0000004d\n" + "01007efb 00000000 00000000 00000000\n" + ZEROS * 3
+HIDDEN = ZEROS * 5
 NAMED = (
-    "40000005 7263694d 666f736f 76482074\n31237648 00000000 00000000 00000000\n00003839 000a0000 00000000 0000000e\n"
+    "40000005 7263694d 666f736f 76482074\n31237648 00000000 00000000 00000000\n00003839 000a0000 00000000 00000000\n"
 )
 ALL = NAMED + "00002a7f 00000030 00000000 00080108\n00000c2c 00001fff 00000000 00000000\n"
 TIME = NAMED + "00000262 00000000 00000000 00000008\n00000000 ffffffff 00000000 00000000\n"
@@ -106,11 +107,19 @@ def test_what_the_host_s_kernel_does_not_offer_is_impossible_in_qemu_s_words() -
 
 
 def test_what_linux_does_with_it_is_said_beside_the_result() -> None:
-    assert Enlightened().notes(request('["off"]', "kvm")) == ()
-    kernel, unused = Enlightened().notes(request("[hidden, time, spinlocks, runtime]", "kvm"))
-    assert kernel.startswith("cpu.hyperv: the guests run Linux.")
-    assert unused == "cpu.hyperv=spinlocks, runtime: Windows uses it, Linux does not."
-    assert len(Enlightened().notes(request("[hidden, all, time+ipi, vpindex]", "kvm"))) == 1
+    def said(levels: str) -> list[str]:
+        return [note.partition(". ")[0] for note in Enlightened().notes(request(levels, "kvm"))]
+
+    linux = "cpu.hyperv: the guests run Linux, with the devices and the interface that Windows guests get"
+    of_kvm = (
+        "cpu.hyperv: Linux takes KVM's own interface where it sees it, so at every level but off, KVM is hidden from it"
+    )
+    assert said('["off"]') == [linux], "KVM is not hidden from any guest"
+    assert said("[hidden, all, time+ipi, vpindex]") == [linux, of_kvm]
+    notes = Enlightened().notes(request("[hidden, time, spinlocks, runtime]", "kvm"))
+    assert notes[2:] == ["cpu.hyperv=spinlocks, runtime: Windows uses it, Linux does not."]
+    asked = parse("name: x\nlayers: [vm]\nworkloads: [chess]\n")
+    assert not Enlightened().notes(Request(FakeMachine("host"), asked, asked.treatments()[0], QEMU, "kvm"))
 
 
 SHOWN = {"off": KVM, "hidden": HIDDEN, "all": ALL, "time": TIME}

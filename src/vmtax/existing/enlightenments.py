@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from vmtax.design.hyperv import ALL, BASE, ENLIGHTENMENTS, SPINS, level_of
 from vmtax.existing.guest import Remarks
 
-# They change what a guest is told, and nothing that is measured.
+# They change what a guest can read, and nothing that is measured.
 NEUTRAL = frozenset(("vendor-id", "reset", "crash", "enforce-cpuid"))
 ALL_OF_HOST = "passthrough"  # QEMU's and libvirt's word for all that the host's KVM offers
 OFF = ("off", "no", "false", "0")
