@@ -89,7 +89,7 @@ _ALL = (
         ),
     ),
     WeightProfile(
-        "windows",
+        "windows-guest",
         "a Windows guest, as the KVM storage benchmark of 2013 weighs it",
         (
             Weight("disk.randread-4k-qd1.iops", 1, "small random reads count as much as sequential ones"),

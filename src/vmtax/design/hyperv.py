@@ -97,5 +97,6 @@ def why_not(level: str, leaves: Sequence[Leaf]) -> str | None:
     if level in (OFF, HIDDEN):
         return f"shows {level_of(got)}"
     wanted = parts_of(level)
-    wrong = [f"lacks {key}" for key in wanted if key not in got] + [f"has {key}" for key in got if key not in wanted]
-    return ", ".join(wrong) or None
+    lacking = [f"lacks {key}" for key in wanted if key not in got]
+    excess = [f"has {key}" for key in got if key not in wanted]
+    return ", ".join(lacking + excess) or None
