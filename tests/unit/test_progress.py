@@ -115,6 +115,7 @@ KEPT = {
     ("hypervisor/qemu/samples.py", "START_SECONDS"): "the same",
     ("image/packs.py", "REACH_SECONDS"): "a mirror answers",
     ("image/packs.py", "root_image.STEP_SECONDS"): "Idle",
+    ("image/windows.py", "STEP_SECONDS"): "Idle",
     ("image/place.py", "PUSH_SECONDS"): "a connection",
     ("attach/domain.py", "SECONDS"): "libvirt answers",
     ("attach/domain.py", "timeout"): "passed on",

@@ -317,6 +317,8 @@ def having(**levels: str) -> GuestSpec:
         (replace(PLAIN, accelerator="kvm"), "-cpu", "host"),
         (having(cpu_model="x86-64-v2"), "-cpu", "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3,enforce"),
         (having(cpu_model="Nehalem"), "-cpu", "Nehalem,enforce"),
+        (replace(having(cpu_hyperv="time"), accelerator="kvm"), "-cpu", "host,kvm=off,hv-vpindex,hv-time"),
+        (having(cpu_hyperv="hidden", cpu_model="Nehalem"), "-cpu", "Nehalem,enforce,kvm=off"),
         (having(cpu_topology="sockets"), "-smp", "2,sockets=2,cores=1,threads=1"),
         (replace(having(cpu_topology="sockets"), vcpus=1), "-smp", "1,maxcpus=2,sockets=2,cores=1,threads=1"),
         (replace(PLAIN, vcpus=1), "-smp", "1,maxcpus=2"),

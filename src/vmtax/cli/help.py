@@ -84,6 +84,7 @@ EXAMPLES = {
     "image zfs": ("image zfs",),
     "image kernel": ("image kernel", "image kernel --again"),
     "image postgresql": ("image postgresql", "image postgresql --again"),
+    "image windows": ("image windows", "image windows --again"),
     "image list": ("image list",),
     "image remove": ("image remove 602bf8e18962",),
     "image export": ("image export image.tar.zst",),

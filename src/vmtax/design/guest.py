@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from vmtax.core.layers import LAYERS
 from vmtax.core.units import parse_bytes
-from vmtax.design.settings import SWITCH, Conflict, ProgramOption, Settings, Where, is_on, setting
+from vmtax.design import hyperv
+from vmtax.design.settings import SWITCH, AllBut, Conflict, ProgramOption, Settings, Where, is_on, setting
 from vmtax.design.size import MEMORY, VCPUS
 
 MIB, GIB = 2**20, 2**30
@@ -165,6 +166,23 @@ class GuestSettings(Settings):
                 },
             )
         },
+    )
+    hyperv: str = setting(
+        "cpu.hyperv",
+        hyperv.LEVELS,
+        str,
+        "what the guest sees of the interface that KVM offers to Windows, Hyper-V's: nothing, but KVM's own (off);"
+        " neither of the two (hidden); all that is listed here (all), or one of them with those that it needs and"
+        f" {hyperv.BASE}, or several joined by +, in this order. At each level but off, a Linux guest takes itself for"
+        " a guest of Hyper-V, as far as it has that interface; only KVM has it",
+        scope="guest",
+        others=hyperv.SETS,
+        conflicts=(
+            Conflict(
+                {"cpu.hyperv": AllBut(hyperv.OFF), "cpu.timer": ("kvm-clock",)},
+                "cpu.hyperv={hyperv} hides KVM from the guest, and with it cpu.timer=kvm-clock",
+            ),
+        ),
     )
     hpet: bool | None = setting(
         "guest.hpet",

@@ -53,6 +53,16 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
+class AllBut:
+    """Every level of a factor but one; a factor that has no level yet has none of them."""
+
+    level: str
+
+    def __contains__(self, level: object) -> bool:
+        return level not in (None, self.level)
+
+
+@dataclass(frozen=True, slots=True)
 class Conflict:
     """Levels that cannot be combined."""
 

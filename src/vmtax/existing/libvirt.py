@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from vmtax.design.disk import THREADS
+from vmtax.existing import enlightenments
 from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
     ExistingCard,
@@ -34,7 +35,10 @@ UNITS |= {"gb": 10**9, "g": 2**30, "gib": 2**30, "tb": 10**12, "t": 2**40, "tib"
 LARGEST = 4 * 2**20  # characters of a definition
 # Those that a guest of QEMU has anyway.
 USUAL_TIMERS = frozenset(
-    (*((name, present) for name in ("rtc", "pit", "kvmclock") for present in ("", "yes")), ("hypervclock", "no"))
+    (
+        *((name, present) for name in ("rtc", "pit", "kvmclock") for present in ("", "yes")),
+        *(("hypervclock", present) for present in ("", "yes", "no")),  # read as a part of Hyper-V's interface
+    )
 )
 USUAL_DRIVER = frozenset(("name", "error_policy", "rerror_policy"))  # attributes that cost nothing
 MOST_VCPUS = 1024
@@ -172,6 +176,12 @@ def _guest_levels(domain: ET.Element, remarks: Remarks) -> Iterator[tuple[str, s
     yield from _memory_backing(domain.find("memoryBacking"), remarks)
     yield from _pinning(domain.find("cputune"), remarks)
     yield from _clock(domain.find("clock"), remarks)
+    features, clock = domain.find("features"), domain.find("clock")
+    parts = dict(enlightenments.of_domain(features, clock))
+    hides_kvm = enlightenments.hides_kvm(features)
+    level = enlightenments.level(parts, "features/hyperv", remarks, hides_kvm=hides_kvm)
+    if level is not None:
+        yield "cpu.hyperv", level
 
 
 def _cpu(cpu: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, str]]:

@@ -11,8 +11,8 @@ from vmtax.hypervisor.qemu.cards import card_arguments, forward
 from vmtax.hypervisor.qemu.drives import MODULES, MOST_DISKS, disk_arguments, escaped, image_argument, machine_type
 from vmtax.hypervisor.qemu.parts import (
     accelerator_words,
+    cpu_arguments,
     cpu_count,
-    cpu_model,
     keeps_cpu_free,
     memory_arguments,
     memory_options,
@@ -65,7 +65,7 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
         # A panicking guest reboots (panic=-1): QEMU then ends, which tells us.
         "-no-reboot",
         *("-machine", machine, "-accel", accelerator_words(spec.accelerator)),
-        *("-cpu", cpu_model(spec.settings.model, spec.accelerator)),
+        *("-cpu", cpu_arguments(spec.settings.model, spec.accelerator, spec.settings.hyperv)),
         *(("-device", "intel-iommu,intremap=on") if spec.iommu else ()),
         *("-smp", cpu_count(spec), *memory_arguments(spec)),
         *("-kernel", spec.kernel, "-initrd", str(initrd), "-append", kernel_arguments(spec)),

@@ -125,6 +125,12 @@ class Qemu:
         asked = machine.try_run(*start, *asking("qemu64", accelerator, "q35,hpet=on"), input=QUIT)
         return None if asked.ok else f"QEMU {self.version} refuses it: {first_line(asked.stderr)}"
 
+    def why_no_hyperv(self, machine: Machine, level: str, accelerator: str) -> str | None:
+        """Why it cannot provide that level of `cpu.hyperv` to a guest there; None if it can."""
+        start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
+        asked = machine.try_run(*start, *asking("host", accelerator, hyperv=level), input=QUIT)
+        return None if asked.ok else f"QEMU {self.version} refuses it: {first_line(asked.stderr)}"
+
     def why_no_share(self, machine: Machine, share: Share) -> str | None:
         """Why it cannot share a directory that way with a guest there; None if it can."""
         devices = machine.try_run(*self.without_guest(Reach()), "-device", "help").stdout

@@ -11,6 +11,7 @@ from vmtax.testbed.parts.containers import Containers
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import CuttingPart, PowerCuts
 from vmtax.testbed.parts.disks import DiskPart, PageCache
+from vmtax.testbed.parts.enlightenments import Enlightened
 from vmtax.testbed.parts.equal import EqualCpus
 from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
@@ -26,7 +27,7 @@ from vmtax.testbed.provisioned import Provisioned
 __all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "lacking", "notes", "shape", "take"]
 
 # What depends on the QEMU and the accelerator of the guests, the other parts on the host alone.
-GUEST_PARTS: tuple[Part, ...] = (Counting(), Polling(), Processors())
+GUEST_PARTS: tuple[Part, ...] = (Counting(), Polling(), Processors(), Enlightened())
 # In the order of set-up. If several parts lack something for a treatment, the last one says why.
 PARTS: tuple[Part, ...] = (
     Arrival(),
