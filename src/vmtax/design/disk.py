@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vmtax.core.units import parse_bytes
-from vmtax.design.settings import BACKED, PLUGGED, SWITCH, Conflict, ProgramOption, Settings, in_bytes, is_on, setting
+from vmtax.design.settings import (
+    BACKED,
+    CLONED,
+    PLUGGED,
+    SWITCH,
+    Conflict,
+    ProgramOption,
+    Settings,
+    in_bytes,
+    is_on,
+    setting,
+)
 
 
 class CacheMode(StrEnum):
@@ -326,6 +337,7 @@ class DiskSettings(Settings):
         ("virtio", "virtio-scsi", "ide", "sata", "nvme"),
         str,
         "the disk controller in the guest",
+        layers=CLONED,
         only_with=A_DISK,
     )
     iothread: bool = setting(
@@ -333,6 +345,7 @@ class DiskSettings(Settings):
         SWITCH,
         is_on,
         "whether a virtio disk has a thread of its own; otherwise QEMU's main loop serves it",
+        layers=CLONED,
         only_with=QUEUED,
     )
     bounded: bool = setting(
@@ -357,6 +370,7 @@ class DiskSettings(Settings):
         ("auto", "1", "2", "4", "8"),
         lambda level: 0 if level == "auto" else int(level),
         "number of queues of a virtio disk; auto: one for each vCPU",
+        layers=CLONED,
         only_with=QUEUED,
     )
     discard: str = setting(
