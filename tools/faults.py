@@ -738,8 +738,8 @@ FAULTS = (
     ),
     Fault(
         "testbed/existing.py",
-        "if fixed := [each for each in named if each in (*SIZES, COUNT.name) or FACTORS[each].layers == BACKED]:",
-        "if fixed := [each for each in named if each in SIZES or FACTORS[each].layers == BACKED]:",
+        "sizes = [each for each in named if each in (*SIZES, COUNT.name)]",
+        "sizes = [each for each in named if each in SIZES]",
         "a host with several sets of processes stands beside one VM",
     ),
     Fault(

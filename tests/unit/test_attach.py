@@ -29,7 +29,7 @@ from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.testbed.existing import refuse_factors
-from vmtax.testbed.session import Hosts, TestbedOptions
+from vmtax.testbed.session import ExistingVm, Hosts, TestbedOptions
 from vmtax.testbed.ways import Plugged
 
 UUID = "8662b4e3-a27d-41ac-868a-c680d4d26354"
@@ -325,7 +325,7 @@ def test_two_settings_never_change_at_once_unsaid(named: dict[str, str], why: st
 def test_a_vm_is_not_compared_with_a_host_of_other_levels(factors: str) -> None:
     plan = parse(f"{{name: x, layers: [host, existing, vm], factors: {{{factors}}}, workloads: [disk]}}")
     with pytest.raises(BadInput, match="in which libvirt:web1 stays as it is"):
-        refuse_factors(plan, "libvirt:web1")
+        refuse_factors(plan, ExistingVm("libvirt:web1"))
 
 
 VIRSH_STUB = """\
@@ -386,10 +386,10 @@ def test_an_existing_vm_is_compared_in_the_settings_of_a_plugged_disk_only() -> 
         ("existing", {"disk.cache": "writethrough"}),
         ("existing disk.cache=none", {"disk.cache": "none"}),
     ]
-    refuse_factors(plan, "libvirt:web1")
+    refuse_factors(plan, ExistingVm("libvirt:web1"))
     with pytest.raises(BadInput, match="keeps its disk as it is: name it as libvirt:NAME"):
-        refuse_factors(plan, "ssh://vm")
-    with pytest.raises(PlanError, match="is about vm and nested, but layers has host, existing"):
+        refuse_factors(plan, ExistingVm("ssh://vm"))
+    with pytest.raises(PlanError, match="is about vm and nested and clone, but layers has host, existing"):
         parse(text.format("cpu.model: [host]"))
 
 

@@ -40,9 +40,13 @@ def test_a_layer_is_compared_with_those_below_it_and_beside_it() -> None:
         ("host", "container"),
         ("host", "existing"),
         ("container", "existing"),
+        ("host", "clone"),
+        ("container", "clone"),
+        ("existing", "clone"),
         ("host", "vm"),
         ("container", "vm"),
         ("existing", "vm"),
+        ("clone", "vm"),
         ("vm", "nested"),
         ("host", "nested"),
     )
@@ -52,11 +56,12 @@ def test_a_layer_is_compared_with_those_below_it_and_beside_it() -> None:
 
 def test_every_layer_can_be_opened_and_drawn() -> None:
     assert LAYERS.keys() == OPENERS.keys() == STYLES.keys() == THE.keys()
-    assert len({style.mark for style in STYLES.values()}) == len({style.dash for style in STYLES.values()}) == 5
+    assert len({style.mark for style in STYLES.values()}) == len({style.dash for style in STYLES.values()}) == 6
     names = [cost_name(*pair) for pair in CONTRASTS]
     assert names == [
         *("container costs", "existing VM costs", "existing VM vs container"),
-        *("VM costs", "VM vs container", "VM vs existing VM", "nested vs VM", "nested costs"),
+        *("cloned VM costs", "cloned VM vs container", "cloned VM vs existing VM"),
+        *("VM costs", "VM vs container", "VM vs existing VM", "VM vs cloned VM", "nested vs VM", "nested costs"),
     ]
 
 

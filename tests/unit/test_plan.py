@@ -110,13 +110,13 @@ budget: 20
         "rounds, iterations, budget, max_writes, seed",
         "p.yaml:4:9: guest.vcpus: must be at least 1, not 0",
         "p.yaml:4:19: guest.memory: must be from 256MiB to 1024TiB",
-        "p.yaml:5:16: layers[1]: unknown layer 'nestd'; did you mean nested? legal: host, container, existing, "
+        "p.yaml:5:16: layers[1]: unknown layer 'nestd'; did you mean nested? legal: host, container, existing, clone, "
         "vm, nested",
         "p.yaml:7:3: factors.disk.cahe: unknown factor 'disk.cahe'; did you mean disk.cache? legal: "
         + ", ".join(FACTORS),
         "p.yaml:8:22: factors.disk.cache[1]: unknown level of disk.cache 'writebak'; did you mean writeback? legal: "
         "none, writeback, writethrough, directsync, unsafe",
-        "p.yaml:9:12: exclude[0].layers: unknown layer 'guest'; legal: host, container, existing, vm, nested",
+        "p.yaml:9:12: exclude[0].layers: unknown layer 'guest'; legal: host, container, existing, clone, vm, nested",
         "p.yaml:9:28: exclude[1]: is empty: say what to leave out, such as {disk.cache: writeback, layers: nested}",
         "p.yaml:13:5: workloads[2]: must be one workload: indent the parameters below its name (start, seconds)",
         "p.yaml:15:1: precision: must be a number and a unit, such as 2% (or none), not 2",
@@ -273,7 +273,7 @@ def test_a_plan_of_more_configurations_than_can_be_planned_is_refused_with_its_c
 def test_parts_that_mean_nothing_for_the_layers_are_refused(spin: None) -> None:
     assert problems("name: a\nlayers: [host]\nworkloads: [start]\nfactors: {disk.bus: ide}") == [
         "p.yaml:3:13: workloads[0]: start runs on vm, nested, but layers has host",
-        "p.yaml:4:11: factors.disk.bus: is about vm and nested, but layers has host",
+        "p.yaml:4:11: factors.disk.bus: is about vm and nested and clone, but layers has host",
     ]
 
 

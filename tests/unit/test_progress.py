@@ -98,6 +98,8 @@ def test_any_answer_is_read(text: str | list[str]) -> None:
 # Limits by the clock -> why. Everything else is limited by what it does.
 KEPT = {
     ("existing/source.py", "SECONDS"): "libvirt or Proxmox prints a guest's settings",
+    ("attach/clone/boot.py", "SECONDS"): "libvirt starts a clone",
+    ("attach/clone/point.py", "SECONDS"): "a guest's file systems are frozen meanwhile",
     ("lab/standing.py", "LIMIT_SECONDS"): "a lab that is to answer, or it stands still",
     ("cli/notify.py", "MOST_SECONDS"): "a command of the user's, which nobody may wait for without end",
     ("core/machines.py", "timeout"): "passed on",

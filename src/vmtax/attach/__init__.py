@@ -5,8 +5,18 @@ configuration, files or network is used or changed; modules that its kernel load
 """
 
 from vmtax.attach.agent import AgentRefused
-from vmtax.attach.domain import Domain, DomainError, find_domain
+from vmtax.attach.domain import Domain, DomainError, find_domain, look_up
 from vmtax.attach.entry import Entered, enter
 from vmtax.attach.scratch import plugged_disk, why_not
 
-__all__ = ["AgentRefused", "Domain", "DomainError", "Entered", "enter", "find_domain", "plugged_disk", "why_not"]
+__all__ = [
+    "AgentRefused",
+    "Domain",
+    "DomainError",
+    "Entered",
+    "enter",
+    "find_domain",
+    "look_up",
+    "plugged_disk",
+    "why_not",
+]

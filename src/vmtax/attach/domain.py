@@ -6,6 +6,7 @@ import hashlib
 import re
 import secrets
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Literal
@@ -33,6 +34,7 @@ ATTRIBUTE = re.compile(r"(\w+)='([^']*)'")
 BUS = re.compile(r"<target [^>]*bus='(\w+)'")
 COPIED = ("cache", "io", "discard", "detect_zeroes")  # of the domain's first disk, for ours
 KNOWN_BUSES = ("virtio", "scsi", "sata", "ide", "usb")
+RUNNING = ("running", "idle", "blocked")  # states of a domain that runs
 ANSWERS = {
     "paused": "is paused (virsh domstate --reason {0} says why): virsh resume {0}",
     "shut off": "is shut off: virsh start {}",
@@ -42,6 +44,13 @@ ANSWERS = {
 }
 SCSI = re.compile(r"<controller type='scsi' index='(\d+)' model='virtio-scsi'")
 UNITS = (101, 102)  # of our disks on a controller, which may be the user's own: of one for data, of the image
+# Prints the process id of each QEMU whose command line has this UUID. Argument: the UUID. Constant text.
+FIND_QEMU = (
+    *("sh", "-c"),
+    'for file in $(grep -s -l -i -F -e "$1" /proc/[0-9]*/cmdline); do own=${file%/cmdline}; '
+    'case "$(cat "$own/comm" 2> /dev/null)" in qemu-system*|qemu-kvm*|kvm) echo "${own#/proc/}" ;; esac; done',
+    "vmtax-find",
+)
 Bus = Literal["virtio", "scsi"]
 
 
@@ -75,6 +84,14 @@ class Domain:
         connected = ("env", "LC_ALL=C", "virsh", "--quiet", "--connect", self.uri)
         return self.host.try_run(*connected, verb, "--domain", self.uuid, *rest, timeout=timeout)
 
+    def refuse_job(self) -> None:
+        """Raises DomainError if a job of libvirt's runs on it."""
+        job = fields(self.ask("domjobinfo").stdout).get("Job type", "None")
+        if job != "None":
+            raise DomainError(
+                f"libvirt:{self.name}: a job runs on it ({job}), such as a backup: wait until it has ended"
+            )
+
     def definition(self) -> str:
         """The XML of the domain as it runs. Raises DomainError."""
         said = self.ask("dumpxml")
@@ -107,15 +124,18 @@ class Domain:
         """Undo that when the run leaves the domain."""
         self.listed.append(undoing)
 
-    def leave(self) -> dict[str, object]:
-        """Undo everything, and compare its definition and state with what they were. Raises MachineError."""
+    def leave(self, also: Sequence[str] = ()) -> dict[str, object]:
+        """Undo everything, and compare its definition and state with what they were. Raises MachineError.
+
+        also: what else is not as it was
+        """
         while self.listed:
             self.listed.pop().undo()
         now = self.digests()
         names = ("definition as it runs", "definition as it is stored")
         changed = [name for name, *pair in zip(names, self.before, now, strict=False) if pair[0] != pair[1]]
         state = self.ask("domstate").stdout.strip()
-        return {"definition_sha256": list(now), "changed": changed, "state": state}
+        return {"definition_sha256": list(now), "changed": [*changed, *also], "state": state}
 
     def attach(self, xml: str) -> None:
         """Plug a device into it, until it is detached or the domain ends. Raises DomainError."""
@@ -171,6 +191,16 @@ def find_domain(host: Machine, name: str) -> Domain:
     """The running domain of that name or UUID, read without asking the guest. Raises DomainError, which says what to
     type.
     """
+    domain, state = look_up(host, name)
+    if state not in RUNNING:
+        why = ANSWERS.get(state, f"is {state}, and not running").format(shlex.quote(domain.name))
+        raise DomainError(f"libvirt:{domain.name} {why}")
+    domain.refuse_job()
+    return domain
+
+
+def look_up(host: Machine, name: str) -> tuple[Domain, str]:
+    """The domain of that name or UUID, and its state in libvirt's words. Raises DomainError."""
     what = f"libvirt:{name}"
     uri = host.try_run(*VIRSH, "uri", timeout=SECONDS)
     if uri.code == NOT_FOUND:
@@ -185,17 +215,10 @@ def find_domain(host: Machine, name: str) -> Domain:
     if name not in (facts.get("Name"), facts.get("UUID")):
         raise DomainError(f"{what}: libvirt takes {name} for {facts.get('Name')}: name it by that, or by its UUID")
     name, uuid = facts.get("Name", name), facts.get("UUID", "")
-    state = facts.get("State", "")
-    if state not in ("running", "idle", "blocked"):
-        why = ANSWERS.get(state, f"is {state}, and not running").format(shlex.quote(name))
-        raise DomainError(f"libvirt:{name} {why}")
-    job = fields(host.try_run(*VIRSH, "domjobinfo", "--domain", uuid, timeout=SECONDS).stdout).get("Job type", "None")
-    if job != "None":
-        raise DomainError(f"libvirt:{name}: a job runs on it ({job}), such as a backup: wait until it has ended")
     vcpus = whole_of(host, f"CPU(s) of virsh dominfo {name}", facts.get("CPU(s)", ""), most=2**16)
     used = facts.get("Used memory", "").removesuffix(" KiB")
     memory = whole_of(host, f"Used memory of virsh dominfo {name}", used, most=2**53) * 1024
-    return Domain(host, name, uuid, uri.stdout.strip(), vcpus, memory)
+    return Domain(host, name, uuid, uri.stdout.strip(), vcpus, memory), facts.get("State", "")
 
 
 def refuse_connection(what: str, uri: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from vmtax.attach import agent
 from vmtax.attach.domain import FULL, SCSI, Bus, Domain, DomainError, script
-from vmtax.core.machines import MachineLost
+from vmtax.core.machines import Machine, MachineLost
 from vmtax.hypervisor import Credentials
 from vmtax.image.place import Placed
 from vmtax.machine.local import ISOLATED, LocalMachine
@@ -21,7 +21,7 @@ from vmtax.machine.ssh import SshMachine
 # The guest makes the server's key itself, so that none is on a command line. The socket of the port, which only root of
 # its host can reach, says which guest it is.
 ANY_KEY = ("-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null")
-PORT, IMAGE, CONTROLLER = "port", "image", "controller"
+PORT, IMAGE, CONTROLLER, WAY = "port", "image", "controller", "way"
 SELINUX = "/sys/fs/selinux/enforce"
 LOGIN_SECONDS = 180.0  # until the image's server answers: a guest reads it from a cold disk
 # Starts the script in namespaces of its own, and in a unit of its own where there is systemd: a restart of the agent
@@ -70,35 +70,40 @@ def enter(domain: Domain, path: str, local: LocalMachine, image: Placed, directo
     """
     host = domain.host
     domain.before[:] = domain.digests()
-    file = _reachable(domain, image, directory, local)
+    file = directory / local.fresh_name("image")
+    domain.later(host.remove_later(file))
+    put_image(host, image, file)
     _plug(domain, PORT, f"<channel type='unix'><target type='virtio' name='{domain.serial(PORT)}'/>")
-    bus, note = _plug_image(domain, file)
-    credentials = Credentials.make(local)
-    inside = script("inside")[2]
-    unit = domain.serial("way")
-    ending = {"path": "/bin/sh", "arg": ["-c", END, "sh", unit], "capture-output": False}
+    bus, note = _plug_image(domain, str(file))
+    ending = {"path": "/bin/sh", "arg": ["-c", END, "sh", domain.serial(WAY)], "capture-output": False}
     domain.later(host.undo_later(*script("end"), domain.uri, domain.uuid, agent.command("guest-exec", ending)))
-    arguments = (unit, inside, unit, domain.serial(IMAGE), domain.serial(PORT))
+    return Entered(domain, log_in(domain, path, local), bus, tuple(filter(None, [note, domain.unlike()])))
+
+
+def log_in(domain: Domain, path: str, local: LocalMachine) -> SshMachine:
+    """Have the agent start the image's ssh server in a domain that has the port and the image, and log in to it.
+
+    Raises DomainError, AgentRefused, MachineLost and CommandFailed.
+    """
+    credentials, unit = Credentials.make(local), domain.serial(WAY)
+    arguments = (unit, script("inside")[2], unit, domain.serial(IMAGE), domain.serial(PORT))
     public = credentials.key.with_suffix(".pub").read_text()
     pid = agent.start(domain, ("/bin/sh", "-c", LAUNCH, "sh", *arguments), public)
     options = (*ANY_KEY, *credentials.options(), "-o", f"ProxyCommand={_through(domain, local)}")
     machine = SshMachine(path, local, "root@vmtax-existing", options, is_guest=True)
     _log_in(machine, domain, pid)
-    return Entered(domain, machine, bus, tuple(filter(None, [note, domain.unlike()])))
+    return machine
 
 
-def _reachable(domain: Domain, image: Placed, directory: PurePosixPath, local: LocalMachine) -> str:
-    """A file of that directory which is the root image: QEMU runs as a user that cannot read our cache.
+def put_image(host: Machine, image: Placed, file: PurePosixPath) -> None:
+    """Make that file the root image: QEMU runs as a user that cannot read our cache.
 
-    A copy where SELinux is, whose label libvirt changes.
+    A copy where SELinux is, whose label libvirt changes. Raises CommandFailed.
     """
-    host, file = domain.host, directory / local.fresh_name("image")
-    domain.later(host.remove_later(file))
     if host.succeeds("test", "-e", SELINUX) or not host.succeeds("ln", image.root, str(file)):
         remedy = "name another directory with --disk-dir"
         host.run("cp", "--reflink=auto", "--sparse=always", image.root, str(file), remedy=remedy)
         host.run("chmod", "444", str(file))
-    return str(file)
 
 
 def _plug(domain: Domain, what: str, opening: str) -> None:

@@ -12,6 +12,7 @@ from vmtax.cli.options import (
     Budget,
     Card,
     Cleanup,
+    Clone,
     DestinationCard,
     DestinationHost,
     DiskDevice,
@@ -114,9 +115,10 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class GuestOptions:
-    """A VM of the user's that is measured as it runs."""
+    """A VM of the user's that is measured as it runs, or clones of it."""
 
     guest: Guest = None
+    clone: Clone = False
     guest_dir: GuestDir = None
 
 

@@ -115,8 +115,8 @@ def _here(work: RunWork) -> _Here:
             work = work.demonstrated()
         foreseen, lines = outlook_of(store, work, places, why)
         written = written_per_round(store, work, places, why)
-        if hosts.existing is not None and hosts.existing.announced:
-            lines.append(Line("enters", f"{hosts.existing.name}: {hosts.existing.announced}"))
+        if (vm := hosts.existing) is not None and vm.announced:
+            lines.append(Line(f"{vm.verb}s", f"{vm.name}: {vm.announced}"))
     more = []
     if why and not work.options.testbed.emulate:
         more.append("it would end there: to measure anyway, vmtax run --emulate")

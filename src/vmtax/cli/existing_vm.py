@@ -1,4 +1,4 @@
-"""A VM of the user's on the command line: `run --guest`."""
+"""A VM of the user's on the command line: `run --guest`, with `--clone` or without."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from vmtax.cli.app import BadUse, say
 from vmtax.cli.asked import Measured, PlanChanges
 from vmtax.cli.option_groups import given
-from vmtax.core.layers import EXISTING
+from vmtax.core.layers import CLONE, EXISTING, OWNERS
 from vmtax.design.factors import FACTORS
 from vmtax.existing.source import NAME
 from vmtax.plan import rules
@@ -22,18 +22,24 @@ from vmtax.workload import WORKLOADS
 
 def existing_vm(asked: Measured) -> ExistingVm | None:
     """The VM that --guest names, or none. Raises BadUse, also for options that it excludes."""
-    name, directory = asked.existing.guest, asked.existing.guest_dir
+    name, directory, clone = asked.existing.guest, asked.existing.guest_dir, asked.existing.clone
     if name is None:
+        if clone:
+            raise BadUse("--clone: of which VM is what --guest says: add --guest libvirt:NAME")
         if directory is not None:
             raise BadUse(f"--guest-dir {directory}: is a directory in the VM that --guest names: add --guest")
         return None
     if others := given(asked.cards, asked.versions, asked.power):
-        raise BadUse(f"--guest measures a VM as it runs, on one host: leave out {' '.join(others)}")
-    if places := given(replace(asked.disks, disk_dir=None)):
+        raise BadUse(f"--guest measures a VM of yours, on one host: leave out {' '.join(others)}")
+    if places := given(replace(asked.disks, disk_dir=None)) if not clone else []:
         raise BadUse(f"{' '.join(places)}: the host alone would have such a disk, and a VM a file: leave it out")
     if sizes := given(PlanChanges(vcpus=asked.changes.vcpus, memory=asked.changes.memory)):
-        raise BadUse(f"{' and '.join(sizes)}: a VM that runs has its own size: leave it out, or leave out --guest")
+        raise BadUse(f"{' and '.join(sizes)}: a VM of yours has its own size: leave it out, or leave out --guest")
     _check_name(name)
+    if clone and not name.startswith(LIBVIRT):
+        raise BadUse(
+            f"--clone --guest {name}: only a domain of libvirt is cloned: --guest libvirt:NAME; or leave it out"
+        )
     if name.startswith(LIBVIRT) and directory is not None:
         raise BadUse(
             f"--guest-dir {directory}: a domain of libvirt gets a disk of ours; --disk-dir says where on its host"
@@ -41,7 +47,7 @@ def existing_vm(asked: Measured) -> ExistingVm | None:
     where = PurePosixPath(directory) if directory else DISK_DIRECTORY
     if not where.is_absolute():
         raise BadUse(f"--guest-dir {directory}: must be absolute, for it is in the VM")
-    return ExistingVm(name, where)
+    return ExistingVm(name, where, clone)
 
 
 def _check_name(name: str) -> None:
@@ -60,22 +66,26 @@ def _check_name(name: str) -> None:
         raise BadUse(f"--guest {name}: {right}") from error
 
 
-def on_existing(plan: Plan, layers: str | None) -> Plan:
+def on_existing(plan: Plan, layers: str | None, layer: str = EXISTING) -> Plan:
     """The plan for the host and that VM, or for the layers that the plan or the command line names beside it, with what
     can be measured in the VM. Raises BadUse and BadInput.
+
+    layer: EXISTING, or CLONE for clones of it
     """
-    wanted = plan.layers if layers is not None or EXISTING in plan.layers else ("host",)
-    if wanted == (EXISTING,):
-        raise BadUse(f"--layers {EXISTING}: a VM alone is compared with nothing: --layers host,{EXISTING}")
+    if other := [each for each in plan.layers if each in OWNERS and each != layer]:
+        raise BadUse(f"layer {other[0]}: {'leave out' if layer == CLONE else 'add'} --clone, or name layer {layer}")
+    wanted = plan.layers if layers is not None or layer in plan.layers else ("host",)
+    if wanted == (layer,) and layer == EXISTING:
+        raise BadUse(f"--layers {layer}: a VM alone is compared with nothing: --layers host,{layer}")
     data = plan.model_dump(mode="json")
-    data["layers"] = [*dict.fromkeys((*wanted, EXISTING))]
+    data["layers"] = [*dict.fromkeys((*wanted, layer))]
     named = dict.fromkeys([*plan.space.factors, *(each for part in plan.space.parts for each in part.levels)])
     if pointless := [each for each in named if not {*FACTORS[each].layers} & {*data["layers"]}]:
         raise BadUse(
             f"plan {plan.name} compares {', '.join(pointless)}, which only guests of ours are given: name another plan,"
             " or add their layer, such as --layers host,vm"
         )
-    fits = {name for name, kind in WORKLOADS.items() if EXISTING in kind.layers}
+    fits = {name for name, kind in WORKLOADS.items() if layer in kind.layers}
     if left_out := [entry["name"] for entry in data["workloads"] if entry["name"] not in fits]:
         say(f"left out, because a VM that is not ours cannot measure it: {', '.join(left_out)}", file=sys.stderr)
     data["workloads"] = [entry for entry in data["workloads"] if entry["name"] in fits]
@@ -83,13 +93,14 @@ def on_existing(plan: Plan, layers: str | None) -> Plan:
         raise BadUse(f"plan {plan.name}: nothing of it can be measured in a VM that is not ours: name another plan")
     data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] in fits]
     measured = from_data(data, source="command line")
-    if any(workload.networked for workload in measured.build_workloads() if EXISTING in workload.layers):
+    if any(workload.networked for workload in measured.build_workloads() if layer in workload.layers):
         raise BadUse("a VM that is not ours has no card on the network under test: leave out --serve, or --guest")
     return measured
 
 
 def without_existing(plan: Plan) -> Plan:
     """The plan, which names no VM of the user's. Raises BadUse if it has its layer."""
-    if EXISTING in plan.layers:
-        raise BadUse(f"layer {EXISTING} is a VM of yours: name it with --guest")
+    if own := [layer for layer in plan.layers if layer in OWNERS]:
+        also = " and --clone" if own[0] == CLONE else ""
+        raise BadUse(f"layer {own[0]} is of a VM of yours: name it with --guest{also}")
     return plan

@@ -19,7 +19,6 @@ from vmtax.cli.results import keep_results
 from vmtax.cli.work import RunWork, fitted, foreseen, outlook_of
 from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.events import ExpectedTime, RunStarted
-from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.records import Experiment, Json
 from vmtax.design.host import arguments, reboots_itself
 from vmtax.experiment import live, progress, runner
@@ -46,7 +45,7 @@ from vmtax.testbed.host_facts import host_facts
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.machines import Machines, examined, set_up
 from vmtax.testbed.session import Hosts, TestbedOptions, connected
-from vmtax.testbed.ways import Way
+from vmtax.testbed.ways import OwnVm
 
 ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
@@ -281,12 +280,12 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
         return id
 
 
-def _leave(store: Store, id: str, vm: Way) -> None:
+def _leave(store: Store, id: str, vm: OwnVm) -> None:
     """Leave the user's VM, and record whether it is as it was. Raises MachineError."""
     afterwards = vm.leave()
     if afterwards:
-        facts = store.load(id).facts[EXISTING_PATH]
-        store.add_facts(id, EXISTING_PATH, {**facts, "afterwards": afterwards})
+        facts = store.load(id).facts.get(vm.path, {})
+        store.add_facts(id, vm.path, {**facts, "afterwards": afterwards})
         changed = ", ".join(afterwards["changed"])
         same = f"{changed} of {vm.name} is not as before" if changed else f"{vm.name} is defined as before"
         (warn if changed else functools.partial(say, file=sys.stderr))(f"{same}, and {afterwards['state']}")
@@ -306,8 +305,8 @@ def _agree_to_enter(hosts: Hosts, *, yes: bool) -> None:
     """Ask before anything is done to a VM of the user's, if entering it does something."""
     vm = hosts.existing
     if vm is not None and vm.announced:
-        progress.tell([("enters", f"{vm.name}: {vm.announced}")])
-        agree(yes, "Enter it so? It is asked again before anything is measured. [y/N]")
+        progress.tell([(f"{vm.verb}s", f"{vm.name}: {vm.announced}")])
+        agree(yes, f"{vm.verb.title()} it so? It is asked again before anything is measured. [y/N]")
 
 
 def _set_up(

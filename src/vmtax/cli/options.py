@@ -16,7 +16,7 @@ def complete_layers(incomplete: str) -> list[str]:
     """Layers, after those that are typed already."""
     from vmtax.core.layers import LAYERS
 
-    return _after_comma(incomplete, [name for name, layer in LAYERS.items() if layer.ours])
+    return _after_comma(incomplete, [name for name, layer in LAYERS.items() if not layer.keeps])
 
 
 def complete_host(incomplete: str) -> list[str]:
@@ -119,6 +119,14 @@ Guest = Annotated[
     _option(
         "VM",
         "Measure this VM of yours as it runs, against its host: libvirt:NAME, or ssh://[user@]host[:port] of the VM.",
+    ),
+]
+Clone = Annotated[
+    bool,
+    typer.Option(
+        "--clone",
+        help="With --guest libvirt:NAME: measure clones of that VM, booted for each configuration, so that --vary can"
+        " change its settings. The VM itself may run or be off; nothing of it is written.",
     ),
 ]
 GuestDir = Annotated[

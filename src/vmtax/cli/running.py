@@ -142,13 +142,13 @@ def new_work(plan: str, asked: Measured) -> RunWork:
     vm = existing_vm(asked)
     begun, asked = with_values(own_plan(asked.program, plan) or load(plan or DEFAULT_PLAN), asked)
     before = overridden(begun, replace(asked.changes, vary=None))
-    before = on_existing(before, asked.changes.layers) if vm else without_existing(before)
+    before = on_existing(before, asked.changes.layers, vm.layer) if vm else without_existing(before)
     by_option = typed_levels(before, asked.changes.vary or ())
     typed = {**typed_in(plan or DEFAULT_PLAN, before), **by_option}
     refuse_without_work(before, typed)
     wanted = varied(before, asked.changes.vary or ())
     if vm:
-        refuse_factors(wanted, vm.name)
+        refuse_factors(wanted, vm)
     refuse_unmeasured(wanted.layers, wanted.space, wanted.exclude, typed, by_option.keys())
     refuse_left_out(wanted, typed, not_ended(wanted, wanted.treatments()[0]))
     qemu = program(wanted.host, asked.versions.qemu, "--qemu")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.records import Experiment
 from vmtax.experiment.outlook import Line, outlook
 from vmtax.experiment.preview import Place
@@ -67,7 +66,7 @@ def fitted(work: RunWork, hosts: Hosts) -> RunWork:
         return work
     plan = existing.fitted(work.plan, hosts.existing)
     if work.resumed is not None:
-        known = work.resumed.facts.get(EXISTING_PATH, {}).get("uuid")
+        known = work.resumed.facts.get(hosts.existing.path, {}).get("uuid")
         if plan.guest != work.plan.guest or known not in (None, hosts.existing.uuid):
             raise CannotResume(
                 f"{work.resumed.id} cannot go on: {hosts.existing.name} has another size now, or is another VM:"

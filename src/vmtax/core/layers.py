@@ -1,4 +1,4 @@
-"""What a workload can run on: the bare host, a container, a VM that exists already, a VM of ours, a VM in a VM."""
+"""What a workload can run on: the bare host, a container, a VM of the user's, its clone, a VM of ours, a VM in a VM."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class Layer:
     kernels: int  # how many kernels of guests are between the hardware and its processes
     start_seconds: float  # a guess of how long it takes to start and to settle, where nothing is emulated
     ours: bool = True  # vmtax starts and ends it; False: it is somebody's, and is measured as it runs
+    keeps: bool = False  # its system is a user's, and so are its settings, but for those that a plan names
 
     @property
     def boots(self) -> bool:
@@ -33,14 +34,17 @@ class Layer:
 _ALL = (
     Layer("host", None, "host", 0, 0.0),
     Layer("container", "host", "container", 0, 1.0),
-    Layer("existing", "host", "existing VM", 1, 1.0, ours=False),
+    Layer("existing", "host", "existing VM", 1, 1.0, ours=False, keeps=True),
+    Layer("clone", "host", "cloned VM", 1, 60.0, keeps=True),
     Layer("vm", "host", "VM", 1, 10.0),
     Layer("nested", "vm", "nested VM", 2, 30.0),
 )
 LAYERS: Mapping[str, Layer] = {layer.name: layer for layer in _ALL}  # from the bottom up
 EXISTING, EXISTING_PATH = "existing", "host/existing"  # the layer of `run --guest`, and the machine as records name it
+CLONE, CLONE_PATH = "clone", "host/clone"  # the same of `run --guest --clone`
 USUAL = ("host", "vm", "nested")  # of a plan that names none
-GUESTS = tuple(layer.name for layer in _ALL if layer.boots)
+GUESTS = tuple(layer.name for layer in _ALL if layer.boots and not layer.keeps)  # they boot the root image
+OWNERS = tuple(layer.name for layer in _ALL if layer.keeps)
 VMS = tuple(layer.name for layer in sorted(_ALL, key=lambda layer: not layer.ours) if layer.kernels)  # ours first
 
 

@@ -193,10 +193,11 @@ class PowerCutOptions(StoredJson):
 
 
 class ExistingOptions(StoredJson):
-    """A VM that was measured as it ran."""
+    """A VM of the user's that was measured."""
 
     name: Argument
     directory: Argument
+    clone: bool = False  # not as it ran, but clones of it
 
 
 class StoredOptions(StoredJson):

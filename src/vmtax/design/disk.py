@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vmtax.core.units import parse_bytes
-from vmtax.design.settings import BACKED, PLUGGED, SWITCH, Conflict, ProgramOption, Settings, in_bytes, is_on, setting
+from vmtax.design.settings import (
+    BACKED,
+    CLONED,
+    PLUGGED,
+    SWITCH,
+    Conflict,
+    ProgramOption,
+    Settings,
+    in_bytes,
+    is_on,
+    setting,
+)
 
 
 class CacheMode(StrEnum):
@@ -341,6 +352,7 @@ class DiskSettings(Settings):
         ("virtio", "virtio-scsi", "ide", "sata", "nvme"),
         str,
         "the disk controller in the guest",
+        layers=CLONED,
         only_with=A_DISK,
     )
     iothread: int = setting(
@@ -349,6 +361,7 @@ class DiskSettings(Settings):
         THREADS.__getitem__,
         "whether a virtio disk has a thread of its own; otherwise QEMU's main loop serves it. Numbers: that many"
         " threads, to which its queues are dealt out (iothread-vq-mapping, since QEMU 9.0; for virtio-scsi since 10.0)",
+        layers=CLONED,
         only_with=QUEUED,
     )
     bounded: bool = setting(
@@ -373,6 +386,7 @@ class DiskSettings(Settings):
         ("auto", "1", "2", "4", "8"),
         lambda level: 0 if level == "auto" else int(level),
         "number of queues of a virtio disk; auto: one for each vCPU",
+        layers=CLONED,
         only_with=QUEUED,
     )
     discard: str = setting(

@@ -8,7 +8,18 @@ from enum import StrEnum
 from vmtax.core.layers import LAYERS
 from vmtax.core.units import parse_bytes
 from vmtax.design import hyperv
-from vmtax.design.settings import SWITCH, AllBut, Conflict, ProgramOption, Settings, Where, is_on, setting
+from vmtax.design.settings import (
+    CLONED,
+    ON_HOST,
+    SWITCH,
+    AllBut,
+    Conflict,
+    ProgramOption,
+    Settings,
+    Where,
+    is_on,
+    setting,
+)
 from vmtax.design.size import MEMORY, VCPUS
 
 MIB, GIB = 2**20, 2**30
@@ -65,7 +76,7 @@ class GuestSettings(Settings):
         MemoryBacking,
         "what the host has the guest's memory in: memory for which QEMU asks for transparent huge pages (thp), the same"
         " without them (4k), a file in memory (memfd), or one of huge pages (2MiB, 1GiB: taken for the run)",
-        layers=("vm",),
+        layers=ON_HOST,
         scope="guest",
         conflicts=(
             *(
@@ -88,7 +99,7 @@ class GuestSettings(Settings):
         is_on,
         "whether the host's ksmd may merge equal pages of guests; QEMU's own default is on, and then several guests"
         " are measured with an unknown part of their memory shared",
-        layers=("vm",),
+        layers=ON_HOST,
         scope="guest",
     )
     balloon: str = setting(
@@ -113,6 +124,7 @@ class GuestSettings(Settings):
         str,
         "the CPU that the guest sees: all that the host's has (emulated: all that QEMU emulates), a level of the x86-64"
         " psABI, or a model that QEMU knows by name, such as Nehalem; QEMU must be able to give all of its features",
+        layers=CLONED,
         scope="guest",
         others=MODEL,
     )
@@ -121,6 +133,7 @@ class GuestSettings(Settings):
         ("cores", "sockets", "threads"),
         str,
         "what the guest takes its CPUs for: cores of one socket, sockets of one core each, or two threads to a core",
+        layers=CLONED,
         scope="guest",
         conflicts=(
             Conflict(

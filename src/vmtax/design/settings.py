@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeVar
 
-from vmtax.core.layers import EXISTING, GUESTS
+from vmtax.core.layers import CLONE, EXISTING, GUESTS
 from vmtax.core.units import parse_bytes, same_quantity, size_text
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
@@ -22,8 +22,10 @@ Scope = Literal["guest", "disk", "network", "host", "reboot"]
 Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "proxmox", "device"]
 T = TypeVar("T")
 
-BACKED = ("host", "container", "vm")  # a nested guest's disk is always a raw file on its outer VM's disk
-PLUGGED = (*GUESTS, EXISTING)  # an existing VM's disk under test is plugged in with such a setting
+BACKED = ("host", "container", CLONE, "vm")  # a nested guest's disk is always a raw file on its outer VM's disk
+CLONED = (*GUESTS, CLONE)  # a clone of a user's VM is booted with such a setting
+PLUGGED = (*CLONED, EXISTING)  # an existing VM's disk under test is plugged in with such a setting
+ON_HOST = (CLONE, "vm")  # VMs that run on the host under test itself
 SWITCH = ("off", "on")
 _FACTOR = "factor"  # key in a field's metadata
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vmtax.core.layers import LAYERS
+from vmtax.core.layers import GUESTS
 from vmtax.core.records import Treatment, Trial
 from vmtax.design.guest import COUNT, GuestSettings
 from vmtax.design.settings import UnknownLevel
@@ -109,7 +109,7 @@ def topology(treatment: Treatment) -> Topology:
     settings, layer = GuestSettings.of(treatment.levels), treatment.layer
     subjects = []
     for number in range(1, settings.count + 1):
-        name, outer = _numbered(layer if not LAYERS[layer].boots else "vm", number), None
+        name, outer = _numbered(layer if layer not in GUESTS else "vm", number), None
         if layer == "nested":
             name, outer = ("vm", name) if settings.outer == "own" else (name, "vm")
         subjects.append(Subject(name, layer, number, treatment.levels, outer))

@@ -162,7 +162,7 @@ def _expand(
     for layer in layers:
         for candidate in every:
             first = candidate.first if candidate.part.name and LAYERS[layer].boots else every[0].levels
-            named = candidate.named if layer == EXISTING else candidate.levels  # it keeps what is not named
+            named = candidate.named if LAYERS[layer].keeps else candidate.levels
             whole = under(layer, {name: candidate.levels[name] for name in named})
             here = {name: level for name, level in whole.items() if name not in unsaid}
             without = idle(here)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.core.layers import EXISTING
+from vmtax.core.layers import OWNERS
 from vmtax.core.records import Comparison, Experiment, Metric, Treatment
 from vmtax.core.units import time_ratio
 from vmtax.design.factors import FACTORS
@@ -56,7 +56,7 @@ def _pairs(run: Experiment, change: SettingAdvice) -> list[tuple[str, str]]:
         levels = {name: factor.default for name, factor in FACTORS.items()} | dict(treatment.levels)
         return {name: level for name, level in levels.items() if name != change.factor}
 
-    layers = ("vm", EXISTING)
+    layers = ("vm", *OWNERS)
     guests = [each for each in run.treatments if each.layer in layers and each.repeats is None and not each.side]
     level = {each.name: each.levels.get(change.factor, FACTORS[change.factor].default) for each in guests}
     return [

@@ -42,6 +42,7 @@ from vmtax.plan.estimate import fit_rounds
 from vmtax.store import Store
 from vmtax.testbed import needs
 from vmtax.testbed.base import Cut, RunningTreatment, Testbed
+from vmtax.testbed.cloning import ClonedBoot
 from vmtax.workload import Command, Workload
 from vmtax.workload.boot import BootTime
 
@@ -325,6 +326,26 @@ class Loop:
             path = self.testbed.facts_path(treatment, guest.path)
             if path not in self.facts:
                 self.keep_facts(path, self.testbed.guest_facts(running, guest))
+        for subject in running.subjects:
+            if (cloned := subject.offer(ClonedBoot)) is not None:
+                self._record_clone(key, running, subject.machine, cloned)
+
+    def _record_clone(self, key: TrialKey, running: RunningTreatment, path: str, cloned: ClonedBoot) -> None:
+        boot = Boot(
+            round=key.round,
+            treatment=key.treatment,
+            path=path,
+            accelerator=cloned.accelerator,
+            emulated=running.emulated,
+            argv=cloned.argv,
+            ready_seconds=cloned.ready_seconds,
+            kernel_seconds=0.0,  # not known: its kernel is not asked
+        )
+        self.store.add_boot(self.id, boot)
+        self.boots.append(boot)
+        self.emit(GuestBooted(boot))
+        if path not in self.facts:
+            self.keep_facts(path, self.testbed.clone_facts(running, cloned))
 
     def _keep_first_writes(self, treatment: Treatment) -> None:
         """Store how each disk under test was written first; a nested guest's disk is written in the first boot of its

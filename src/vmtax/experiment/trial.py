@@ -24,6 +24,7 @@ from vmtax.meter import GuestMeter, Meter, MeteredCommand, Readings
 from vmtax.meter.exits import ExitCounts
 from vmtax.meter.ledger import SERVING, HostLedger, split_by_samples
 from vmtax.testbed.base import Overdue, RunningSubject, RunningTreatment
+from vmtax.testbed.cloning import ClonedBoot
 from vmtax.workload import BadOutput, Command
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 from vmtax.workload.output import reading
@@ -98,6 +99,8 @@ def run_trials(
             for place in places:
                 trials[place] = with_readings(trials[place], meter.name, machine, found)
     trials = _with_sampled_split(trials, running)
+    boots = [subject.offer(ClonedBoot) for subject in running.subjects]
+    trials = [voided(trial, boot.why_void()) if boot else trial for trial, boot in zip(trials, boots, strict=True)]
     return tuple(_with_cpu(_void(trials), workload, running.host.path))
 
 

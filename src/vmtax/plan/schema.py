@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from vmtax import stats
-from vmtax.core.layers import LAYERS, USUAL
+from vmtax.core.layers import GUESTS, LAYERS, USUAL
 from vmtax.core.quantities import FROM_YAML, Quantity
 from vmtax.core.records import Treatment
 from vmtax.core.units import as_duration, as_size, parse_bytes, parse_duration, parse_percent
@@ -221,8 +221,8 @@ class Plan(_Model):
 
     @property
     def has_guests(self) -> bool:
-        """Whether any of its layers boots guests."""
-        return any(LAYERS[layer].boots for layer in self.layers)
+        """Whether any of its layers boots guests from the root image."""
+        return any(layer in GUESTS for layer in self.layers)
 
     def treatments(self) -> tuple[list[Treatment], list[str]]:
         """What is compared, and one line for each combination left out."""

@@ -16,6 +16,7 @@ from vmtax.meter import GuestMeter, Meter, new_guest_meters, new_meters
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
+from vmtax.testbed.cloning import ClonedBoot
 from vmtax.testbed.power import Power
 from vmtax.workload import Site, Workload
 from vmtax.workload.durability.stacks import Stack
@@ -167,6 +168,9 @@ class Testbed(Protocol):
 
     def guest_facts(self, running: RunningTreatment, guest: Guest) -> Json:
         """The facts of one guest of a running treatment."""
+
+    def clone_facts(self, running: RunningTreatment, boot: ClonedBoot) -> Json:
+        """The facts of the clone of a running treatment."""
 
     def facts_path(self, treatment: Treatment, path: str) -> str:
         """The path under which a treatment's facts about the machine `path` are stored."""

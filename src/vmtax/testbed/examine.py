@@ -22,6 +22,7 @@ from vmtax.plan.guests import guests_at_once, largest, names_size
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import cpus, disks, needs
+from vmtax.testbed.cloning import Cloning
 from vmtax.testbed.cpus import CpuTopology, Equal, allowed_cpus, bound
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, There, Wire
@@ -68,6 +69,7 @@ class Examined:
     destination: There | None = None  # where migrated guests move to; None: to another QEMU of their host
     existing: Examined | None = None  # a VM that is measured as it runs, examined like a host
     entered: Inside | None = None  # how, if this is that VM
+    cloning: Cloning | None = None  # of the VM whose clones are measured
 
     @property
     def lab(self) -> Lab | None:
@@ -145,6 +147,8 @@ class Examined:
             return self.guests.accelerator.reason
         if self.existing is not None and self.existing.host_emulated and not self.host_emulated:
             return "the CPU of the existing VM is emulated"
+        if self.cloning is not None and self.cloning.is_emulated:
+            return f"libvirt emulates the CPU of {self.cloning.name}, as its definition says (type qemu)"
         return ""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vmtax.core.errors import BadInput
-from vmtax.core.layers import EXISTING
+from vmtax.core.layers import EXISTING, OWNERS
 from vmtax.design.factors import FACTORS
 from vmtax.design.guest import COUNT
 from vmtax.design.settings import BACKED, PLUGGED
@@ -18,8 +18,8 @@ from vmtax.storage import Target
 from vmtax.testbed import examine
 from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.examine import Examined
-from vmtax.testbed.session import CannotMeasure, TestbedOptions
-from vmtax.testbed.ways import LIBVIRT, Way
+from vmtax.testbed.session import CannotMeasure, ExistingVm, TestbedOptions
+from vmtax.testbed.ways import LIBVIRT, OwnVm, Way
 
 HANDS_OFF = "measured as it runs, with the page cache that it has."
 
@@ -34,17 +34,17 @@ def plan_beside(plan: Plan) -> Plan:
     return plan.model_copy(update={"layers": tuple(layer for layer in plan.layers if layer != EXISTING)})
 
 
-def fitted(plan: Plan, vm: Way) -> Plan:
+def fitted(plan: Plan, vm: OwnVm) -> Plan:
     """The plan with the size of that VM, so that the layers below it get as many CPUs. Raises MachineError."""
     return plan.model_copy(update={"guest": vm.size()})
 
 
-def look(plan: Plan, host: Machine, vm: Way) -> None:
+def look(plan: Plan, host: Machine, vm: OwnVm) -> None:
     """Raises CannotMeasure if the plan cannot be measured there, as far as can be checked without an image there."""
     if vm.announced and not examine.is_root(host):
-        raise CannotMeasure(f"{vm.name}: only root of {host.path} reaches the socket of a port that is plugged in")
+        raise CannotMeasure(f"{vm.name}: only root of {host.path} reaches the socket of a port by which it is entered")
     for treatment in plan.treatments()[0]:
-        if treatment.layer == EXISTING and (why := vm.why_not(treatment.levels)):
+        if treatment.layer in OWNERS and (why := vm.why_not(treatment.levels)):
             raise CannotMeasure(f"{vm.name}, {treatment.name}: {why}")
     if (cpus := len(allowed_cpus(host))) < plan.guest.vcpus:
         raise CannotMeasure(
@@ -77,19 +77,18 @@ def examined(on: Examined, vm: Way, options: TestbedOptions) -> Examined:
     return replace(here, why_warm="", notes=(HANDS_OFF, *inside.notes), entered=inside)
 
 
-def refuse_factors(plan: Plan, name: str) -> None:
-    """Raises BadInput for factors with which the VM of that name would be compared with unlike things, or that it
-    cannot be given.
-    """
+def refuse_factors(plan: Plan, vm: ExistingVm) -> None:
+    """Raises BadInput for factors with which the VM would be compared with unlike things, or that it cannot have."""
     named = dict.fromkeys([*plan.space.factors, *(each for part in plan.space.parts for each in part.levels)])
-    if fixed := [each for each in named if each in (*SIZES, COUNT.name) or FACTORS[each].layers == BACKED]:
+    sizes = [each for each in named if each in (*SIZES, COUNT.name)]
+    if fixed := sizes if vm.clone else [each for each in named if each in sizes or FACTORS[each].layers == BACKED]:
         raise BadInput(
-            f"plan {plan.name} compares {', '.join(fixed)}, in which {name} stays as it is: its host would have other"
-            " levels: leave them out, or name a plan without them, such as quick"
+            f"plan {plan.name} compares {', '.join(fixed)}, in which {vm.name} stays as it is: its host would have"
+            " other levels: leave them out, or name a plan without them, such as quick"
         )
     plugged = [each for each in named if FACTORS[each].layers == PLUGGED]
-    if plugged and not name.startswith(LIBVIRT):
+    if plugged and not vm.name.startswith(LIBVIRT):
         raise BadInput(
-            f"{', '.join(plugged)}: {name} keeps its disk as it is: name it as libvirt:NAME, which plugs one in, or"
+            f"{', '.join(plugged)}: {vm.name} keeps its disk as it is: name it as libvirt:NAME, which plugs one in, or"
             " leave it out"
         )

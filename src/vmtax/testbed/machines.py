@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from vmtax.core.events import NoticeEvent
-from vmtax.core.layers import EXISTING
+from vmtax.core.layers import CLONE, EXISTING
 from vmtax.core.records import Json, Treatment
 from vmtax.hypervisor import Credentials, Guest
 from vmtax.image import kernel, postgresql
@@ -18,6 +18,7 @@ from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan.schema import Plan
 from vmtax.testbed import destination, existing, host_facts, layers, needs
 from vmtax.testbed.base import RunningTreatment
+from vmtax.testbed.cloning import ClonedBoot, Cloning
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
 from vmtax.testbed.power import Power
@@ -77,6 +78,10 @@ class Machines:
         facts["command_line"] = list(guest.argv)
         return facts
 
+    def clone_facts(self, running: RunningTreatment, boot: ClonedBoot) -> Json:
+        facts = read_facts(running.subjects[0].site.machine)
+        return {**facts, "uuid": boot.uuid, "os": None}  # what is read there of a system is the image's own
+
     def facts_path(self, treatment: Treatment, path: str) -> str:
         return self.side_of(treatment).facts_path(path)
 
@@ -104,6 +109,8 @@ class Machines:
         side.host.try_run("true", timeout=20)
         if treatment.layer == EXISTING and side.existing is not None:  # entered once, so it is lost for the run
             side.existing.host.try_run("true", timeout=20)
+        if treatment.layer == CLONE and side.cloning is not None:
+            side.cloning.check()
         side.check_guards()
 
 
@@ -127,8 +134,11 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
     sides = examine_all(hosts, session, plan, options)
     if hosts.destination is not None:
         sides = [replace(side, destination=destination.examined(side, hosts.destination, options)) for side in sides]
-    if hosts.existing is not None:
-        sides = [replace(side, existing=existing.examined(side, hosts.existing, options)) for side in sides]
+    if isinstance(vm := hosts.existing, Cloning):
+        vm.take(hosts.local)
+        sides = [replace(side, cloning=vm, notes=(*side.notes, *vm.notes)) for side in sides]
+    elif vm is not None:
+        sides = [replace(side, existing=existing.examined(side, vm, options)) for side in sides]
     for side in sides:
         check_bounds(side)
     return sides

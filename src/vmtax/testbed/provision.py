@@ -71,6 +71,8 @@ def provision(on: Examined) -> Provisioned:
         here = replace(here, checking=checking)
         tried = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in here.impossible]
         notes += host_disk.notes(on.lab, logged, tried)
+    if on.cloning is not None and here.disks_directory is not None:
+        on.host.run("chmod", "711", str(here.disks_directory))  # QEMU of libvirt runs as a user of its own
     if on.existing is not None:
         vm = provision(on.existing)
         here = replace(here, existing=vm)

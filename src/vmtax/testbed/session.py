@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 
-from vmtax.attach import find_domain
+from vmtax.attach import find_domain, look_up
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
-from vmtax.core.layers import EXISTING_PATH
+from vmtax.core.layers import CLONE, EXISTING, EXISTING_PATH
 from vmtax.core.records import Json
 from vmtax.core.stored import StoredOptions
 from vmtax.design.interleaved import is_host
@@ -24,6 +24,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.network.wire import CardInUse, refuse_card
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.testbed import hosts
+from vmtax.testbed.cloning import Cloning
 from vmtax.testbed.power import Power, PowerCut
 from vmtax.testbed.ways import LIBVIRT, Login, Plugged, Way
 
@@ -56,10 +57,19 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class ExistingVm:
-    """A VM that runs already and is measured as it is: nothing of it is changed, and it is not rebooted."""
+    """A VM of the user's: nothing of it is changed, and it is not rebooted."""
 
     name: str  # as the user names it: ssh://root@10.0.0.5
     directory: PurePosixPath = DISK_DIRECTORY  # in the VM, of the file for disk tests
+    clone: bool = False  # clones of it are measured, of layer clone, and not the VM as it runs
+
+    @property
+    def layer(self) -> str:
+        """On which it is measured."""
+        return CLONE if self.clone else EXISTING
+
+    def to_json(self) -> Json:
+        return {"name": self.name, "directory": str(self.directory), **({"clone": True} if self.clone else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,7 @@ class TestbedOptions:
     wire: Wire | None = None  # the link that carries the network under test; None: a network of our own
     power_cut: PowerCut | None = None  # None: the host under test keeps its power
     destination: Destination | None = None  # of guests that are migrated; None: another QEMU of their host
-    existing: ExistingVm | None = None  # of layer existing; None: the plan has no such layer
+    existing: ExistingVm | None = None  # of layer existing or clone; None: the plan has no such layer
 
     @property
     def other_host(self) -> str | None:
@@ -102,7 +112,7 @@ class TestbedOptions:
             **({"wire": asdict(self.wire)} if self.wire else {}),
             **({"power_cut": self.power_cut.to_json()} if self.power_cut else {}),
             **({"destination": asdict(self.destination)} if self.destination else {}),
-            **({"existing": {"name": vm.name, "directory": str(vm.directory)}} if (vm := self.existing) else {}),
+            **({"existing": vm.to_json()} if (vm := self.existing) else {}),
             **{name: True for name in ("emulate", "demonstration") if getattr(self, name)},
         }
 
@@ -121,7 +131,7 @@ class TestbedOptions:
             wire=Wire(wire.card, wire.peer, wire.peer_card) if wire else None,
             power_cut=PowerCut(tuple(cut.command), cut.back_within) if cut else None,
             destination=Destination(to.host, to.card, to.far_card) if to else None,
-            existing=ExistingVm(vm.name, PurePosixPath(vm.directory)) if vm else None,
+            existing=ExistingVm(vm.name, PurePosixPath(vm.directory), vm.clone) if vm else None,
         )
 
 
@@ -185,7 +195,7 @@ class Hosts:
     other: Machine | None = None  # a second host under test
     peer: Machine | None = None  # at the other end of the wire that the user named
     destination: Machine | None = None  # where guests are migrated to, if that is another host
-    existing: Way | None = None  # to a VM that is measured as it runs
+    existing: Way | Cloning | None = None  # a VM of the user's that is measured, or of which clones are
 
 
 @contextlib.contextmanager
@@ -218,12 +228,16 @@ def connected(url: str, warn: Callable[[str], None], options: TestbedOptions = T
             reached(other, other) if other else None,
             reached(peer, "peer") if peer else None,
             reached(destination, destination) if destination else None,
-            _way(vm, host, options.target.directory, reached) if vm else None,
+            _own_vm(vm, host, options.target.directory, reached) if vm else None,
         )
 
 
-def _way(vm: ExistingVm, host: Machine, directory: PurePosixPath, reached: Callable[[str, str], Machine]) -> Way:
+def _own_vm(
+    vm: ExistingVm, host: Machine, directory: PurePosixPath, reached: Callable[[str, str], Machine]
+) -> Way | Cloning:
     """`directory`: for files on the VM's host. Raises DomainError and MachineLost."""
+    if vm.clone:
+        return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory)
     if vm.name.startswith(LIBVIRT):
         return Plugged(find_domain(host, vm.name.removeprefix(LIBVIRT)), directory)
     return Login(vm.name, reached(vm.name, EXISTING_PATH), vm.directory)

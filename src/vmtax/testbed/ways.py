@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from vmtax.attach import Domain, enter, plugged_disk, why_not
+from vmtax.attach.domain import FIND_QEMU
 from vmtax.core.events import Event
 from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.machines import MachineError
@@ -34,14 +35,6 @@ PLUGS = (
 OFF = {"discard": "ignore", "detect_zeroes": "off"}  # what libvirt calls a setting that a level leaves off
 LIBVIRT = "libvirt:"
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# Prints the process id of each QEMU whose command line has this UUID. Argument: the UUID. Constant text.
-FIND_QEMU = (
-    *("sh", "-c"),
-    'for file in $(grep -s -l -i -F -e "$1" /proc/[0-9]*/cmdline); do own=${file%/cmdline}; '
-    'case "$(cat "$own/comm" 2> /dev/null)" in qemu-system*|qemu-kvm*|kvm) echo "${own#/proc/}" ;; esac; done',
-    "vmtax-find",
-)
-
 
 UNSEEN = "that it runs on {} is not verified, and the ledger does not see it: {}."
 
@@ -76,12 +69,22 @@ class Inside:
         return replace(self, notes=(*self.notes, UNSEEN.format(host.path, why)))
 
 
-class Way(Protocol):
-    """How a VM is entered."""
+class OwnVm(Protocol):
+    """A VM of the user's."""
 
     @property
     def name(self) -> str:
         """As the user names the VM."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """Of the machine that is measured, as records name it."""
+        ...
+
+    @property
+    def verb(self) -> str:
+        """What is done with the VM, in a word: "enter"."""
         ...
 
     @property
@@ -91,7 +94,7 @@ class Way(Protocol):
 
     @property
     def announced(self) -> str:
-        """What entering does to the VM, for the person who is asked; "": nothing."""
+        """What is done to the VM, for the person who is asked; "": nothing."""
         ...
 
     @property
@@ -107,17 +110,21 @@ class Way(Protocol):
         """Why its disk under test cannot have these levels; None if it can. Raises CannotDo."""
         ...
 
+    def leave(self) -> Json:
+        """Undo what was done to it, and compare the VM with what it was; what is known of that, for the record.
+
+        Raises MachineError.
+        """
+        ...
+
+
+class Way(OwnVm, Protocol):
+    """How a VM is entered as it runs."""
+
     def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> Inside:
         """Enter it with the image. Raises CannotDo.
 
         host: the image on its host
-        """
-        ...
-
-    def leave(self) -> Json:
-        """Undo what entering it did, and compare the VM with what it was; what is known of that, for the record.
-
-        Raises MachineError.
         """
         ...
 
@@ -130,6 +137,8 @@ class Login:
     machine: Machine
     directory: PurePosixPath
     announced: str = ""
+    path: str = EXISTING_PATH
+    verb: str = "enter"
 
     @property
     def uuid(self) -> str:
@@ -161,6 +170,8 @@ class Plugged:
     directory: PurePosixPath  # on its host
     machine: None = None
     announced: str = PLUGS
+    path: str = EXISTING_PATH
+    verb: str = "enter"
 
     @property
     def name(self) -> str:

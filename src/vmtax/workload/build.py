@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from vmtax.core.layers import EXISTING, LAYERS
+from vmtax.core.layers import LAYERS, OWNERS
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.core.stopwatch import refined
@@ -98,7 +98,7 @@ class Build(Command[BuildParameters]):
 
     name = "build"
     describe = "kernel build: gcc compiles Linux in memory, as in a published comparison; seconds, objects per second"
-    layers = frozenset(LAYERS) - {"container", EXISTING}  # the pack is mounted on the host, or is a disk of the guest
+    layers = frozenset(LAYERS) - {"container", *OWNERS}  # the pack is mounted on the host, or is a disk of the guest
     tool = "make"
     doubts = (
         r"warning: +Clock skew|has modification time .* in the future",

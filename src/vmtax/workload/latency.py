@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from vmtax.core.layers import EXISTING, LAYERS
+from vmtax.core.layers import LAYERS, OWNERS
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import Command, Counted, Measure, Parameters
@@ -82,7 +82,7 @@ class Latency(Command[LatencyParameters]):
     packages = ("sockperf",)
     headline = "latency.udp-rr.p50_seconds"
     networked = True
-    layers = frozenset(LAYERS) - {EXISTING}  # it has no card on the network under test
+    layers = frozenset(LAYERS) - {*OWNERS}  # it has no card on the network under test
     takes_bridge = "latency"
     measures: ClassVar = {
         "per_second": Measure("messages that were sent and answered in a second", "round trips"),

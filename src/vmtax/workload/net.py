@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vmtax.core.layers import EXISTING, LAYERS
+from vmtax.core.layers import LAYERS, OWNERS
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE, LEAST_OF_RATE, Command, Counted, Measure, Parameters
@@ -110,7 +110,7 @@ class Net(Command[NetParameters]):
     replaced = frozenset(ENDS)
     doubts = (r"^iperf3: ", r"OUT OF ORDER")
     networked = True
-    layers = frozenset(LAYERS) - {EXISTING}  # it has no card on the network under test
+    layers = frozenset(LAYERS) - {*OWNERS}  # it has no card on the network under test
 
     def why_not(self, vcpus: int) -> str | None:
         case = next(filter(_is_udp, self.parameters.cases), None)

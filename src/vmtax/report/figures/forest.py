@@ -26,6 +26,8 @@ MOST_SETTINGS = 12  # of a case; with more, the rankings show them
 CONTRASTS = {  # (layer of the baseline, layer of the treatment): mark, colour, what the legend says
     ("host", "vm"): ("circle", "vm", "the VM against the host"),
     ("host", "existing"): ("wedge", "contained", "the existing VM against the host"),
+    ("host", "clone"): ("star", "vm", "the cloned VM against the host"),
+    ("clone", "vm"): ("square", "vm", "the VM against the cloned one"),
     ("existing", "vm"): ("square", "vm", "the VM against the existing one"),
     ("host", "container"): ("triangle", "contained", "the container against the host"),
     ("container", "vm"): ("square", "vm", "the VM against the container"),

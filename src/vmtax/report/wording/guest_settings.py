@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.core.layers import EXISTING_PATH, GUESTS, LAYERS
+from vmtax.core.layers import CLONE_PATH, EXISTING_PATH, GUESTS, LAYERS
 from vmtax.core.records import Experiment
 from vmtax.core.units import count_of, format_room
 from vmtax.design.disk import Share
@@ -35,7 +35,8 @@ def guest_settings(analysis: Analysis) -> str:
 
 def _existing(run: Experiment) -> str:
     """ "Existing VM: libvirt:web1, 2 CPUs, 1 GiB, Debian GNU/Linux 12, kernel 6.1.0."; "" if none was measured."""
-    options, facts = run.options.get("existing") or {}, run.facts.get(EXISTING_PATH) or {}
+    options = run.options.get("existing") or {}
+    facts = run.facts.get(CLONE_PATH if options.get("clone") else EXISTING_PATH) or {}
     if not options and not facts:
         return ""
     cpus, memory = facts.get("cpus_online"), facts.get("memory_bytes")
@@ -46,7 +47,8 @@ def _existing(run: Experiment) -> str:
         facts.get("os"),
         f"kernel {facts['kernel_release']}" if facts.get("kernel_release") else None,
     ]
-    return f"Existing VM: {', '.join(map(str, filter(None, parts)))}."
+    what = LAYERS["clone" if options.get("clone") else "existing"].title.capitalize()
+    return f"{what.replace(' vm', ' VM')}: {', '.join(map(str, filter(None, parts)))}."
 
 
 def _of_guests(analysis: Analysis) -> str:

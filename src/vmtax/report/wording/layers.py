@@ -20,6 +20,7 @@ STYLES = {
     "host": Style("square", "host", "2 4"),
     "container": Style("triangle", "contained", "6 2 2 2"),
     "existing": Style("wedge", "contained", "10 3"),
+    "clone": Style("star", "vm", "4 2"),
     "vm": Style("circle", "vm", ""),
     "nested": Style("diamond", "nesting", "8 4"),
 }

@@ -17,8 +17,9 @@ from vmtax.meter import new_meters
 from vmtax.plan.guests import guests_at_once, sized
 from vmtax.testbed import cards, proof, servers
 from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.cloning import ClonedBoot
 from vmtax.testbed.footprint import Footprint
-from vmtax.testbed.layers import container, existing, host, nested, vm
+from vmtax.testbed.layers import clone, container, existing, host, nested, vm
 from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.standby import Carriers
 
@@ -32,6 +33,7 @@ OPENERS: Mapping[str, Opener] = {
     "host": host.open_layer,
     "container": container.open_layer,
     "existing": existing.open_layer,
+    "clone": clone.open_layer,
     "vm": vm.open_layer,
     "nested": nested.open_layer,
 }
@@ -55,7 +57,8 @@ def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
             stack.close()
             guests.clear()
             running = _open(on, treatment, stack, guests)
-            guests[-1].warnings.append(recorded("second-boot", reason))
+            for guest in guests[-1:]:  # of a clone there is none
+                guest.warnings.append(recorded("second-boot", reason))
         proof.check(on, treatment, running)
         yield running
 
@@ -85,16 +88,16 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
         on.host,
         outer,
         on.emulated,
-        (*_carriers(on, subjects), *new_meters(_qemus(on, treatment)), *_footprint(on, outer, subjects)),
+        (*_carriers(on, subjects), *new_meters(_qemus(on, treatment, subjects)), *_footprint(on, outer, subjects)),
     )
     time.sleep(SETTLE_SECONDS)
     drop_caches(on, running)
     return running
 
 
-def _qemus(on: Provisioned, treatment: Treatment) -> dict[str, int]:
-    """Path of the host -> the QEMU there of an existing VM, if that is measured."""
-    entered = on.existing.entered if on.existing and treatment.layer == EXISTING else None
+def _qemus(on: Provisioned, treatment: Treatment, subjects: Sequence[RunningSubject]) -> dict[str, int]:
+    """Path of the host -> the QEMU there of an existing VM, or of a clone, if that is measured."""
+    entered = on.existing.entered if on.existing and treatment.layer == EXISTING else subjects[0].offer(ClonedBoot)
     return {on.host.path: entered.qemu} if entered and entered.qemu else {}
 
 

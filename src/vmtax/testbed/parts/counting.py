@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vmtax.core.layers import GUESTS
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import why_no_cycles
 from vmtax.testbed.parts.part import EMULATED, Part, Request
@@ -16,7 +17,7 @@ class Counting(Part):
 
     def lacking(self, request: Request) -> Mapping[str, str]:
         """With nested guests: their outer VM is counted as well, and it is the one that is emulated."""
-        guests = {each.name: GuestSettings.of(each.levels) for each in request.treatments if each.boots}
+        guests = {each.name: GuestSettings.of(each.levels) for each in request.treatments if each.layer in GUESTS}
         asked = {name: _asked(settings) for name, settings in guests.items()}
         if request.accelerator == "tcg":
             return {name: f"{levels[0]}=on {EMULATED}" for name, levels in asked.items() if levels}

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_room
 from vmtax.design.guest import MIB, GuestSettings, MemoryBacking
+from vmtax.design.settings import ON_HOST
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import GREP, Files, chosen, parse_files, whole
@@ -68,8 +69,8 @@ class Pages(Part):
             return {}
         files = _read(request.host)
         available, root = available_memory(request.host), is_root(request.host)
-        guests = {each.name: GuestSettings.of(each.levels) for each in request.guests}
-        plans = {each.name: sized(request.plan, each.levels) for each in request.guests}
+        guests = {each.name: GuestSettings.of(each.levels) for each in request.treatments if each.layer in ON_HOST}
+        plans = {each.name: sized(request.plan, each.levels) for each in request.treatments if each.layer in ON_HOST}
         reasons = {
             name: _why_not(settings, named, plans[name], files, available)
             or (None if root else _why_only_root(settings, plans[name], files))
@@ -101,7 +102,7 @@ def _wanted(plan: Plan, treatments: Sequence[Treatment]) -> dict[MemoryBacking, 
     wanted: dict[MemoryBacking, int] = {}
     for each in treatments:
         guest = GuestSettings.of(each.levels)
-        if each.layer == "vm" and guest.backing.page_bytes:
+        if each.layer in ON_HOST and guest.backing.page_bytes:
             pages = _guests(plan, guest) * _pages(sized(plan, each.levels), guest.backing)
             wanted[guest.backing] = max(pages, wanted.get(guest.backing, 0))
     return wanted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vmtax.core.layers import GUESTS
 from vmtax.design.guest import DEFAULT, GuestSettings
 from vmtax.testbed.parts.part import EMULATED, Part, Request
 
@@ -28,7 +29,7 @@ def _refused(request: Request, guests: Mapping[str, GuestSettings]) -> dict[str,
     qemu, accelerator = request.qemu, request.accelerator
     if qemu is None or accelerator is None:
         return {}
-    models = dict.fromkeys(GuestSettings.of(each.levels).model for each in request.treatments if each.boots)
+    models = dict.fromkeys(GuestSettings.of(each.levels).model for each in request.treatments if each.layer in GUESTS)
     asked = {model: qemu.why_no_cpu(request.host, model, accelerator) for model in models if model != DEFAULT.model}
     reasons = {model: why for model, why in asked.items() if why is not None}
     impossible = {

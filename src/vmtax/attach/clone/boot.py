@@ -1,0 +1,124 @@
+"""Boot a clone, and enter it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from vmtax.attach import agent
+from vmtax.attach.clone.edit import CloneDisk, CloneParts, Overlay, edited
+from vmtax.attach.clone.point import ClonePoint, clone_script
+from vmtax.attach.domain import SECONDS, VIRSH, Domain, DomainError, words_of_virsh
+from vmtax.attach.entry import IMAGE, PORT, log_in, put_image
+from vmtax.attach.scratch import DATA, FIND
+from vmtax.image.place import Placed
+from vmtax.machine.answer import words_of
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import SshMachine
+
+BOOT_SECONDS, EMULATED_BOOT_SECONDS = 300.0, 900.0  # until its agent answers
+LAST_LINES = 3  # of its console, for a boot that failed
+
+
+@dataclass(frozen=True, slots=True)
+class Cloned:
+    """A clone that was entered."""
+
+    domain: Domain
+    machine: SshMachine
+    device: str | None  # the disk under test in it; None: it has none
+    ready_seconds: float  # from its start to the login
+
+
+@contextlib.contextmanager
+def booted(
+    point: ClonePoint,
+    path: str,
+    local: LocalMachine,
+    image: Placed,
+    levels: Mapping[str, str],
+    data: CloneDisk | None,
+) -> Iterator[Cloned]:
+    """A clone with these levels and that disk under test, until it is left. The guard of its host ends it, too.
+
+    Raises DomainError, AgentRefused, MachineLost and CommandFailed.
+    """
+    host, name = point.domain.host, local.fresh_name("clone")
+    clone = Domain(host, name, str(uuid.uuid4()), point.domain.uri, point.domain.vcpus, point.domain.memory)
+    directory = point.directory / name
+    removing = host.remove_later(directory)
+    destroying = host.undo_later(*clone_script("destroy"), clone.uri, clone.uuid)
+    try:
+        host.run("mkdir", "-m", "711", str(directory))
+        parts = _make(point, clone, directory, image, data)
+        text = directory / "clone.xml"
+        host.run("tee", str(text), input=edited(point.definition, parts, levels))
+        began = time.monotonic()
+        said = host.try_run(*VIRSH, "create", str(text), timeout=SECONDS)
+        if not said.ok:
+            raise DomainError(f"a clone of {point.name}: {words_of_virsh(said)}")
+        _await_agent(point, clone, parts)
+        machine = log_in(clone, path, local)
+        ready = time.monotonic() - began
+        try:
+            device = None
+            if data is not None:
+                found = machine.run(*FIND, parts.data_serial)
+                device = words_of(machine, "the name of the disk under test", found, 1)[0]
+            yield Cloned(clone, machine, device, ready)
+        finally:
+            machine.close()
+    finally:
+        destroying.undo()
+        removing.undo()
+
+
+def _make(
+    point: ClonePoint, clone: Domain, directory: PurePosixPath, image: Placed, data: CloneDisk | None
+) -> CloneParts:
+    """The files of a clone, in a directory of its own."""
+    host = clone.host
+    overlays = {}
+    for target, export in point.exports.items():
+        file = str(directory / target)
+        base = f"nbd+unix:///{export.name}?socket={export.socket}"
+        words = ("-q", "-u", "-f", "qcow2", "-F", "raw", "-b", base, file, str(export.size))  # the base is not opened
+        host.run("qemu-img", "create", *words)
+        overlays[target] = Overlay(file, export.name, export.socket)
+    copies = {file: str(directory / f"file{number}") for number, file in enumerate(point.definition.files)}
+    for file, copied in copies.items():  # libvirt gives what a guest boots from to the user of its QEMU
+        host.run("cp", "--", file, copied)
+    root, console = directory / "image", directory / "console"
+    put_image(host, image, root)
+    return CloneParts(
+        name=clone.name,
+        uuid=clone.uuid,
+        overlays=overlays,
+        copies=copies,
+        image=str(root),
+        image_serial=clone.serial(IMAGE),
+        port=clone.serial(PORT),
+        console=str(console),
+        data=data,
+        data_serial=clone.serial(DATA),
+    )
+
+
+def _await_agent(point: ClonePoint, clone: Domain, parts: CloneParts) -> None:
+    """Wait until the clone's agent answers. Raises DomainError."""
+    seconds = EMULATED_BOOT_SECONDS if point.definition.is_emulated else BOOT_SECONDS
+    limit = time.monotonic() + seconds
+    ping = ("qemu-agent-command", "--timeout", "5", "--cmd", agent.command("guest-ping", {}))
+    while not clone.ask(*ping).ok:
+        state = clone.ask("domstate")
+        if not state.ok or time.monotonic() > limit:
+            lines = clone.host.try_run("tail", "-c", "2000", parts.console).stdout.splitlines()
+            last = " | ".join([line.strip() for line in lines if line.strip()][-LAST_LINES:]) or "nothing"
+            what = "ended by itself" if not state.ok else f"had no guest agent that answered within {seconds:.0f} s"
+            hint = "" if not state.ok else ": qemu-guest-agent must be installed in the VM"
+            raise DomainError(f"a clone of {point.name} {what}{hint}; its console said: {last}")
+        time.sleep(1.0)

@@ -1,0 +1,403 @@
+"""The definition of a clone: that of a domain, with other disks, another name, and settings of choice. Pure."""
+
+from __future__ import annotations
+
+import copy
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase
+
+from vmtax.attach.clone.definition import Definition, read
+from vmtax.attach.domain import COPIED
+
+AGENT = "org.qemu.guest_agent.0"
+QEMU_WORDS = "{http://libvirt.org/schemas/domain/qemu/1.0}"
+# What would meet the owner's own guest, or its host's users, or takes something that only one guest can have.
+DROPPED = (
+    *("interface", "hostdev", "redirdev", "redirfilter", "channel", "console", "serial", "parallel", "graphics"),
+    *("video", "audio", "sound", "filesystem", "smartcard", "tpm", "vsock", "shmem", "lease", "input", "hub", "nvram"),
+)
+OF_PERSON = ("title", "description", "metadata", "seclabel", "genid")
+# Of the domain's first disk, not of a disk of ours.
+OF_ITS_FILE = (
+    *("backingStore", "mirror", "boot", "encryption", "auth", "readonly", "shareable", "transient", "serial", "wwn"),
+    *("vendor", "product", "alias", "address", "source", "reservations", "throttlefilters"),
+)
+OF_VIRTIO = ("ioeventfd", "event_idx", "iommu", "ats", "packed", "page_per_vq")  # attributes of a driver
+BUSES = {"virtio-scsi": "scsi"}  # factor disk.bus -> libvirt's word, where they differ
+LARGE_PAGES = {"2MiB": "2048", "1GiB": "1048576"}  # memory.backing -> KiB
+
+Change = Callable[[ET.Element, ET.Element | None, str], None]  # of a clone and its disk under test, to a level
+
+
+@dataclass(frozen=True, slots=True)
+class CloneDisk:
+    """A disk of the clone."""
+
+    path: str
+    format: str = "raw"
+    is_device: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """A disk of the clone's own that changes nothing of the owner's: a file over an export by NBD."""
+
+    path: str
+    export: str  # name of the export
+    socket: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloneParts:
+    """What a clone is made of; paths are its host's."""
+
+    name: str
+    uuid: str
+    overlays: Mapping[str, Overlay]  # name of the domain's disk -> what the clone has in its place
+    copies: Mapping[str, str]  # file that the domain boots from -> its copy
+    image: str  # file with the root image
+    image_serial: str
+    port: str  # name of the port by which it is entered
+    console: str  # file with what its serial port prints
+    data: CloneDisk | None = None  # the disk under test
+    data_serial: str = ""
+
+
+def edited(definition: Definition, parts: CloneParts, levels: Mapping[str, str]) -> str:
+    """The XML of the clone with these levels of factors; what is not named stays as the domain has it."""
+    domain = read(definition.text, parts.name)
+    devices = domain.find("devices")
+    assert devices is not None, "it has disks"
+    _rename(domain, parts)
+    had_screen = devices.find("video") is not None
+    for device in [each for each in devices if each.tag in DROPPED or _is_medium(each) or _takes_a_file(each)]:
+        devices.remove(device)
+    first = next(disk for disk in devices.findall("disk") if _dev(disk) == definition.disks[0].target)
+    data = None if parts.data is None else _data_disk(first, parts)
+    for disk in devices.findall("disk"):
+        _put_over(disk, parts.overlays[_dev(disk)])
+    if had_screen:  # a screen that nobody sees: programs in the firmware may want one
+        ET.SubElement(ET.SubElement(devices, "video"), "model", type="vga")
+    _add_ways(domain, devices, parts)
+    if data is not None:
+        devices.append(data)
+        _place(domain, data, first)
+    for factor, change in CHANGES.items():
+        if factor in levels:
+            change(domain, data, levels[factor])
+    _put_last(domain, [each for each in devices if _is_new(each, parts)])
+    return ET.tostring(domain, encoding="unicode")
+
+
+def _rename(domain: ET.Element, parts: CloneParts) -> None:
+    for tag in (*OF_PERSON, f"{QEMU_WORDS}commandline"):
+        for each in domain.findall(tag):
+            domain.remove(each)
+    for tag, text in (("name", parts.name), ("uuid", parts.uuid)):
+        element = domain.find(tag)
+        (ET.SubElement(domain, tag) if element is None else element).text = text
+    for system in domain.findall("sysinfo/system"):  # libvirt refuses one that differs from the UUID
+        for entry in [each for each in system if each.get("name") == "uuid"]:
+            system.remove(entry)
+    for tag in ("on_reboot", "on_crash"):  # a guest that restarts by itself would be another one than was measured
+        element = domain.find(tag)
+        (ET.SubElement(domain, tag) if element is None else element).text = "destroy"
+    for element in domain.findall("os/*"):
+        if (text := (element.text or "").strip()) in parts.copies:
+            element.text = parts.copies[text]
+            element.attrib.pop("template", None)
+
+
+def _is_medium(device: ET.Element) -> bool:
+    return device.tag == "disk" and device.get("device", "disk") != "disk"
+
+
+def _takes_a_file(device: ET.Element) -> bool:
+    """A device behind which is a file or a program of the host that the owner's guest has too."""
+    if device.tag == "rng":
+        backend = device.find("backend")
+        return backend is None or backend.get("model") not in ("random", "builtin")
+    return device.tag == "memory" and device.get("model") in ("nvdimm", "virtio-pmem")
+
+
+def _dev(disk: ET.Element) -> str:
+    target = disk.find("target")
+    return target.get("dev", "") if target is not None else ""
+
+
+def _put_over(disk: ET.Element, overlay: Overlay) -> None:
+    """An overlay in place of the domain's own disk, with its bus and place, so that the guest knows it again."""
+    for each in [one for one in disk if one.tag in ("source", "backingStore", "mirror", "transient", "iotune")]:
+        disk.remove(each)
+    disk.set("type", "file")
+    driver = disk.find("driver")
+    driver = ET.SubElement(disk, "driver") if driver is None else driver
+    bus = driver.get("iothread"), driver.get("queues")
+    driver.attrib.clear()
+    driver.attrib |= {"name": "qemu", "type": "qcow2"}
+    driver.attrib |= {name: value for name, value in zip(("iothread", "queues"), bus, strict=True) if value}
+    ET.SubElement(disk, "source", file=overlay.path)
+    store = ET.SubElement(disk, "backingStore", type="network")
+    ET.SubElement(store, "format", type="raw")
+    source = ET.SubElement(store, "source", protocol="nbd", name=overlay.export)
+    ET.SubElement(source, "host", transport="unix", socket=overlay.socket)
+
+
+def _data_disk(first: ET.Element, parts: CloneParts) -> ET.Element:
+    """The disk under test: everything that the domain's first disk has, but its file."""
+    disk, data = copy.deepcopy(first), parts.data
+    assert data is not None
+    for each in [one for one in disk if one.tag in OF_ITS_FILE]:
+        disk.remove(each)
+    disk.set("type", "block" if data.is_device else "file")
+    disk.set("device", "disk")
+    disk.set("snapshot", "no")
+    driver = disk.find("driver")
+    driver = ET.SubElement(disk, "driver") if driver is None else driver
+    for each in list(driver):  # of a format that ours may not have
+        driver.remove(each)
+    driver.attrib |= {"name": "qemu", "type": data.format}
+    ET.SubElement(disk, "source", {"dev" if data.is_device else "file": data.path})
+    ET.SubElement(disk, "serial").text = parts.data_serial
+    return disk
+
+
+def _place(domain: ET.Element, data: ET.Element, first: ET.Element) -> None:
+    """Give it a name, and on SCSI a controller of its own, like that of the first disk."""
+    target = data.find("target")
+    assert target is not None, "the first disk has one"
+    bus = target.get("bus", "virtio")
+    target.set("dev", _free_name(domain, bus))
+    if bus != "scsi":
+        return
+    address = first.find("address")
+    index = address.get("controller", "0") if address is not None else "0"
+    known = (each for each in domain.findall("devices/controller") if each.get("type") == "scsi")
+    own = next((each for each in known if each.get("index") == index), None)
+    driver = own.find("driver") if own is not None else None
+    _add_controller(domain, data, dict(driver.attrib) if driver is not None else {})
+
+
+def _add_controller(domain: ET.Element, data: ET.Element, driver: Mapping[str, str]) -> ET.Element:
+    devices = domain.find("devices")
+    assert devices is not None
+    used = [each.get("index", "") for each in devices.findall("controller") if each.get("type") == "scsi"]
+    index = str(1 + max((int(each) for each in used if re.fullmatch(r"\d{1,3}", each)), default=-1))
+    controller = ET.SubElement(devices, "controller", type="scsi", model="virtio-scsi", index=index)
+    if driver:
+        ET.SubElement(controller, "driver", dict(driver))
+    ET.SubElement(data, "address", type="drive", controller=index, bus="0", target="0", unit="0")
+    return controller
+
+
+def _free_name(domain: ET.Element, bus: str) -> str:
+    """The first name of a disk on that bus that none has."""
+    used = {_dev(disk) for disk in domain.findall("devices/disk")}
+    start = {"virtio": "vd", "ide": "hd"}.get(bus, "sd")
+    return next(name for letter in ascii_lowercase if (name := start + letter) not in used)
+
+
+def _is_new(device: ET.Element, parts: CloneParts) -> bool:
+    """Whether it is one of ours that takes a slot of PCI."""
+    if device.tag == "controller":
+        return device.get("type") == "scsi" and device.find("address") is None
+    target, serial = device.find("target"), device.findtext("serial")
+    ours = device.tag == "disk" and serial in (parts.image_serial, parts.data_serial)
+    return ours and target is not None and target.get("bus") == "virtio"
+
+
+def _put_last(domain: ET.Element, new: Sequence[ET.Element]) -> None:
+    """Put devices behind all that the domain has: a guest numbers its disks by their places, and may boot by number."""
+    devices = domain.find("devices")
+    assert devices is not None
+    controllers = [each for each in devices.findall("controller") if each.get("type") == "pci"]
+    is_express = any(each.get("model") == "pcie-root" for each in controllers)
+    used = {each.get("slot") for each in domain.findall("devices/*/address") if each.get("bus") == "0x00"}
+    free = iter([slot for slot in (f"0x{number:02x}" for number in range(0x1F, 2, -1)) if slot not in used])
+    index = max((int(each.get("index") or "0") for each in controllers), default=0)
+    places = []
+    for _ in new:
+        index += 1
+        places.append((f"0x{index:02x}", "0x00") if is_express else ("0x00", next(free)))
+        if is_express:
+            ET.SubElement(devices, "controller", type="pci", index=str(index), model="pcie-root-port")
+    for device, (bus, slot) in zip(new, places if is_express else reversed(places), strict=True):
+        ET.SubElement(device, "address", type="pci", domain="0x0000", bus=bus, slot=slot, function="0x0")
+
+
+def _add_ways(domain: ET.Element, devices: ET.Element, parts: CloneParts) -> None:
+    """The root image, the agent's channel, the port by which the guest is entered, and its console."""
+    image = ET.SubElement(devices, "disk", type="file", device="disk", snapshot="no")
+    ET.SubElement(image, "driver", name="qemu", type="raw")
+    source = ET.SubElement(image, "source", file=parts.image)
+    ET.SubElement(source, "seclabel", model="dac", relabel="no")
+    ET.SubElement(image, "target", dev=_free_name(domain, "virtio"), bus="virtio")
+    ET.SubElement(image, "readonly")
+    ET.SubElement(image, "serial").text = parts.image_serial
+    for name in (AGENT, parts.port):
+        channel = ET.SubElement(devices, "channel", type="unix")
+        ET.SubElement(channel, "target", type="virtio", name=name)
+    serial = ET.SubElement(devices, "serial", type="file")
+    ET.SubElement(serial, "source", path=parts.console)
+    ET.SubElement(serial, "target", port="0")
+
+
+# One function for each factor that a clone can be given: the clone, its disk under test, and the level.
+
+
+def _driver(data: ET.Element | None) -> dict[str, str]:
+    driver = None if data is None else data.find("driver")
+    return {} if driver is None else driver.attrib
+
+
+def _attribute(name: str) -> Change:
+    assert name in COPIED
+
+    def change(domain: ET.Element, data: ET.Element | None, level: str) -> None:
+        _driver(data)[name] = level
+
+    return change
+
+
+def _bus(domain: ET.Element, data: ET.Element | None, level: str) -> None:
+    if data is None:
+        return
+    bus, target = BUSES.get(level, level), data.find("target")
+    assert target is not None
+    if target.get("bus") == bus:
+        return
+    target.attrib.clear()
+    target.attrib |= {"bus": bus, "dev": _free_name(domain, bus)}
+    for name in OF_VIRTIO:
+        _driver(data).pop(name, "")
+    address = data.find("address")
+    moved = {name: value for name in ("iothread", "queues") if (value := _driver(data).pop(name, ""))}
+    if address is not None:  # it was on SCSI, with a controller of its own
+        data.remove(address)
+        moved |= _controller_driver(domain, address.get("controller", ""))
+    if bus == "scsi":
+        _add_controller(domain, data, moved)
+    elif bus == "virtio":
+        _driver(data).update(moved)
+
+
+def _controller_driver(domain: ET.Element, index: str) -> dict[str, str]:
+    """Remove our SCSI controller; returns what it had."""
+    devices = domain.find("devices")
+    assert devices is not None
+    for each in devices.findall("controller"):
+        if each.get("type") == "scsi" and each.get("index") == index:
+            devices.remove(each)
+            driver = each.find("driver")
+            return {} if driver is None else dict(driver.attrib)
+    return {}
+
+
+def _of_controller(domain: ET.Element, data: ET.Element) -> dict[str, str]:
+    """Where iothread and queues of the disk under test are written: on SCSI, at its controller."""
+    address = data.find("address")
+    if address is None:
+        return _driver(data)
+    found = (each for each in domain.findall("devices/controller") if each.get("type") == "scsi")
+    controller = next(each for each in found if each.get("index") == address.get("controller"))
+    driver = controller.find("driver")
+    return (ET.SubElement(controller, "driver") if driver is None else driver).attrib
+
+
+def _iothread(domain: ET.Element, data: ET.Element | None, level: str) -> None:
+    if data is None:
+        return
+    where = _of_controller(domain, data)
+    where.pop("iothread", None)
+    if level == "off":
+        return
+    count, own = domain.find("iothreads"), domain.find("iothreadids")
+    if count is None:
+        count = ET.SubElement(domain, "iothreads")
+    number = int(count.text or "0") + 1  # of its own: another disk may have the first
+    count.text = str(number)
+    if own is not None:
+        taken = {each.get("id") for each in own}
+        number = next(each for each in range(1, len(taken) + 2) if str(each) not in taken)
+        ET.SubElement(own, "iothread", id=str(number))
+    where["iothread"] = str(number)
+
+
+def _queues(domain: ET.Element, data: ET.Element | None, level: str) -> None:
+    if data is None:
+        return
+    where = _of_controller(domain, data)
+    where.pop("queues", None)
+    if level != "auto":
+        where["queues"] = level
+
+
+def _backing(domain: ET.Element, data: ET.Element | None, level: str) -> None:
+    memory = domain.find("memoryBacking")
+    memory = ET.SubElement(domain, "memoryBacking") if memory is None else memory
+    for each in [one for one in memory if one.tag in ("hugepages", "source", "access", "allocation")]:
+        memory.remove(each)
+    if size := LARGE_PAGES.get(level):
+        ET.SubElement(ET.SubElement(memory, "hugepages"), "page", size=size, unit="KiB")
+    elif level == "memfd":
+        ET.SubElement(memory, "source", type="memfd")
+        ET.SubElement(memory, "access", mode="shared")
+
+
+def _merge(domain: ET.Element, data: ET.Element | None, level: str) -> None:
+    memory = domain.find("memoryBacking")
+    memory = ET.SubElement(domain, "memoryBacking") if memory is None else memory
+    for each in memory.findall("nosharepages"):
+        memory.remove(each)
+    if level == "off":
+        ET.SubElement(memory, "nosharepages")
+
+
+def _model(domain: ET.Element, data: ET.Element | None, level: str) -> None:
+    cpu = _cpu(domain)
+    for each in [one for one in cpu if one.tag not in ("topology", "numa", "cache", "maxphysaddr")]:
+        cpu.remove(each)
+    cpu.attrib.clear()
+    if level == "host":
+        cpu.set("mode", "maximum" if domain.get("type") == "qemu" else "host-passthrough")
+        cpu.set("check", "none")
+    else:
+        cpu.attrib |= {"mode": "custom", "match": "exact", "check": "none"}
+        ET.SubElement(cpu, "model", fallback="forbid").text = level
+
+
+def _topology(domain: ET.Element, data: ET.Element | None, level: str) -> None:
+    cpu, vcpu = _cpu(domain), domain.find("vcpu")
+    for each in cpu.findall("topology"):
+        cpu.remove(each)
+    count = int((vcpu.text if vcpu is not None else None) or "1")
+    shape = {"sockets": 1, "dies": 1, "cores": 1, "threads": 1}
+    if level == "threads":
+        shape |= {"cores": count // 2, "threads": 2}
+    else:
+        shape[level] = count
+    ET.SubElement(cpu, "topology", {name: str(number) for name, number in shape.items()})
+
+
+def _cpu(domain: ET.Element) -> ET.Element:
+    cpu = domain.find("cpu")
+    return ET.SubElement(domain, "cpu") if cpu is None else cpu
+
+
+# Factor -> how its level is written into the definition. The bus comes before what depends on it.
+CHANGES: Mapping[str, Change] = {
+    "disk.bus": _bus,
+    "disk.cache": _attribute("cache"),
+    "disk.aio": _attribute("io"),
+    "disk.discard": _attribute("discard"),
+    "disk.detect_zeroes": _attribute("detect_zeroes"),
+    "disk.iothread": _iothread,
+    "disk.queues": _queues,
+    "memory.backing": _backing,
+    "memory.merge": _merge,
+    "cpu.model": _model,
+    "cpu.topology": _topology,
+}

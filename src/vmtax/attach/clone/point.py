@@ -1,0 +1,230 @@
+"""A consistent point of a domain's disks, which clones are laid over, and which ends with the run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import PurePosixPath
+from xml.sax.saxutils import quoteattr
+
+from vmtax.attach.agent import SILENT
+from vmtax.attach.clone.definition import Definition, OwnDisk
+from vmtax.attach.domain import ANSWERS, FIND_QEMU, RUNNING, SECONDS, Domain, DomainError, words_of_virsh
+from vmtax.core.machines import Machine, Process, Undoing
+from vmtax.core.units import format_room
+from vmtax.machine.answer import sha256_of, whole_of, words_of
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.packages import install
+from vmtax.meter.text import fields
+
+OFF = "shut off"
+OVERLAY_BYTES = 2 * 2**30  # what a clone may write to its own disks from its boot to its end
+DIGEST_BYTES = 8 * 2**30  # of larger disks, size and time of the last change are compared
+SERVE_SECONDS = 20.0  # until qemu-nbd listens
+PROGRAMS = {"qemu-nbd": "qemu-utils", "qemu-img": "qemu-utils"}
+SESSION = (
+    "libvirt:{}: the connection {} is a user's own, whose QEMU could open nothing of ours: a clone takes the system's,"
+    " LIBVIRT_DEFAULT_URI=qemu:///system"
+)
+FROZEN = (
+    "libvirt:{}: its guest agent does not say which file systems it has ({}): they are frozen, as for a backup: wait"
+    " until that has ended"
+)
+ROOM = "libvirt:{}: {} has {} free, and {} may be needed{}: name another directory with --disk-dir"
+COPIES = ", because what it overwrites meanwhile is copied there first"
+
+
+def clone_script(name: str) -> tuple[str, ...]:
+    """The command that runs a shell script of this part with arguments."""
+    text = resources.files("vmtax.attach.clone").joinpath(f"{name}.sh").read_text(encoding="utf-8")
+    return ("sh", "-c", text, f"vmtax-{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDisk:
+    """One disk as it was at that point, served by NBD."""
+
+    name: str
+    socket: str
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClonePoint:
+    """A consistent point of a domain's disks. It holds until the run leaves it, or until `why_void` says why not."""
+
+    domain: Domain
+    definition: Definition
+    directory: PurePosixPath  # of this run, on the domain's host; QEMU can reach it
+    is_off: bool
+    exports: dict[str, ServedDisk] = field(default_factory=dict)  # by the names of the domain's disks
+    servers: list[Process] = field(default_factory=list)
+    disks: dict[str, str] = field(default_factory=dict)  # path -> what its contents were known by; only if it is off
+    undoings: list[Undoing] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"libvirt:{self.domain.name}"
+
+    @property
+    def socket(self) -> str:
+        """Of the backup job."""
+        return str(self.directory / "job" / "nbd")
+
+    def why_void(self) -> str:
+        """Why clones no longer stand on that point; "" if they do. Raises MachineLost."""
+        state = self.domain.ask("domstate")
+        if not state.ok:
+            return f"{self.name} cannot be asked any more: {words_of_virsh(state)}"
+        if self.is_off:
+            if (now := state.stdout.strip()) != OFF:
+                return f"{self.name} was started while it was cloned (it is {now}): shut it down, and run again"
+            changed = [path for path in self.disks if _stamp(self.domain.host, path) not in self.disks[path]]
+            return f"{changed[0]} of {self.name} was written while it was cloned: run again" if changed else ""
+        if self.socket not in self.domain.ask("backup-dumpxml").stdout:
+            return f"{self.name} was stopped while it was cloned, or its backup job was (it is {state.stdout.strip()})"
+        return ""
+
+    def leave(self) -> dict[str, object]:
+        """Undo everything, and compare the domain with what it was. Raises MachineError."""
+        for server in self.servers:
+            server.stop()
+        while self.undoings:
+            self.undoings.pop().undo()
+        now = {path: _known_by(self.domain.host, path) for path in self.disks}
+        changed = [f"disk {path}" for path, known in now.items() if known != self.disks[path]]
+        return {**self.domain.leave(changed), **({"disks": now} if now else {})}
+
+
+def refuse(domain: Domain, state: str, directory: PurePosixPath) -> Definition:
+    """What of its definition matters. Raises DomainError if it cannot be cloned, as far as can be read."""
+    host, name = domain.host, f"libvirt:{domain.name}"
+    if state not in (*RUNNING, OFF):
+        raise DomainError(f"{name} {ANSWERS.get(state, f'is {state}').format(domain.name)}; or shut it down")
+    if "/session" in domain.uri:
+        raise DomainError(SESSION.format(domain.name, domain.uri.partition("?")[0]))
+    for program, package in PROGRAMS.items():
+        if not host.succeeds("sh", "-c", 'command -v "$1"', "sh", program):
+            raise DomainError(f"{host.path}: {name}: {program} is missing there: {install(host, package)}")
+    said = domain.ask("dumpxml", "--security-info", *(["--inactive"] if state == OFF else []))
+    if not said.ok:
+        raise DomainError(f"{name}: {words_of_virsh(said)}")
+    definition = Definition.of(said.stdout, name)
+    if state != OFF:
+        domain.refuse_job()
+        asked = domain.ask("domfsinfo")
+        if not asked.ok:
+            words = words_of_virsh(asked)
+            if "disabled" in words or "not allowed" in words:
+                raise DomainError(FROZEN.format(domain.name, words))
+            raise DomainError(f"{name}: {SILENT.format(words)}; or shut the VM down")
+    needed, free = OVERLAY_BYTES, _free(host, directory)
+    if state != OFF:
+        needed += sum(_capacity(domain, disk) for disk in definition.disks)
+    if free < needed:
+        why = COPIES if state != OFF else ""
+        raise DomainError(ROOM.format(domain.name, directory, format_room(free), format_room(needed), why))
+    return definition
+
+
+def opened(
+    domain: Domain, definition: Definition, state: str, directory: PurePosixPath, local: LocalMachine
+) -> ClonePoint:
+    """Take the point. The guard of its host ends it. Raises DomainError and MachineError."""
+    host = domain.host
+    point = ClonePoint(domain, definition, directory / local.fresh_name("clone"), state == OFF)
+    domain.before[:] = domain.digests()
+    point.undoings.append(host.remove_later(point.directory))
+    host.run("mkdir", "-m", "711", str(point.directory), remedy="name another directory with --disk-dir")
+    sizes = {disk.target: _capacity(domain, disk) for disk in definition.disks}
+    if point.is_off:
+        point.disks.update({disk.path: _known_by(host, disk.path) for disk in definition.disks})
+        for disk in definition.disks:
+            socket = _serve(point, disk)
+            point.exports[disk.target] = ServedDisk("point", socket, sizes[disk.target])
+    else:
+        _begin_job(point)
+        for disk in definition.disks:
+            point.exports[disk.target] = ServedDisk(disk.target, point.socket, sizes[disk.target])
+    if why := point.why_void():
+        raise DomainError(why)
+    return point
+
+
+def _serve(point: ClonePoint, disk: OwnDisk) -> str:
+    """Serve the image of a domain that is off, without locking it: its owner can start it. Returns the socket."""
+    host, socket = point.domain.host, str(point.directory / f"nbd-{disk.target}")
+    path = disk.path.replace(",", ",,")
+    protocol = "host_device" if disk.is_device else "file"
+    image = f"driver={disk.format},read-only=on,file.driver={protocol},file.filename={path},file.locking=off"
+    words = ("--read-only", "--persistent", "--shared=4", f"--socket={socket}", "--export-name=point", "--image-opts")
+    server = host.start("qemu-nbd", *words, image)
+    point.servers.append(server)
+    limit = time.monotonic() + SERVE_SECONDS
+    while not host.succeeds("test", "-S", socket):
+        if server.poll() is not None or time.monotonic() > limit:
+            why = server.stderr_tail().strip().splitlines()
+            raise DomainError(f"{point.name}: qemu-nbd does not serve its disk {disk.target}: {' '.join(why[-1:])}")
+        time.sleep(0.1)
+    host.run("chmod", "666", socket)  # QEMU runs as a user of its own
+    return socket
+
+
+def _begin_job(point: ClonePoint) -> None:
+    """Begin the backup job with frozen file systems. Its end, and the thaw before it, are listed first."""
+    domain, host, job = point.domain, point.domain.host, point.directory / "job"
+    whom = (domain.uri, domain.uuid)
+    host.run("mkdir", "-m", "1777", str(job))
+    qemu = host.try_run(*FIND_QEMU, domain.uuid).stdout.split()
+    if len(qemu) == 1:  # which makes the socket there
+        host.run("chown", f"--reference=/proc/{qemu[0]}", str(job))
+        host.run("chmod", "711", str(job))
+    text = point.directory / "job.xml"
+    host.run("tee", str(text), input=backup_xml(point.definition, job, point.socket))
+    point.undoings.append(host.undo_later(*clone_script("end"), *whom, point.socket, domain.name))
+    thawing = host.undo_later(*clone_script("thaw"), *whom, domain.name)
+    said = host.try_run(*clone_script("freeze"), *whom, str(text), timeout=SECONDS)
+    thawing.undo()  # at once: a later thaw would be one of somebody else's backup
+    if not said.ok:
+        raise DomainError(f"{point.name}: no consistent point of it: {words_of_virsh(said)}")
+
+
+def backup_xml(definition: Definition, directory: PurePosixPath, socket: str) -> str:
+    """The job that serves the domain's disks as they are now, by NBD; what is overwritten is copied to `directory`."""
+    disks = "".join(
+        f"<disk name='{disk.target}' backup='yes' type='file' exportname='{disk.target}'>"
+        f"<scratch file={quoteattr(str(directory / disk.target))}/></disk>"
+        for disk in definition.disks
+    )
+    server = f"<server transport='unix' socket={quoteattr(socket)}/>"
+    return f"<domainbackup mode='pull'>{server}<disks>{disks}</disks></domainbackup>\n"
+
+
+def _capacity(domain: Domain, disk: OwnDisk) -> int:
+    """Bytes that a disk has for its guest. Raises DomainError and MachineError."""
+    said = domain.ask("domblkinfo", disk.target)
+    if not said.ok:
+        raise DomainError(f"libvirt:{domain.name}: {words_of_virsh(said)}")
+    size = fields(said.stdout).get("Capacity", "")
+    return whole_of(domain.host, f"the size of {disk.target}", size, most=2**60)
+
+
+def _free(host: Machine, directory: PurePosixPath) -> int:
+    said = host.run("df", "--output=avail", "-B1", str(directory), remedy="name another directory with --disk-dir")
+    what = f"df {directory}"
+    return whole_of(host, what, words_of(host, what, said, 2)[1], most=2**63)
+
+
+def _stamp(host: Machine, path: str) -> str:
+    """Size and time of the last change of a file; a device has neither."""
+    return host.try_run("stat", "--dereference", "--format=%s bytes, %y", "--", path).stdout.strip()
+
+
+def _known_by(host: Machine, path: str) -> str:
+    """By what the contents of a file are known again: the time of its last change and, unless it is large, a digest."""
+    stamp = _stamp(host, path)
+    if not 0 < whole_of(host, f"stat {path}", stamp.partition(" ")[0]) <= DIGEST_BYTES:
+        return stamp
+    said = host.run("sha256sum", "--", path)
+    return f"{stamp}, sha256 {sha256_of(host, f'sha256sum {path}', said)}"

@@ -1,0 +1,65 @@
+"""Layer clone: a clone of a VM of the user's, booted by libvirt with the treatment's settings. Its system is the
+user's; the workloads are those of the root image, which is entered in it as in an existing VM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from vmtax.attach import DomainError
+from vmtax.core.layers import CLONE_PATH
+from vmtax.core.records import Treatment
+from vmtax.hypervisor import BootFailed, Guest
+from vmtax.image.place import place
+from vmtax.storage import Backing
+from vmtax.testbed.base import RunningSubject
+from vmtax.testbed.cloning import ClonedBoot
+from vmtax.testbed.examine import examine
+from vmtax.testbed.existing import plan_inside
+from vmtax.testbed.layers import host
+from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.session import TestbedOptions
+from vmtax.testbed.ways import Inside
+
+
+def open_layer(
+    on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]
+) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
+    """No guests of ours, and one subject: the clone, whose userland is entered as a host's is.
+
+    Raises BootFailed and MachineError.
+    """
+    cloning, session = on.cloning, on.session
+    assert cloning is not None, "a treatment of this layer has a VM that is cloned"
+    point = cloning.take(session.local)
+    if why := point.why_void():
+        raise BootFailed(why)
+    disk = on.disks.of(treatment) if on.disks else None
+    try:
+        clone = stack.enter_context(cloning.booted(session.local, on.placed, treatment.levels, disk))
+    except DomainError as error:  # this configuration is impossible, others may not be
+        raise BootFailed(str(error)) from error
+    placed = place(clone.machine, session.local, session.image, session.emit)
+    inside = Inside(clone.machine, placed, uuid=clone.domain.uuid).on(on.host)
+    there = Provisioned(**vars(examine(session, clone.machine, plan_inside(on.plan), TestbedOptions(), placed=placed)))
+    device = Backing(PurePosixPath(clone.device), is_device=True, size=disk.size) if clone.device and disk else None
+    site = replace(host.site(there, device), layer=treatment.layer, lead=on.lead)
+    clone.machine.run("sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches")
+    boot = ClonedBoot(
+        "tcg" if cloning.is_emulated else "kvm",
+        _command_line(on, inside),
+        clone.ready_seconds,
+        inside.qemu,
+        cloning.uuid,
+        point.why_void,
+    )
+    return (), [RunningSubject(site, offers=(boot,), path=CLONE_PATH)]
+
+
+def _command_line(on: Provisioned, inside: Inside) -> tuple[str, ...]:
+    if inside.qemu is None:
+        return ()
+    words = on.host.try_run("tr", "\\0", "\\n", f"/proc/{inside.qemu}/cmdline").stdout
+    return tuple(words.splitlines())
