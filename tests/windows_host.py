@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,12 +25,14 @@ from vmtax.machine.ssh import SshRoute
 
 SOURCES = Path(__file__).parent / "windows"
 QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+# Gives the command a private ~/.ssh and changes no other: constant text, the arguments stay arguments.
+WITH_SSH_DIRECTORY = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 COMPILER = "x86_64-w64-mingw32-gcc-posix"
 LOGIN = r"""#!/bin/sh
 export WINEPREFIX='{prefix}' WINEDEBUG=-all
 cd '{prefix}/drive_c/users' || exit 1
 case $SSH_ORIGINAL_COMMAND in
-    *sftp-server*)
+    /usr/lib/openssh/sftp-server)
         exec bwrap --ro-bind /usr /usr --symlink usr/lib64 /lib64 --symlink usr/lib /lib --symlink usr/bin /bin \
             --proc /proc --dev /dev --ro-bind /etc/passwd /etc/passwd --bind '{prefix}/drive_c' /C: \
             /usr/lib/openssh/sftp-server ;;
@@ -57,6 +61,20 @@ class WindowsHost:
         """Its drive C."""
         return self.directory / "prefix/drive_c"
 
+    def vmtax(self, *argv: str, directory: Path) -> subprocess.CompletedProcess[str]:
+        """`vmtax ARGV` of a user whose ssh configuration knows this host as `win`."""
+        ssh = directory / "ssh"
+        ssh.mkdir(mode=0o700)
+        (ssh / "config").write_text(
+            f"Host win\n HostName 127.0.0.1\n Port {self.port}\n User root\n IdentityFile {self.directory}/id\n"
+            f" UserKnownHostsFile {self.directory}/known_hosts\n BatchMode yes\n"
+        )
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh")  # where ssh looks, whatever HOME says
+        home.mkdir(mode=0o700, exist_ok=True)
+        private = ("unshare", "--mount", "sh", "-c", WITH_SSH_DIRECTORY, "sh", str(ssh), str(home))
+        command = [*private, sys.executable, "-m", "vmtax", *argv]
+        return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=HANGS)
+
     @property
     def ours(self) -> list[str]:
         """Directories of vmtax where a login begins."""
@@ -80,7 +98,7 @@ def windows_host(directory: Path) -> Iterator[WindowsHost]:
     prefix, launch, login = directory / "prefix", directory / "launch.exe", directory / "login"
     environment = {**os.environ, "WINEPREFIX": str(prefix), "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
     compile_program("launch.c", launch)
-    for command in (("wineboot", "-i"), ("winecfg", "-v", "win10"), ("wineserver", "-w"), ("wineserver", "-p")):
+    for command in (("wineboot", "-i"), ("winecfg", "-v", "win10")):
         # Without pipes, which the server of Wine would keep open
         subprocess.run(command, env=environment, check=True, **QUIET, timeout=HANGS)
     login.write_text(LOGIN.format(prefix=prefix, launch=launch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -153,3 +154,25 @@ def test_it_is_no_host(windows: WindowsHost, local: LocalMachine) -> None:
             reader.log_in()
     finally:
         reader.close()
+
+
+def test_the_self_test_records_everything_and_leaves_nothing(windows: WindowsHost, tmp_path: Path) -> None:
+    before, tasks = windows.ours, windows.tasks
+    done = windows.vmtax("doctor", "ssh://win", "--try", "--yes", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "vmtax-windows.json").read_text())
+    assert {check["name"]: check["status"] for check in record["checks"]} == dict.fromkeys(
+        ("characters", "exit codes", "directory and task", "files", "ending", "removal"), "ok"
+    )
+    assert len(record["lines"]) > 15
+    assert "root" not in json.dumps(record).lower().replace("systemroot", "")
+    assert "never run on Windows" in " ".join(done.stdout.split())
+    assert (windows.ours, windows.tasks) == (before, tasks)
+
+
+@pytest.mark.parametrize("argv", [("run", "quick", "--yes"), ("doctor",), ("plan", "check", "quick")])
+def test_as_a_host_it_is_refused_in_one_line(argv: tuple[str, ...], windows: WindowsHost, tmp_path: Path) -> None:
+    done = windows.vmtax(*argv, "--host", "ssh://win", directory=tmp_path)
+    assert done.returncode == 1
+    assert "is Windows, whose shell is cmd.exe: vmtax measures Windows only as a VM of yours" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

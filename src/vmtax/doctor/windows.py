@@ -97,8 +97,9 @@ def _needs(shell: str, facts: WindowsFacts, now: datetime) -> Iterator[Check]:
         yield Check("need", f"answers {number}" if number > 1 else "answers", "unknown", problem)
     off = facts.clock_off(now)
     if off is not None and abs(off) > CLOCK_OFF:
-        hours = round(off.total_seconds() / 3600, 1)
-        text = f"its clock is {abs(hours):g} h {'ahead' if hours > 0 else 'behind'} of this machine's in UTC"
+        seconds = abs(off.total_seconds())
+        size = f"{seconds / 3600:.1g} h" if seconds >= 1800 else f"{seconds / 60:.0f} min"
+        text = f"its clock is {size} {'ahead' if off > timedelta() else 'behind'} of this machine's in UTC"
         cause = "; does its hardware clock have local time? libvirt: <clock offset='localtime'/>"
         yield Check("need", "clock", "disturbs", text + cause, f"{_POWERSHELL}w32tm /resync")
     elif off is not None:

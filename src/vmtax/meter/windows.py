@@ -2,7 +2,8 @@
 
 Scripts for PowerShell are short and print a line NAME=VALUE for each property; parsing is pure, and what is not
 understood is None. Sources: learn.microsoft.com on Win32_OperatingSystem, Win32_ComputerSystem, Win32_Processor,
-Win32_DeviceGuard, Win32_PnPSignedDriver, Get-MpComputerStatus, Get-StorageAdvancedProperty, powercfg and whoami.
+Win32_ComputerSystemProduct, Win32_DeviceGuard, Win32_PnPSignedDriver, Get-MpComputerStatus,
+Get-StorageAdvancedProperty, powercfg and whoami.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ $s=Get-CimInstance Win32_OperatingSystem;$c=Get-CimInstance Win32_ComputerSystem
 "memory=$($c.TotalPhysicalMemory)"
 "model=$($c.Manufacturer) $($c.Model)"
 "hypervisor=$($c.HypervisorPresent)"
+"uuid=$((Get-CimInstance Win32_ComputerSystemProduct).UUID)"
 "booted=$($s.LastBootUpTime.ToUniversalTime().ToString('s'))"
 "clock=$((Get-Date).ToUniversalTime().ToString('s'))"
 """
@@ -102,6 +104,7 @@ class WindowsFacts:
     memory_bytes: int | None = None
     model: str | None = None  # of the machine; of a VM, its hypervisor's name for it
     is_vm: bool | None = None
+    uuid: str | None = None  # of the machine, as its hypervisor gave it
     booted: str | None = None  # UTC, ISO 8601
     clock: str | None = None  # UTC, ISO 8601, when it was read
     language: str | None = None  # PowerShell's language mode
@@ -160,6 +163,7 @@ def parse_windows(answers: Mapping[str, WindowsOutcome]) -> WindowsFacts:
         memory_bytes=whole(said.get("memory")),
         model=said.get("model") or None,
         is_vm=_switch(said.get("hypervisor")),
+        uuid=said.get("uuid", "").lower() or None,
         booted=said.get("booted") or None,
         clock=said.get("clock") or None,
         language=said.get("language") or None,
@@ -200,7 +204,8 @@ def _problems(answers: Mapping[str, WindowsOutcome]) -> Iterator[str]:
             yield _IDS["InConstrainedLanguage"]
         found = [words for known, words in _IDS.items() if known in ended.stderr]
         yield from found
-        if not found and ended.code and QUESTIONS.get(name, "").startswith("powershell"):
-            yield f"PowerShell ended with exit code {ended.code} when asked about {name}"
+        if not found and ended.code:
+            program = QUESTIONS.get(name, name).partition(" ")[0]
+            yield f"{program} ended with exit code {ended.code} when asked about {name}"
         elif not found and ended.code == 0 and not ended.stdout.strip() and name in ("system", "power", "rights"):
             yield f"nothing was answered about {name}"

@@ -19,7 +19,7 @@ from vmtax.machine.login_shell import LoginShell, WindowsThere
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, excerpt
 from vmtax.machine.ssh import LOGIN_SECONDS, SshMachine, SshRoute
 from vmtax.machine.windows import task
-from vmtax.machine.windows.command import WindowsOutcome, WindowsCommand
+from vmtax.machine.windows.command import WindowsCommand, WindowsOutcome
 from vmtax.machine.windows.command_line import quoted
 from vmtax.machine.windows.text import code_page_of
 
@@ -60,7 +60,7 @@ class WindowsMachine(Machine):
         self.left: list[str] = []  # what could not be removed, one line each
         self.token = secrets.token_hex(8)
         self._ssh = ssh
-        self._page: int | None = None  # of the console, before we ask for UTF-8
+        self.code_page: int | None = None  # of the console, before UTF-8 is asked for; None: not known
         self._home: PureWindowsPath | None = None  # the parent of our directory, once that is there
         self._programs: list[str] = []  # files of ours that may run
 
@@ -82,7 +82,7 @@ class WindowsMachine(Machine):
 
     def ask_code_page(self) -> None:
         """Read which code page the console has; what is not UTF-8 is in that one."""
-        self._page = code_page_of(
+        self.code_page = code_page_of(
             self._ended(WindowsCommand("chcp", self.shell, keeps_page=True), SMALL_SECONDS).stdout
         )
 
@@ -223,7 +223,7 @@ class WindowsMachine(Machine):
             done = self._ssh.bytes_of(command.line, to_bytes(given), timeout + LATE_SECONDS)
         except TooMuch:
             raise MachineError(f"{self.path}: a command printed more than {MOST_BYTES >> 20} MiB") from None
-        ended = command.ended(done.stdout, done.stderr, self._page)
+        ended = command.ended(done.stdout, done.stderr, self.code_page)
         if ended is None:
             raise MachineLost(
                 f"{self.path}: a command did not begin: instead came {excerpt(done.stdout or done.stderr)}"
