@@ -1414,4 +1414,22 @@ FAULTS = (
         "low, high = low and 1 / low, high and 1 / high",
         "the interval of a share of speed has its ends exchanged",
     ),
+    Fault(
+        "machine/windows/command_line.py",
+        'if "%" in word:',
+        'if "%%" in word:',
+        "cmd.exe replaces a variable in an argument",
+    ),
+    Fault(
+        "machine/windows/text.py",
+        "return len(start) >= 4 and not any(start[1::2]) and all(start[::2])",
+        "return False",
+        "output in UTF-16 without a mark is text with a NUL after each character",
+    ),
+    Fault(
+        "meter/windows.py",
+        "administrator=None if level is None else (whole(level[1]) or 0) >= HIGH_LEVEL,",
+        "administrator=level is not None,",
+        "a token that UAC filtered passes as an administrator's",
+    ),
 )

@@ -124,6 +124,7 @@ KEPT = {
     ("lab/end.py", "SHUTDOWN_SECONDS"): "a lab ends",
     ("lab/start.py", "SETTLE_SECONDS"): "devices appear",
     ("machine/ssh.py", "10"): "the client that holds the connection answers",
+    ("machine/ssh.py", "LOGIN_SECONDS"): "a login's shell prints a line",
     ("machine/ssh.py", "timeout"): "passed on",
     ("storage/empty.py", "SECONDS + 30"): "it ends by itself, to ask the user",
     ("store/listing.py", "WAIT_SECONDS"): "another process releases the store",

@@ -20,7 +20,12 @@ GROUPS = {
 ORDER = tuple(itertools.chain.from_iterable(GROUPS.values()))
 # Command -> examples, without the leading `vmtax`.
 EXAMPLES = {
-    "doctor": ("doctor", "doctor --host ssh://root@host --try", "doctor libvirt:web1"),
+    "doctor": (
+        "doctor",
+        "doctor --host ssh://root@host --try",
+        "doctor libvirt:web1",
+        "doctor ssh://Administrator@win --try",
+    ),
     "run": (
         "run",
         "run disk-cache --disk-dir /srv/vm --budget 1h",
