@@ -40,7 +40,7 @@ def test_memory_is_where_it_was_asked_for(image: Image, tmp_path: Path, monkeypa
     try:
         (tmp_path / "numa.yaml").write_text(PLAN)
         vmtax("run", "numa.yaml", "--host", f"lab:{NAME}", "--emulate", "--yes")
-        boots = json.loads(vmtax("show", "--json"))["boots"]
+        boots = json.loads(vmtax("show", "--json"))["data"]["boots"]
         assert {boot["treatment"] for boot in boots} >= {
             f"vm{x}" for x in ("", " memory.node=remote", " memory.node=interleaved")
         }
