@@ -1013,6 +1013,12 @@ FAULTS = (
         "an empty answer means yes where the question's choice is no",
     ),
     Fault(
+        "testbed/parts/numa.py",
+        "others = [(room, node) for node, room in topology.room if node != home]",
+        "others = [(room, node) for node, room in topology.room]",
+        "memory that is called remote is on the node of the CPUs",
+    ),
+    Fault(
         "testbed/parts/balloon.py",
         "while left > target + TOLERANCE:",
         "while left > guest.spec.memory_bytes:",
