@@ -523,6 +523,12 @@ FAULTS = (
         "a guest that has more enlightenments than its level is measured",
     ),
     Fault(
+        "existing/advice.py",
+        'if parts and TIMERS not in parts and guest.kind != "proxmox":  # which chooses by the version of Windows',
+        'if TIMERS not in parts and guest.kind != "proxmox":  # which chooses by the version of Windows',
+        "a guest that hides KVM and is no Windows gets the advice to have Hyper-V's timers",
+    ),
+    Fault(
         "image/windows.py",
         'fetched = keeper.try_run(*FETCH, address, str(file), f"SHA256:{archive.sha256}", timeout=STEP_SECONDS)',
         "fetched = keeper.try_run(*FETCH, address, str(file), timeout=STEP_SECONDS)",

@@ -213,7 +213,7 @@ class GuestSettings(Settings):
         str,
         "what the guest sees of the interface that KVM offers to Windows, Hyper-V's: nothing, but KVM's own (off);"
         " neither of the two (hidden); all that is listed here (all), or one of them with those that it needs and"
-        f" {hyperv.BASE}, or several joined by +, in this order. At each level but off, a Linux guest takes itself for"
+        f" {hyperv.BASE}, or several joined by +. At each level but off, a Linux guest takes itself for"
         " a guest of Hyper-V, as far as it has that interface; only KVM has it",
         scope="guest",
         others=hyperv.SETS,
