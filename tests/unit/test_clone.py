@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from unittest.mock import MagicMock
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from tests.fake_machine import FakeMachine, Reply, Scripted
 from tests.sample import sample_experiment
 from tests.unit.test_attach import UUID, info
+from vmtax.analysis.analysis import Analysis
 from vmtax.attach.clone.definition import Definition
 from vmtax.attach.clone.edit import CHANGES, CloneDisk, CloneParts, Overlay, edited
 from vmtax.attach.clone.point import ClonePoint, ServedDisk, backup_xml, clone_script, opened, refuse
@@ -22,10 +24,15 @@ from vmtax.cli.existing_vm import on_existing
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import CLONE
 from vmtax.core.machines import MachineLost
+from vmtax.core.records import Treatment
 from vmtax.design.factors import FACTORS
+from vmtax.existing.advice import change_of_xml
+from vmtax.existing.prices import prices
 from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.plan.schema import parse
+from vmtax.report.sections.prices import section as prices_section
+from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.cloning import INSTEAD_OF, ClonedBoot, Cloning, takes
 from vmtax.testbed.existing import refuse_factors
@@ -326,6 +333,7 @@ def test_the_thaw_and_the_end_of_the_job_are_listed_before_anything_is_frozen() 
     point = opened(domain, refuse(domain, state, PurePosixPath("/var/tmp")), state, PurePosixPath("/var/tmp"), local)
     assert listed[-3:] == ["vmtax-end", "vmtax-thaw", "freeze"]
     assert point.exports == {"vda": ServedDisk("vda", socket, 2**31)}
+    assert len(point.undoings) == 2, "the thaw is undone at once: later it would be somebody else's"
 
 
 def test_a_point_is_void_once_the_owner_does_something_with_the_domain() -> None:
@@ -483,12 +491,37 @@ def test_options_that_do_not_go_together_are_one_line(argv: list[str], words: st
     assert done.exit_code != 0 and words in str(done.exception)
 
 
+def test_each_setting_stands_with_its_price_and_the_change_that_makes_it() -> None:
+    sample = sample_experiment()
+    names = {"host": "host", "vm": "clone", "nested": "clone disk.cache=writeback"}
+    run = replace(
+        sample,
+        treatments=(
+            *(one for one in sample.treatments if one.layer == "host"),
+            Treatment("clone", CLONE, {"disk.cache": "none"}),
+            Treatment("clone disk.cache=writeback", CLONE, {"disk.cache": "writeback"}),
+        ),
+        boots=tuple(replace(each, treatment=names[each.treatment]) for each in sample.boots),
+        trials=tuple(replace(each, treatment=names[each.treatment]) for each in sample.trials),
+        options={"existing": {"name": "libvirt:web1", "clone": True}},
+    )
+    (found,) = prices(Analysis(run))
+    assert (found.factor, found.first, found.level) == ("disk.cache", "none", "writeback")
+    assert found.change == "<driver … cache='writeback'/>" and found.costs
+    assert {(one.baseline, one.treatment) for one in found.costs} == {("clone", "clone disk.cache=writeback")}
+    section = prices_section(Analysis(run))
+    assert section is not None and section.blocks[1].lines == ("virsh edit web1   # <driver … cache='writeback'/>",)  # type: ignore[union-attr]
+    assert prices_section(Analysis(sample)) is None, "it measured no VM of the user's"
+
+
+@pytest.mark.parametrize("factor", CHANGES)
+def test_every_factor_of_a_clone_has_its_change_in_words(factor: str) -> None:
+    for level in FACTORS[factor].levels:
+        if (factor, level) not in INSTEAD_OF:
+            assert change_of_xml(factor, level), level
+
+
 def test_the_first_screen_says_of_what_the_clone_was() -> None:
-    from dataclasses import replace
-
-    from vmtax.analysis.analysis import Analysis
-    from vmtax.report.wording.guest_settings import guest_settings
-
     facts = {"host/clone": {"cpus_online": 2, "memory_bytes": 2**30, "os": None, "kernel_release": "6.1.0-18"}}
     sample = sample_experiment()
     options = {"existing": {"name": "libvirt:web1", "clone": True}}

@@ -19,6 +19,7 @@ from vmtax.report.sections import (
     memory,
     noise,
     numbers,
+    prices,
     published,
     rankings,
     requirements,
@@ -55,6 +56,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield durability.section(analysis)
     yield summary.section(analysis)
     yield summary.decisions(analysis)
+    yield prices.section(analysis)
     for recommended in requirements.sections(analysis):
         yield from recommended
     yield rankings.section(ranked, ())
@@ -109,6 +111,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield beside.sure(shown_first, far)
     for _, given_up in recommended:
         yield given_up
+    yield prices.section(analysis)
     yield summary.section(analysis)
     if not durability.is_all(analysis):
         yield durability.section(analysis)
