@@ -117,7 +117,7 @@ def test_a_domain_is_read_without_its_guest() -> None:
             {"dominfo": Reply(stderr="error: failed to connect to the hypervisor", code=1), "list": Reply(code=1)},
             "conn",
         ),
-        ({"dominfo": info("shut off")}, "is shut off: virsh start web1"),
+        ({"dominfo": info("shut off")}, "is shut off: virsh start web1; or measure clones of it: --clone"),
         ({"dominfo": info("paused")}, "says why): virsh resume web1"),
         ({"dominfo": info("crashed")}, "has crashed: virsh start web1"),
         ({"dominfo": info("pmsuspended")}, "is suspended: virsh dompmwakeup web1"),

@@ -453,6 +453,8 @@ def test_a_plan_of_a_vm_is_measured_in_its_clone_with_the_same_factors() -> None
     )
     refuse_factors(plan, ExistingVm("libvirt:web1", clone=True))
     assert plan.entries()[-1].repeats == "clone"
+    carded = on_existing(parse(PLAN.format("net.path: [user, vhost], disk.cache: [none]")), None, CLONE)
+    assert carded.factors == {"disk.cache": ("none",)}, "a plan that was made from a VM has its card, and a clone none"
     both = on_existing(parse(PLAN.format("disk.format: [raw, qcow2]")), None, CLONE)
     refuse_factors(both, ExistingVm("libvirt:web1", clone=True))
     sizes = on_existing(parse(PLAN.format("guest.vcpus: ['1', '2']")), None, CLONE)
@@ -464,6 +466,8 @@ def test_a_plan_of_a_vm_is_measured_in_its_clone_with_the_same_factors() -> None
     ("levels", "words"),
     [
         ({"disk.cache": "none", "disk.iothread": "on", "cpu.model": "Nehalem"}, None),
+        ({"disk.discard": "ignore", "disk.detect_zeroes": "off"}, None),
+        ({"disk.discard": "unmap", "disk.detect_zeroes": "unmap"}, None),
         ({"disk.bus": "nvme"}, "libvirt has no NVMe disk"),
         ({"memory.backing": "4k"}, "libvirt has no word"),
         ({"disk.aio": "native"}, "io=native goes with cache none and directsync, not with writethrough"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 
 from vmtax.attach.clone.definition import Definition, read
-from vmtax.attach.domain import COPIED
+from vmtax.attach.domain import COPIED, DomainError
 
 AGENT = "org.qemu.guest_agent.0"
 QEMU_WORDS = "{http://libvirt.org/schemas/domain/qemu/1.0}"
@@ -221,7 +221,12 @@ def _put_last(domain: ET.Element, new: Sequence[ET.Element]) -> None:
     places = []
     for _ in new:
         index += 1
-        places.append((f"0x{index:02x}", "0x00") if is_express else ("0x00", next(free)))
+        slot = "0x00" if is_express else next(free, "")
+        if not slot:
+            raise DomainError(
+                "no slot for a disk is free on its PCI bus: remove a device from a copy of it, and clone that"
+            )
+        places.append((f"0x{index:02x}" if is_express else "0x00", slot))
         if is_express:
             ET.SubElement(devices, "controller", type="pci", index=str(index), model="pcie-root-port")
     for device, (bus, slot) in zip(new, places if is_express else reversed(places), strict=True):

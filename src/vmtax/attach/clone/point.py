@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 
 from vmtax.attach.agent import SILENT
 from vmtax.attach.clone.definition import Definition, OwnDisk
-from vmtax.attach.domain import ANSWERS, FIND_QEMU, RUNNING, SECONDS, Domain, DomainError, words_of_virsh
+from vmtax.attach.domain import ANSWERS, FIND_QEMU, OFF, RUNNING, SECONDS, Domain, DomainError, words_of_virsh
 from vmtax.core.machines import Machine, Process, Undoing
 from vmtax.core.units import format_room
 from vmtax.machine.answer import sha256_of, whole_of, words_of
@@ -18,7 +18,6 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.packages import install
 from vmtax.meter.text import fields
 
-OFF = "shut off"
 OVERLAY_BYTES = 2 * 2**30  # what a clone may write to its own disks from its boot to its end
 DIGEST_BYTES = 8 * 2**30  # of larger disks, size and time of the last change are compared
 SERVE_SECONDS = 20.0  # until qemu-nbd listens

@@ -17,7 +17,7 @@ from vmtax.storage import Backing
 from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.cloning import ClonedBoot
 from vmtax.testbed.examine import examine
-from vmtax.testbed.existing import plan_inside
+from vmtax.testbed.existing import plan_inside, refuse_unentered
 from vmtax.testbed.layers import host
 from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.session import TestbedOptions
@@ -42,6 +42,7 @@ def open_layer(
     except DomainError as error:  # this configuration is impossible, others may not be
         raise BootFailed(str(error)) from error
     placed = place(clone.machine, session.local, session.image, session.emit)
+    refuse_unentered(f"a clone of {cloning.name}", clone.machine, placed)
     inside = Inside(clone.machine, placed, uuid=clone.domain.uuid).on(on.host)
     there = Provisioned(**vars(examine(session, clone.machine, plan_inside(on.plan), TestbedOptions(), placed=placed)))
     device = Backing(PurePosixPath(clone.device), is_device=True, size=disk.size) if clone.device and disk else None
