@@ -132,7 +132,7 @@ def is_untouched(bench: Bench, name: str, before: str, state: str, what: str) ->
 
     def nothing_left() -> bool:
         others = [one for one in bench.lv.virsh("list", "--all", "--name").split() if one.startswith("vmtax-")]
-        files = list(Path("/var/tmp").glob("vmtax-*-clone-*"))
+        files = [*Path("/var/tmp").glob("vmtax-*-clone-*"), *Path("/var/log/libvirt/qemu").glob("vmtax-*-clone-*")]
         job = state == "running" and "None" not in bench.lv.virsh("domjobinfo", name, check=False)
         return not (others or files or job) and bench.definition(name) == before
 

@@ -15,6 +15,7 @@ from tests.fake_machine import FakeMachine, Reply, Scripted
 from tests.sample import sample_experiment
 from tests.unit.test_attach import UUID, info
 from vmtax.analysis.analysis import Analysis
+from vmtax.attach.clone.boot import booted
 from vmtax.attach.clone.definition import Definition
 from vmtax.attach.clone.edit import CHANGES, CloneDisk, CloneParts, Overlay, edited
 from vmtax.attach.clone.point import ClonePoint, ServedDisk, backup_xml, clone_script, opened, refuse
@@ -30,6 +31,7 @@ from vmtax.existing.advice import change_of_xml
 from vmtax.existing.prices import prices
 from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
+from vmtax.image.place import Placed
 from vmtax.plan.schema import parse
 from vmtax.report.sections.prices import section as prices_section
 from vmtax.report.wording.guest_settings import guest_settings
@@ -268,7 +270,7 @@ def host(**answers: Scripted) -> FakeMachine:
     df, free = answers.pop("df", ROOMY), answers.pop("other", "")
     script |= {verb.replace("_", "-"): said for verb, said in answers.items()}
     asked = {(lambda argv, verb=verb: "virsh" in argv and verb in argv[4:8]): said for verb, said in script.items()}
-    others = ("sh", "tee", "mkdir", "chown", "chmod", "test", "stat", "sha256sum")
+    others = ("sh", "tee", "mkdir", "chown", "chmod", "test", "stat", "sha256sum", "qemu-img", "ln", "cp", "tail")
     return FakeMachine(
         "host",
         {**asked, (lambda argv: argv[0] == "df"): df, (lambda argv: argv[0] in others): free},
@@ -371,6 +373,51 @@ def test_a_run_whose_point_is_void_ends_with_the_reason() -> None:
         cloning.check()
     point.why_void.return_value = ""
     cloning.check()
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        (
+            {"create": Reply(stderr="error: internal error: no such CPU", code=1)},
+            "a clone of libvirt:web1: internal error",
+        ),
+        (
+            {"qemu_agent_command": Reply(code=1, seconds=400)},
+            "had no guest agent that answered within 300 s: qemu-guest",
+        ),
+        (
+            {"qemu_agent_command": Reply(code=1), "domstate": Reply(code=1)},
+            "ended by itself; its console said: a | b | c",
+        ),
+    ],
+)
+def test_a_clone_that_does_not_come_up_is_undone_at_once(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, Scripted], words: str
+) -> None:
+    machine = host(**{"create": "", "other": "x\na\nb\nc\n", **answers})
+    monkeypatch.setattr(
+        "vmtax.attach.clone.boot.time", MagicMock(monotonic=machine.clock.time, sleep=machine.clock.sleep)
+    )
+    domain = Domain(machine, "web1", UUID, "qemu:///system", 2, 2**30)
+    point = ClonePoint(domain, Definition.of(xml(), "web1"), PurePosixPath("/var/tmp/p"), is_off=True)
+    point.exports["vda"] = ServedDisk("point", "/var/tmp/p/nbd-vda", 2**31)
+    local = MagicMock()
+    local.fresh_name.return_value = "vmtax-1-clone-2"
+    with (
+        pytest.raises(DomainError) as refused,
+        booted(point, "host/clone", local, Placed("/root", "/k", "/i"), {}, None),
+    ):
+        pass
+    assert words in str(refused.value)
+    created = next(number for number, argv in enumerate(machine.calls) if "create" in argv and "virsh" in argv)
+    assert not machine.undo_list, "nothing of it is left"
+    assert [str(each) for each in machine.undone if isinstance(each, PurePosixPath)] == [
+        *("/var/tmp/p/vmtax-1-clone-2", "/var/log/libvirt/qemu/vmtax-1-clone-2.log")
+    ]
+    assert "vmtax-destroy" in machine.undone[0] and created, "it ends before its files are removed"
+    made = next(argv for argv in machine.calls if argv[:2] == ("qemu-img", "create"))
+    assert made[-3:-1] == ("nbd+unix:///point?socket=/var/tmp/p/nbd-vda", "/var/tmp/p/vmtax-1-clone-2/vda")
 
 
 def test_the_job_serves_every_disk_and_no_drive() -> None:
