@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.summary import label
 from vmtax.core.records import Comparison
 from vmtax.core.units import format_cost, time_ratio
 from vmtax.existing.prices import SettingPrice, prices
 from vmtax.report.document import Code, Detail, Paragraph, Section
-from vmtax.workload.words import name
 
+SHOWN = ("worse", "better")  # verdicts that show a difference
 READING = "Time for the same work, against the VM with the first level of each setting, all others being equal."
 
 
@@ -21,18 +22,26 @@ def section(analysis: Analysis) -> Section | None:
     title = f"What each setting costs {vm}"
     blocks: list[Paragraph | Code] = []
     for each in found:
-        costs = "; ".join(_in_words(analysis, one) for one in each.costs) or "not measured"
-        blocks.append(Paragraph(f"{each.factor}={each.level} in place of {each.first}: {costs}."))
+        blocks.append(Paragraph(f"{each.factor}={each.level} in place of {each.first}: {_costs(analysis, each)}."))
         if line := _change(vm, each):
             blocks.append(Code((line,)))
     return Section("prices", title, (*blocks, Paragraph(READING, "note", Detail.FULL)), title)
 
 
-def _in_words(analysis: Analysis, one: Comparison) -> str:
-    emulated = ", emulated" if analysis.is_emulated(one) else ""
+def _costs(analysis: Analysis, price: SettingPrice) -> str:
+    if not price.costs:
+        return "not measured"
+    verdicts = {one.verdict for one in price.costs}
+    common = verdicts.pop() if len(verdicts) == 1 and not verdicts & {*SHOWN} else ""
+    conditions = [common, "emulated" if any(map(analysis.is_emulated, price.costs)) else ""]
+    together = "; ".join(filter(None, conditions))
+    figures = ", ".join(_in_words(one, common) for one in price.costs)
+    return f"{figures} ({together})" if together else figures
+
+
+def _in_words(one: Comparison, common: str) -> str:
     cost = format_cost(*time_ratio(one.metric.better, one.ratio, one.low, one.high))
-    chance = "" if one.verdict in ("worse", "better") else f", {one.verdict}"
-    return f"{name(one.metric)} {cost}{chance}{emulated}"
+    return f"{label(one.metric)} {cost}{'' if one.verdict in (*SHOWN, common) else f' ({one.verdict})'}"
 
 
 def _change(vm: str, each: SettingPrice) -> str:
