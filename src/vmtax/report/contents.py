@@ -102,6 +102,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
         yield first.tiles(shown_first)
         yield first.verdict(shown_first)
     yield _at("first", summary.decisions(analysis))
+    yield _at("first", prices.section(analysis))
     if durability.is_all(analysis):
         yield _at("first", durability.section(analysis))
     yield from (section for section in pictures if section.place == "first")
@@ -111,7 +112,6 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield beside.sure(shown_first, far)
     for _, given_up in recommended:
         yield given_up
-    yield prices.section(analysis)
     yield summary.section(analysis)
     if not durability.is_all(analysis):
         yield durability.section(analysis)
