@@ -17,7 +17,8 @@ from tests.unit.test_attach import UUID, info
 from vmtax.analysis.analysis import Analysis
 from vmtax.attach.clone.boot import booted
 from vmtax.attach.clone.definition import Definition
-from vmtax.attach.clone.edit import CHANGES, CloneDisk, CloneParts, Overlay, edited
+from vmtax.attach.clone.edit import CloneDisk, CloneParts, Overlay, edited
+from vmtax.attach.clone.levels import CHANGES
 from vmtax.attach.clone.point import ClonePoint, ServedDisk, backup_xml, clone_script, opened, refuse
 from vmtax.attach.domain import Domain, DomainError, look_up
 from vmtax.cli.app import app
