@@ -18,7 +18,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
-	prove-first-time prove-live prove-ownership prove-fleet prove-guests prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-fleet prove-guests prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-windows-pack prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -101,7 +101,7 @@ prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants mistakes in de
 
 # covers: src/vmtax/core src/vmtax/machine src/vmtax/storage src/vmtax/network src/vmtax/hypervisor src/vmtax/container src/vmtax/image src/vmtax/lab src/vmtax/meter src/vmtax/testbed src/vmtax/experiment src/vmtax/workload src/vmtax/store tests/integration tools/run_tests.py
 prove-machines: setup-test ## the tests that take long: labs, packs, a second host, and the variations of those in `make test`
-	@./tools/packages postgresql pgbouncer ansible-core
+	@./tools/packages postgresql pgbouncer ansible-core wine wine64 gcc-mingw-w64-x86-64-posix
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image zfs
 	@$(BIN)/vmtax image kernel
@@ -165,6 +165,12 @@ prove-postgresql: setup-test ## show that committed transactions survive power c
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image postgresql
 	@$(PROOF) $(BIN)/python -m pytest -m pack tests/integration
+
+# covers: src/vmtax/image/packs.py src/vmtax/image/windows.py src/vmtax/image/windows-programs src/vmtax/workload/chess.py src/vmtax/workload/fio.py tools/prove_windows_pack.py
+prove-windows-pack: setup-test ## show that the pack for Windows is built twice alike, and works as the image's programs do: under Wine
+	@./tools/packages wine64 wine
+	@$(BIN)/vmtax image build
+	@$(PROOF) $(BIN)/python -m tools.prove_windows_pack
 
 # covers: src/vmtax/machine src/vmtax/storage src/vmtax/lab src/vmtax/hypervisor src/vmtax/testbed src/vmtax/experiment/durability.py src/vmtax/workload/durability tools/prove_cuts.py
 prove-cuts: setup-test ## show what of a whole host survives its power cuts: a lab, and every kind of volume in it

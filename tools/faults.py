@@ -511,6 +511,30 @@ FAULTS = (
         "polling that was to be off, and is on, is not noticed",
     ),
     Fault(
+        "design/hyperv.py",
+        'wanted = set(ENLIGHTENMENTS) if level == ALL else {BASE, *level.split("+")}',
+        'wanted = set(ENLIGHTENMENTS) if level == ALL else {*level.split("+")}',
+        "a guest has enlightenments that its Linux does not look at",
+    ),
+    Fault(
+        "design/hyperv.py",
+        'return ", ".join(lacking + excess) or None',
+        'return ", ".join(lacking) or None',
+        "a guest that has more enlightenments than its level is measured",
+    ),
+    Fault(
+        "image/windows.py",
+        'fetched = keeper.try_run(*FETCH, address, str(file), f"SHA256:{archive.sha256}", timeout=STEP_SECONDS)',
+        "fetched = keeper.try_run(*FETCH, address, str(file), timeout=STEP_SECONDS)",
+        "a source for the pack for Windows is taken whatever its digest",
+    ),
+    Fault(
+        "existing/enlightenments.py",
+        'if version == 0 or (firmware == "ovmf" and version < 8):',
+        "if version == 0:",
+        "Windows 7 with UEFI is taken for a guest with enlightenments, which Proxmox gives it none of",
+    ),
+    Fault(
         "testbed/cpus.py",
         "number += before > 0 and value > before * SAME_TYPE",
         "number += before > 0 and value > before",
@@ -1013,6 +1037,30 @@ FAULTS = (
         "an empty answer means yes where the question's choice is no",
     ),
     Fault(
+        "testbed/parts/balloon.py",
+        "while left > target + TOLERANCE:",
+        "while left > guest.spec.memory_bytes:",
+        "a guest is measured before its balloon has grown",
+    ),
+    Fault(
+        "testbed/parts/disks.py",
+        "if queues < count:",
+        "if queues < 1:",
+        "more iothreads than queues are asked of QEMU, which refuses each boot",
+    ),
+    Fault(
+        "storage/chain.py",
+        "length = size if place == count else disk.size",
+        "length = size",
+        "data of the disk are missing below a smaller image of its chain",
+    ),
+    Fault(
+        "hypervisor/qemu/migrate.py",
+        "downtime_limit=round(how.settings.downtime_limit * 1000),",
+        "downtime_limit=round(how.settings.downtime_limit),",
+        "a migration may pause for a thousandth of what was asked for",
+    ),
+    Fault(
         "plan/estimate.py",
         "return plan.name in builtin_plans() and load(plan.name).budget == plan.budget",
         "return plan.name in builtin_plans()",
@@ -1389,5 +1437,23 @@ FAULTS = (
         "low, high = high and 1 / high, low and 1 / low",
         "low, high = low and 1 / low, high and 1 / high",
         "the interval of a share of speed has its ends exchanged",
+    ),
+    Fault(
+        "machine/windows/command_line.py",
+        'if "%" in word:',
+        'if "%%" in word:',
+        "cmd.exe replaces a variable in an argument",
+    ),
+    Fault(
+        "machine/windows/text.py",
+        "return len(start) >= 4 and not any(start[1::2]) and all(start[::2])",
+        "return False",
+        "output in UTF-16 without a mark is text with a NUL after each character",
+    ),
+    Fault(
+        "meter/windows.py",
+        "administrator=None if level is None else (whole(level[1]) or 0) >= HIGH_LEVEL,",
+        "administrator=level is not None,",
+        "a token that UAC filtered passes as an administrator's",
     ),
 )

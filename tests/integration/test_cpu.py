@@ -23,7 +23,31 @@ workloads:
   - cpuid: {seconds: 1}
 rounds: {min: 1, max: 1}
 """
+HYPERV = """\
+name: hyperv-tiny
+layers: [nested]
+guest: {vcpus: 1, memory: 512MiB}
+factors:
+  cpu.hyperv: ["off", hidden, all, time]
+design: one-at-a-time
+workloads:
+  - wakeup: {seconds: 2}
+rounds: {min: 1, max: 1}
+"""
 TOO_MANY = "cpu.pinning=one-to-one takes {} CPUs, {} for guests and one or more for QEMU's other threads"
+
+
+@pytest.mark.machines
+def test_the_interface_of_hyper_v_is_proved_on_genuine_kvm(image: Image, tmp_path: Path) -> None:
+    """A nested guest has KVM wherever the outer one is emulated; a boot fails unless its CPUID shows its level."""
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(HYPERV)
+    data = measured(str(plan), directory=tmp_path)
+    levels = ("hidden", "all", "time")
+    assert {row["treatment"] for row in data["measurements"]} == {
+        "nested",
+        *(f"nested cpu.hyperv={level}" for level in levels),
+    }
 
 
 @pytest.mark.machines

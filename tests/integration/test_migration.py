@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import booted, measured
-from vmtax.design.migration import Mode
+from vmtax.design.migration import MigrationSettings, Mode
 from vmtax.hypervisor import AWAITED, Credentials, Guest, GuestSpec, Move, MoveFailed, Qemu, boot
 from vmtax.image.cache import Image
 from vmtax.machine.local import LocalMachine
@@ -38,7 +38,7 @@ def test_a_guest_moves_or_stays_where_it_was(
             assert state(guest) == before, "it runs on at the source"
             return str(found.value)
 
-        quick, slow = Move(Mode.PRECOPY, 60.0), Move(Mode.PRECOPY, 60.0, 2**20)
+        quick, slow = Move(MigrationSettings(), 60.0), Move(MigrationSettings(), 60.0, 2**20)
         larger = failure(replace(spec, memory_bytes=2 * spec.memory_bytes), quick)
         assert "Size mismatch" in larger and larger.endswith("the guest runs on at the source") and "\n" not in larger
         other_cpu = failure(replace(spec, settings=replace(spec.settings, model="x86-64-v2")), quick)
@@ -51,8 +51,10 @@ def test_a_guest_moves_or_stays_where_it_was(
             boot(local, replace(spec, incoming=AWAITED), credentials, local) as second,
             boot(local, replace(spec, incoming=AWAITED), credentials, local) as third,
         ):
-            for destination, mode in ((second, Mode.PRECOPY), (third, Mode.MULTIFD)):
-                left, moved = guest.process, guest.move_to(destination, Move(mode, 60.0))
+            short = MigrationSettings(downtime_limit=0.05, auto_converge=True)
+            packed = MigrationSettings(mode=Mode.MULTIFD, compression="zstd")
+            for destination, settings in ((second, short), (third, packed)):
+                left, moved = guest.process, guest.move_to(destination, Move(settings, 60.0))
                 assert left.poll() is not None and guest.process is destination.process
                 assert state(guest) == before
                 assert 0 <= moved.downtime_seconds < moved.total_seconds < 60 and moved.sent_bytes > 2**20

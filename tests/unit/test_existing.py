@@ -35,6 +35,8 @@ XML = """\
 """
 DISK = """<disk type='file' device='disk'><driver name='qemu' type='qcow2'DRIVER/><source file='/vm/web1.qcow2'/>
 <target dev='vda' bus='virtio'/></disk>"""
+HIDES = "<kvm><hidden state='on'/></kvm>"
+HYPERVCLOCK = "<clock offset='localtime'><timer name='hypervclock' present='yes'/></clock>"
 CARD = "<interface type='bridge'><source bridge='br0'/><model type='virtio'/></interface>"
 CONF = "cores: 4\nmemory: 2048\nmachine: q35\nballoon: 0\nscsihw: virtio-scsi-single\n"
 QEMU = "/usr/bin/qemu-system-x86_64 -machine q35 -accel kvm -m 4G -smp 2 "
@@ -42,6 +44,16 @@ QEMU = "/usr/bin/qemu-system-x86_64 -machine q35 -accel kvm -m 4G -smp 2 "
 
 def xml(devices: str = DISK, cpu: str = "<cpu mode='host-passthrough'/>", driver: str = "") -> str:
     return XML.replace("DEVICES", devices).replace("CPU", cpu).replace("DRIVER", driver)
+
+
+def dealt(count: int) -> str:
+    """The iothreads to which a disk's queues are dealt out."""
+    threads = "".join(f"<iothread id='{number}'/>" for number in range(1, count + 1))
+    return f"<iothreads>{threads}</iothreads>"
+
+
+def hyperv(parts: str) -> str:
+    return f"<cpu mode='host-passthrough'/><features><hyperv mode='custom'>{parts}</hyperv></features>"
 
 
 def parsed(text: str) -> ExistingGuest:
@@ -93,6 +105,8 @@ BLOCKDEV = (
         (xml(), {"disk.cache": "writeback", "disk.aio": "threads", "disk.format": "qcow2", "disk.bus": "virtio"}),
         (xml(driver=" cache='none' io='native' discard='unmap'"), {"disk.cache": "none", "disk.aio": "native"}),
         (xml(driver=" cache='unsafe' iothread='1'"), {"disk.cache": "unsafe", "disk.iothread": "on"}),
+        (xml(DISK.replace("DRIVER/>", f">{dealt(2)}</driver>")), {"disk.iothread": "2"}),
+        (xml(DISK.replace("DRIVER/>", f">{dealt(3)}</driver>")), {"disk.iothread": "on"}),
         (xml(cpu="<cpu><model>Nehalem</model></cpu>"), {"cpu.model": "Nehalem"}),
         (
             xml(cpu="<cpu mode='host-model'><topology sockets='2' cores='1' threads='1'/></cpu>"),
@@ -164,6 +178,57 @@ def test_settings_become_levels(text: str, has: dict[str, str]) -> None:
     assert has.items() <= levels(text).items()
 
 
+OF_PROXMOX = "relaxed+vapic+spinlocks+runtime+stimer+ipi"
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        (xml(), None),
+        (xml(cpu=hyperv("")), None),
+        (xml(cpu=hyperv("<relaxed state='off'/><vapic/>")), None),
+        (xml(cpu=hyperv("<vendor_id state='on' value='x'/><reset state='on'/>")), None),
+        (xml(cpu=f"<features>{HIDES}</features>"), "hidden"),
+        (xml(cpu=hyperv("<vpindex state='on'/><runtime state='on'/>") + HYPERVCLOCK), "runtime+time"),
+        (xml(cpu=hyperv("<stimer state='on'><direct state='on'/></stimer><synic state='on'/>")), "stimer-direct"),
+        (xml(cpu=hyperv("<stimer state='on'><direct state='off'/></stimer>")), "stimer"),
+        (xml(cpu=hyperv("<spinlocks state='on' retries='8191'/>")), "spinlocks"),
+        (xml(cpu="<features><hyperv mode='passthrough'/></features>"), "all"),
+        (xml(cpu="<features><hyperv mode='host-model'/></features>"), "all"),
+        (CONF, None),
+        (CONF + "ostype: l26\n", None),
+        (CONF + "ostype: win11\n", OF_PROXMOX),
+        (CONF + "ostype: win7\n", OF_PROXMOX),
+        (CONF + "ostype: win7\nbios: ovmf\n", None),
+        (CONF + "ostype: w2k8\n", "vapic+spinlocks+runtime+time"),
+        (CONF + "ostype: wxp\n", None),
+        (
+            CONF + "ostype: win10\ncpu: host,flags=+hv-tlbflush;+aes\n",
+            "relaxed+vapic+spinlocks+runtime+stimer+tlbflush+ipi",
+        ),
+        (CONF + "ostype: win10\ncpu: host,flags=-hv-tlbflush\n", OF_PROXMOX),
+        (CONF + "cpu: host,hidden=1\n", "hidden"),
+        (CONF + "args: -cpu host,kvm=off,hv_time,hv_vpindex\n", "time"),
+        (QEMU + "-cpu host,kvm=off", "hidden"),
+        (QEMU + "-cpu host,hv-time=off", None),
+        (QEMU + "-cpu host,hv_relaxed,hv-vapic,+hv_time,hv_vpindex", "relaxed+vapic+time"),
+        (QEMU + "-cpu host,hv-passthrough=on", "all"),
+        (
+            QEMU + "-cpu host,hv-relaxed,hv-vapic,hv-spinlocks=8191,hv-runtime,hv-stimer-direct,hv-frequencies,"
+            "hv-reenlightenment,hv-tlbflush,hv-ipi",
+            "all",
+        ),
+    ],
+)
+def test_what_is_said_of_hyper_v_becomes_one_level(text: str, level: str | None) -> None:
+    assert levels(text).get("cpu.hyperv") == level
+
+
+def test_a_windows_guest_of_proxmox_has_no_hpet() -> None:
+    has = {kind: levels(f"{CONF}ostype: {kind}\n").get("guest.hpet") for kind in ("win11", "w2k8", "wxp", "l26")}
+    assert has == {"win11": "off", "w2k8": "off", "wxp": None, "l26": None}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -174,7 +239,16 @@ def test_settings_become_levels(text: str, has: dict[str, str]) -> None:
             xml(DISK.replace("<target", "<iotune><total_iops_sec>5</total_iops_sec></iotune><target")),
             "iotune (total_iops_sec=5)",
         ),
-        (xml(cpu="<features><hyperv><relaxed state='on'/></hyperv></features>"), "features/hyperv (relaxed=on): "),
+        (xml(cpu="<features><hyperv><evmcs state='on'/></hyperv></features>"), "features/hyperv/evmcs (state=on): "),
+        (xml(cpu=hyperv("<spinlocks state='on' retries='4096'/>")), "spinlocks (4096): is measured with 8191 attempts"),
+        (xml(cpu=hyperv("<relaxed state='on'/>")), "features/hyperv (vpindex): is added: without it"),
+        (
+            xml(cpu=hyperv("<tlbflush state='on'><direct state='on'/></tlbflush>")),
+            "(tlbflush-direct): is not translated",
+        ),
+        (QEMU + "-cpu host,hv_passthrough", "-cpu (passthrough): is measured with all"),
+        (QEMU + "-cpu host,hv-vpindex,hv-evmcs", "-cpu (evmcs): is not translated"),
+        (CONF + "ostype: win11\ncpu: host,flags=+hv-evmcs;-aes\n", "cpu: flags (-aes): is not translated"),
         (xml(CARD.replace("virtio", "vmxnet3")), "vmxnet3): is measured as virtio on a tap"),
         (xml(DISK.replace("</disk>", "<unheard/></disk>")), "devices/disk[vda]/unheard: is not translated"),
         (xml(DISK + DISK.replace("vda", "vdb")), "devices/disk (2 disks): one is measured"),

@@ -104,6 +104,15 @@ def test_a_path_stays_one_word_everywhere() -> None:
     assert shlex.quote(path) in "\n".join(lines(found)), "not broken at its spaces"
 
 
+def test_several_iothreads_share_the_queues_of_a_disk_or_of_its_controller() -> None:
+    threads = "<iothreads><iothread id='1'/><iothread id='2'/></iothreads>"
+    on_disk = export_disk({"disk.iothread": "2", "disk.queues": "4"}).libvirt
+    assert on_disk.startswith("<iothreads>2</iothreads>") and f"queues='4'>{threads}</driver>" in on_disk
+    on_scsi = export_disk({"disk.iothread": "2", "disk.bus": "virtio-scsi"}).libvirt
+    assert f"model='virtio-scsi'><driver>{threads}</driver></controller>" in on_scsi
+    assert on_scsi.count(threads) == 1
+
+
 def test_proxmox_gets_its_documented_options() -> None:
     levels = {
         "disk.bus": "virtio-scsi",
@@ -131,6 +140,8 @@ def test_proxmox_gets_its_documented_options() -> None:
         ({"disk.bus": "nvme"}, "proxmox", "no bus for QEMU's emulated NVMe"),
         ({"disk.bus": "nvme"}, "libvirt", "no bus for QEMU's emulated NVMe"),
         ({"disk.bus": "ide"}, "libvirt", "machine='pc'"),
+        ({"disk.iothread": "2"}, "libvirt", "take libvirt 10.0"),
+        ({"disk.iothread": "2"}, "proxmox", "cannot set disk.iothread=2"),
         ({"disk.queues": "4"}, "proxmox", "cannot set disk.queues=4"),
         ({"disk.discard": "unmap", "disk.detect_zeroes": "on"}, "proxmox", "cannot set disk.detect_zeroes=on"),
         ({"disk.format": "qcow2", "disk.extended_l2": "on"}, "proxmox", "cannot set disk.extended_l2=on"),
@@ -154,7 +165,7 @@ def test_what_cannot_be_exported_is_reported(levels: dict[str, str], where: str,
     assert words.replace("no qcow2 on a bare volume", "qcow2 on a bare volume") in " ".join(notes)
     if levels.get("disk.bus") == "nvme":
         assert found.libvirt == "" and found.proxmox == ()
-    unbroken = ("if=none", "<", "-o preallocation", "--virtio0")
+    unbroken = ("if=none", "vq-mapping", "<", "-o preallocation", "--virtio0")
     assert all(len(line) <= 80 or any(words in line for words in unbroken) for line in lines(found))
 
 

@@ -126,7 +126,13 @@ def test_what_reads_records_never_imports_what_touches_machines() -> None:
 
 def test_only_what_asks_qemu_something_knows_that_it_is_qemu() -> None:
     """The others boot guests by what every hypervisor has, and would by another one."""
-    asking = {"storage/backing.py", "storage/features.py", "testbed/disks.py", "testbed/interleave.py"}
+    asking = {
+        "storage/backing.py",
+        "storage/chain.py",
+        "storage/features.py",
+        "testbed/disks.py",
+        "testbed/interleave.py",
+    }
     asking |= {"lab/end.py", "lab/monitor.py", "recommend/card_export.py", "recommend/disk_export.py"}
     assert {file for file, used in arrows() if used.startswith("hypervisor/qemu/")} <= asking
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.fake_machine import FakeMachine
 from tests.unit.test_workload import GOLDEN
 from vmtax.core.records import Moved
-from vmtax.design.migration import Mode
+from vmtax.design.migration import MigrationSettings, Mode
 from vmtax.experiment import migrate as activity
 from vmtax.experiment.trial import TrialKey
 from vmtax.hypervisor import AWAITED, BootFailed, GuestSpec, Move, MoveFailed, Qemu
@@ -30,7 +30,8 @@ from vmtax.workload.migration import METRICS, Migration, MigrationParameters, Se
 
 OUTPUT = (GOLDEN / "migration.txt").read_text()
 BY_QEMU = Moved(0.607, 0.050, 87235356.0)
-MOVE = Move(Mode.PRECOPY, 60.0)
+POSTCOPY = MigrationSettings(mode=Mode.POSTCOPY)
+MOVE = Move(MigrationSettings(), 60.0)
 SETTINGS = ("migrate-set-capabilities", "migrate-set-parameters")
 COMPLETED = {"status": "completed", "total-time": 607, "downtime": 50, "ram": {"transferred": 87235356}}
 
@@ -129,8 +130,8 @@ def test_a_migration_by_qmp_waits_until_the_guest_runs_at_its_destination() -> N
     source = Scripted(query_migrate=[{"status": "active", "ram": {}}, COMPLETED])
     there = Scripted(query_status=[{"status": "inmigrate"}, {"status": "running"}])
     assert moved(source, there) == BY_QEMU
-    assert source.asked == [*SETTINGS, "migrate", "query-migrate", "query-migrate"]
-    assert there.asked == [SETTINGS[0], "migrate-incoming", "query-status", "query-status"]
+    assert source.asked == [*SETTINGS, SETTINGS[1], "migrate", "query-migrate", "query-migrate"]
+    assert there.asked == [*SETTINGS, "migrate-incoming", "query-status", "query-status"]
 
 
 @pytest.mark.parametrize(
@@ -138,17 +139,64 @@ def test_a_migration_by_qmp_waits_until_the_guest_runs_at_its_destination() -> N
 )
 def test_both_ends_have_what_the_mode_takes_and_nothing_of_an_earlier_attempt(mode: Mode, wanted: set[str]) -> None:
     source, there = Scripted(query_migrate=COMPLETED), Scripted()
-    moved(source, there, Move(mode, 60.0, 2**20))
+    moved(source, there, Move(MigrationSettings(mode=mode), 60.0, 2**20))
     for end in (source, there):
         states = {each["capability"]: each["state"] for each in end.arguments[SETTINGS[0]]["capabilities"]}
-        assert {name for name, state in states.items() if state} == wanted and len(states) == 2
+        assert {name for name, state in states.items() if state} == wanted and len(states) == 3
     assert source.arguments[SETTINGS[1]]["max_bandwidth"] == 2**20
+
+
+def asked(**levels: str) -> tuple[dict[str, Any], dict[str, bool]]:
+    """Parameters of the source, and capabilities of both ends, of a migration with these levels."""
+    source, there = Scripted(query_migrate=COMPLETED), Scripted()
+    chosen = {f"migration.{name}": level for name, level in levels.items()}
+    moved(source, there, Move(MigrationSettings.of(chosen), 60.0))
+    assert there.arguments[SETTINGS[1]] == {"multifd_compression": levels.get("compression", "none")}
+    states = [
+        {x["capability"]: x["state"] for x in end.arguments[SETTINGS[0]]["capabilities"]} for end in (source, there)
+    ]
+    assert states[0] == states[1], "QEMU refuses ends that differ"
+    return source.arguments[SETTINGS[1]], states[0]
+
+
+@pytest.mark.parametrize(
+    ("level", "milliseconds"),
+    [("300ms", 300), ("10ms", 10), ("1s", 1000), ("45ms", 45), ("1ms", 1), ("2000s", 2_000_000)],
+)
+def test_the_longest_last_pass_is_asked_for_in_milliseconds(level: str, milliseconds: int) -> None:
+    assert asked(downtime_limit=level)[0]["downtime_limit"] == milliseconds
+
+
+def test_what_compresses_and_what_slows_the_guest_down_is_set_at_both_ends() -> None:
+    assert asked()[1] == {"multifd": False, "postcopy-ram": False, "auto-converge": False}
+    assert asked(auto_converge="on")[1] == {"multifd": False, "postcopy-ram": False, "auto-converge": True}
+    assert asked(mode="multifd", compression="zstd")[1]["multifd"]
+
+
+@pytest.mark.parametrize(
+    ("level", "load"), [("as-set", 7), ("idle", 0), ("20MiB", 20), ("1GiB", 1024), ("77MiB", 77), ("100000MiB", 10**5)]
+)
+def test_a_level_of_the_load_takes_the_place_of_the_parameter(level: str, load: int) -> None:
+    workload = Migration(MigrationParameters(load=7), emulated=True)
+    loaded = workload.loaded(MigrationSettings.of({"migration.load": level}).load)
+    assert loaded.parameters.load == load and loaded.emulated
+    assert (loaded.loading() is None) == (load == 0)
+
+
+@pytest.mark.parametrize("level", ["0MiB", "100001MiB", "5", "-1MiB", "5KiB"])
+def test_loads_that_no_guest_has_are_no_levels(level: str) -> None:
+    assert not MigrationSettings.factors()["load"].takes(level)
+
+
+@pytest.mark.parametrize("level", ["0ms", "2001s", "5", "300us"])
+def test_limits_that_qemu_does_not_take_are_no_levels(level: str) -> None:
+    assert not MigrationSettings.factors()["downtime_limit"].takes(level)
 
 
 def test_postcopy_begins_after_one_pass_and_once() -> None:
     passes = [{"status": "active", "ram": {"dirty-sync-count": count}} for count in (1, 2, 2)]
     source = Scripted(query_migrate=[*passes, COMPLETED])
-    moved(source, Scripted(), Move(Mode.POSTCOPY, 60.0))
+    moved(source, Scripted(), Move(POSTCOPY, 60.0))
     assert source.asked.count("migrate-start-postcopy") == 1
     assert source.asked.index("migrate-start-postcopy") == source.asked.index("query-migrate") + 2
 
@@ -170,7 +218,7 @@ def test_a_guest_falls_back_once_when_it_has_given_up_its_function() -> None:
 def test_a_guest_that_does_not_give_up_its_function_is_the_reason() -> None:
     source = Scripted(query_migrate=[{"status": "wait-unplug"}, {"status": "cancelled"}])
     with pytest.raises(QmpError, match="the guest did not give up its virtual function within 0 s"):
-        moved(source, Scripted(), Move(Mode.PRECOPY, 0.0))
+        moved(source, Scripted(), Move(MigrationSettings(), 0.0))
 
 
 def test_qemus_own_reason_is_the_reason() -> None:
@@ -180,17 +228,17 @@ def test_qemus_own_reason_is_the_reason() -> None:
             moved(Scripted(query_migrate=state), Scripted())
     refused = Scripted(migrate_set_capabilities=QmpError("Postcopy is not supported"))
     with pytest.raises(QmpError, match="Postcopy is not supported"):
-        moved(Scripted(), refused, Move(Mode.POSTCOPY, 60.0))
+        moved(Scripted(), refused, Move(POSTCOPY, 60.0))
 
 
 def test_a_migration_without_an_end_is_given_up() -> None:
     busy = {"status": "active", "ram": {"remaining": 3 * 10**8, "dirty-pages-rate": 50_000, "page-size": 4096}}
     source = Scripted(query_migrate=[busy, {"status": "cancelled"}])
     with pytest.raises(QmpError, match=r"no end within 0 s; 300 MB were left to send.* wrote to 205 MB/s of memory"):
-        moved(source, Scripted(), Move(Mode.PRECOPY, 0.0))
+        moved(source, Scripted(), Move(MigrationSettings(), 0.0))
     assert source.asked.count("migrate_cancel") == 1
     in_time = Scripted(query_migrate=[busy, COMPLETED])
-    assert moved(in_time, Scripted(), Move(Mode.PRECOPY, 0.0)) == BY_QEMU, "it ended while it was given up"
+    assert moved(in_time, Scripted(), Move(MigrationSettings(), 0.0)) == BY_QEMU, "it ended while it was given up"
 
 
 SPEC = GuestSpec("vm", 1, 2**29, "tcg", Qemu(("qemu",), "10.0", ""), "k", "i", "r", incoming=AWAITED)
@@ -247,7 +295,7 @@ def test_a_guest_that_is_lost_in_a_postcopy_is_not_continued_at_the_source() -> 
 
 def test_a_guest_that_has_moved_by_postcopy_and_does_not_run_there_is_lost() -> None:
     moved = {"query_migrate": {"status": "completed"}}
-    said, source = failed_move(moved, how=Move(Mode.POSTCOPY, 60.0))
+    said, source = failed_move(moved, how=Move(POSTCOPY, 60.0))
     assert said.endswith("the guest is lost: during a postcopy its newest memory is at the destination")
     assert "cont" not in source.asked
     said, source = failed_move({**moved, "query_status": {"status": "postmigrate"}})
@@ -256,7 +304,7 @@ def test_a_guest_that_has_moved_by_postcopy_and_does_not_run_there_is_lost() -> 
 
 def test_a_postcopy_that_takes_too_long_is_not_cancelled_once_the_guest_is_on_both_sides() -> None:
     said, source = failed_move(
-        {"query_migrate": {"status": "active", "ram": {"dirty-sync-count": 2}}}, how=Move(Mode.POSTCOPY, 0.1)
+        {"query_migrate": {"status": "active", "ram": {"dirty-sync-count": 2}}}, how=Move(POSTCOPY, 0.1)
     )
     assert "no end within 0 s" in said and "the guest is lost: during a postcopy" in said
     assert "migrate_cancel" not in source.asked and "cont" not in source.asked
@@ -337,7 +385,7 @@ def performed(ends: Ends, monkeypatch: pytest.MonkeyPatch, handover: Handover | 
     monkeypatch.setattr(activity.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(activity, "_heard", lambda peer: OUTPUT)
     guest: Any = ends
-    route = Route(Mode.PRECOPY, "10.77.0.3", lambda: guest, lambda argv: guest, handover or Handover())
+    route = Route(MigrationSettings(), "10.77.0.3", lambda: guest, lambda argv: guest, handover or Handover())
     subject = RunningSubject(Site(ends.machine, "vm", 1, ()), guest, (route,))
     running = RunningTreatment((subject,), ends.machine, meters=(Counting(),))
     workload = Migration(MigrationParameters(rate=200))

@@ -8,14 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from vmtax.cli import app
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import GuestOptions, Measured, PlanChanges, ProgramOptions
 from vmtax.cli.running import new_work
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Metric
-from vmtax.plan.schema import Plan
+from vmtax.plan.schema import Plan, load
 from vmtax.report.wording.own_program import LONGEST, own_program
+from vmtax.testbed.additions import additions
 from vmtax.workload.words import short, subject
 
 
@@ -127,3 +130,23 @@ def test_the_command_line_is_shown_on_one_line_and_names_what_costs() -> None:
     metric = Metric("command.make-threads-2.seconds", "s", "lower")
     assert (short(metric), subject(metric)) == ("make-threads-2", "make-threads-2 time")
     assert subject(Metric("chess.nodes_per_second", "1/s", "higher")) == "CPU"
+
+
+def test_files_are_named_from_the_directory_of_their_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = tmp_path / "plans" / "own.yaml"
+    plan.parent.mkdir()
+    plan.write_text("{name: own, workloads: [command: {run: make, files: [src, ../data, /srv/x]}, chess]}")
+    monkeypatch.chdir(tmp_path)
+    for name in (str(plan), "plans/own.yaml"):
+        loaded = load(name)
+        assert [*additions(loaded).files] == [plan.parent / "src", plan.parent / "../data", Path("/srv/x")]
+    assert load("quick") == load("quick") and additions(load("quick")).files == ()
+
+
+def test_a_plan_is_shown_with_the_values_of_its_command_line(tmp_path: Path) -> None:
+    plan = tmp_path / "own.yaml"
+    plan.write_text("{name: own, workloads: [command: {run: 'make -j{jobs}'}]}")
+    shown = CliRunner().invoke(app, ["plan", "show", str(plan), "--vary", "command.jobs=1,2"])
+    assert "jobs:" in shown.stdout and shown.exit_code == 0
+    refused = CliRunner().invoke(app, ["plan", "show", "cpu", "--vary", "command.jobs=1,2"])
+    assert "plan cpu has no workload command" in str(refused.exception) and isinstance(refused.exception, BadUse)

@@ -114,6 +114,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "sriov",
         "storage",
         "storage-2013",
+        "windows",
     ]
     assert completed("vmtax report --format pa", tmp_path) == ["parquet"]
     assert completed("vmtax show --format pa", tmp_path) == [], "what show would refuse is not offered"

@@ -20,7 +20,7 @@ from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
 BUILTIN = (
     "build, build-2020, cpu, density, disk-cache, durability, idle, layers, migration, nesting-2016, network, pages,"
-    " quick, sriov, storage, storage-2013"
+    " quick, sriov, storage, storage-2013, windows"
 )
 
 

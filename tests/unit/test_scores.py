@@ -258,7 +258,7 @@ def test_without_a_round_that_all_have_nothing_is_said_of_other_weights() -> Non
 
 
 def test_the_built_in_mixes_are_measurable_and_reasoned() -> None:
-    assert list(PROFILES) == ["database", "fileserver", "desktop", "build"]
+    assert list(PROFILES) == ["database", "fileserver", "desktop", "build", "windows-guest"]
     for name, profile in PROFILES.items():
         assert profile.name == name and profile.describe
         metrics = [weight.metric for weight in profile.weights]

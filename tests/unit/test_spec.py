@@ -192,6 +192,18 @@ def test_layers_come_behind_the_disks_which_so_keep_their_names() -> None:
         (Drive("/d", DiskSettings(discard="unmap", detect_zeroes="unmap")),
          "-drive if=none,id=data,format=raw,cache=none,aio=native,discard=unmap,detect-zeroes=unmap,file=/d"
          " -device virtio-blk-pci,drive=data,serial=data"),
+        (Drive("/d", DiskSettings(iothread=4, queues=4)),
+         "-object iothread,id=thread -object iothread,id=thread1 -object iothread,id=thread2"
+         " -object iothread,id=thread3"
+         " -drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
+         ' -device {"driver":"virtio-blk-pci","drive":"data","serial":"data","iothread-vq-mapping":'
+         '[{"iothread":"thread"},{"iothread":"thread1"},{"iothread":"thread2"},{"iothread":"thread3"}],"num-queues":4}'),
+        (Drive("/d", DiskSettings(bus="virtio-scsi", iothread=2)),
+         "-object iothread,id=thread -object iothread,id=thread1"
+         " -drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
+         ' -device {"driver":"virtio-scsi-pci","id":"scsi","iothread-vq-mapping":[{"iothread":"thread"},'
+         '{"iothread":"thread1"}]}'
+         ' -device {"driver":"scsi-hd","drive":"data","serial":"data","bus":"scsi.0"}'),
         (Drive("/d", DiskSettings(bus="virtio-scsi", iothread=True, queues=2)),
          "-object iothread,id=thread -drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
          " -device virtio-scsi-pci,id=scsi,iothread=thread,num_queues=2"
@@ -305,6 +317,8 @@ def having(**levels: str) -> GuestSpec:
         (replace(PLAIN, accelerator="kvm"), "-cpu", "host"),
         (having(cpu_model="x86-64-v2"), "-cpu", "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3,enforce"),
         (having(cpu_model="Nehalem"), "-cpu", "Nehalem,enforce"),
+        (replace(having(cpu_hyperv="time"), accelerator="kvm"), "-cpu", "host,kvm=off,hv-vpindex,hv-time"),
+        (having(cpu_hyperv="hidden", cpu_model="Nehalem"), "-cpu", "Nehalem,enforce,kvm=off"),
         (having(cpu_topology="sockets"), "-smp", "2,sockets=2,cores=1,threads=1"),
         (replace(having(cpu_topology="sockets"), vcpus=1), "-smp", "1,maxcpus=2,sockets=2,cores=1,threads=1"),
         (replace(PLAIN, vcpus=1), "-smp", "1,maxcpus=2"),

@@ -30,6 +30,7 @@ from vmtax.image import build as build_image
 from vmtax.image import kernel
 from vmtax.lab.spec import Size
 from vmtax.machine import guard, pipes, ssh
+from vmtax.machine.windows import task
 from vmtax.meter.moment import SET_SECONDS
 from vmtax.plan import yaml
 from vmtax.plan.estimate import demonstration
@@ -41,7 +42,7 @@ from vmtax.store import Store
 from vmtax.store.dialect import postgresql_locks
 from vmtax.testbed import power, provisioned
 from vmtax.workload import build, site
-from vmtax.workload.fio import FIRST_WRITE, PATTERNS
+from vmtax.workload.fio import PATTERNS
 
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"^( *)(```+)(.*)\n((?:.*\n)*?) *\2 *$|`[^`\n]+`", re.MULTILINE)
@@ -126,6 +127,7 @@ STATED: dict[str, dict[str, float | None]] = {
     },
     "docs/how-to/your-own-vm.md": {"8 GiB": DIGEST_BYTES},
     "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
+    "docs/how-to/windows.md": {"72 hours": task.DEADLINE_HOURS * 3600},
     "docs/how-to/your-own-program.md": {"a minute": None},  # timed
     "docs/development/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.4 s")),
@@ -227,7 +229,8 @@ def test_limits_in_words() -> None:
     assert f"{console.MOST_CONSOLE >> 20} MiB on its console" in security
     assert f"{empty.SAMPLES} random blocks" in (ROOT / "docs/how-to/choose-where-disks-are.md").read_text()
     others = (ROOT / "docs/explanation/other-tools.md").read_text()
-    assert FIRST_WRITE in PATTERNS and f"{len(PATTERNS) - 1} fixed patterns and one for first writes" in others
+    fresh = sum(pattern.fresh for pattern in PATTERNS.values())
+    assert fresh == 2 and f"{len(PATTERNS) - fresh} fixed patterns and two for first writes" in others
 
 
 def test_how_much_slower_an_emulated_guest_was_in_a_real_run(tmp_path: Path) -> None:

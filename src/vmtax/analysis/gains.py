@@ -33,7 +33,10 @@ PAIRS = (
         Pair(f"queue depth 32 against 1, 4 KiB random {words}", f"disk.{case}-qd32.iops", f"disk.{case}-qd1.iops")
         for words, case in (("reads", "randread-4k"), ("writes", "randwrite-4k"))
     ),
-    Pair("first write against rewrite", "disk.first-write-64k.iops", "disk.first-write-64k.rewrite_iops"),
+    *(
+        Pair(f"first write against rewrite{words}", f"disk.{case}.iops", f"disk.{case}.rewrite_iops")
+        for words, case in (("", "first-write-64k"), (", 4 KiB", "first-write-4k"))
+    ),
 )
 
 

@@ -88,6 +88,16 @@ _ALL = (
             Weight("disk.read-1m.bytes_per_second", 1, "archives and tools are read from end to end"),
         ),
     ),
+    WeightProfile(
+        "windows-guest",
+        "a Windows guest, as the KVM storage benchmark of 2013 weighs it",
+        (
+            Weight("disk.randread-4k-qd1.iops", 1, "small random reads count as much as sequential ones"),
+            Weight("disk.read-1m.bytes_per_second", 1, "reads count as much as writes"),
+            Weight("disk.randwrite-4k-qd1.iops", 1, "small random writes count as much as sequential ones"),
+            Weight("disk.write-1m.bytes_per_second", 1, "writes count as much as reads"),
+        ),
+    ),
 )
 PROFILES = {profile.name: profile for profile in _ALL}
 

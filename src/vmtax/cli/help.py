@@ -20,7 +20,12 @@ GROUPS = {
 ORDER = tuple(itertools.chain.from_iterable(GROUPS.values()))
 # Command -> examples, without the leading `vmtax`.
 EXAMPLES = {
-    "doctor": ("doctor", "doctor --host ssh://root@host --try", "doctor libvirt:web1"),
+    "doctor": (
+        "doctor",
+        "doctor --host ssh://root@host --try",
+        "doctor libvirt:web1",
+        "doctor ssh://Administrator@win --try",
+    ),
     "run": (
         "run",
         "run disk-cache --disk-dir /srv/vm --budget 1h",
@@ -84,6 +89,7 @@ EXAMPLES = {
     "image zfs": ("image zfs",),
     "image kernel": ("image kernel", "image kernel --again"),
     "image postgresql": ("image postgresql", "image postgresql --again"),
+    "image windows": ("image windows", "image windows --again"),
     "image list": ("image list",),
     "image remove": ("image remove 602bf8e18962",),
     "image export": ("image export image.tar.zst",),

@@ -19,11 +19,21 @@ if TYPE_CHECKING:
 @app.command()
 def doctor(
     guest: Annotated[
-        str, typer.Argument(metavar="[GUEST]", help=f"{GUEST_HELP} What manuals call unsafe or slow in it is listed.")
+        str,
+        typer.Argument(
+            metavar="[GUEST]",
+            help=f"{GUEST_HELP} What manuals call unsafe or slow in it is listed. ssh://[user@]host: a Windows VM,"
+            " and what disturbs in it.",
+        ),
     ] = "",
     host: Host = None,
     try_: Annotated[
-        bool, typer.Option("--try", help="Also boot guests, make networks and disks, and remove them again.")
+        bool,
+        typer.Option(
+            "--try",
+            help="Also boot guests, make networks and disks, and remove them again. In a Windows VM: a self-test, whose"
+            " file vmtax-windows.json has every command and its output.",
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --try: begin without asking, as in a script.")] = False,
     json: AsJson = False,
@@ -35,6 +45,10 @@ def doctor(
     from vmtax.report.render.terminal import whole
     from vmtax.report.sections.doctor import document
 
+    if guest.startswith("ssh://"):
+        from vmtax.cli.windows import print_windows
+
+        print_windows(guest, host, try_=try_, yes=yes, json=json)
     if guest:
         if try_ or yes:
             raise BadUse("--try is about a host: leave it out, or leave out the guest")

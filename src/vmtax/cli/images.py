@@ -87,6 +87,19 @@ def image_postgresql(
     say(f"PostgreSQL pack {pack.version}  {pack.path}")
 
 
+@image_app.command("windows")
+def image_windows(
+    again: Annotated[bool, typer.Option("--again", help="Build even if there is a current one.")] = False,
+) -> None:
+    """Build the pack for Windows: fio and stockfish for Windows, from Debian's sources. No run uses it yet."""
+    from vmtax.experiment import progress
+    from vmtax.image import windows
+
+    with progress.open_screen() as emit:
+        pack = windows.PACK.build(emit, again=again)
+    say(f"pack for Windows {pack.version}  {pack.path}")
+
+
 @image_app.command("list")
 def image_list(json: AsJson = False) -> None:
     """List the images on this host, and the packs."""
@@ -122,11 +135,11 @@ def _mark(key: str) -> str:
     return "for a command" if recipe.is_ours(key) else "of another version of vmtax"
 
 
-def _userlands() -> dict[Literal["kernel pack", "PostgreSQL pack"], Userland]:
+def _userlands() -> dict[Literal["kernel pack", "PostgreSQL pack", "pack for Windows"], Userland]:
     """Userlands by the names of their packs."""
-    from vmtax.image import kernel, postgresql
+    from vmtax.image import kernel, postgresql, windows
 
-    return {"kernel pack": kernel.PACK, "PostgreSQL pack": postgresql.PACK}
+    return {"kernel pack": kernel.PACK, "PostgreSQL pack": postgresql.PACK, "pack for Windows": windows.PACK}
 
 
 def _left() -> list[Path]:

@@ -52,11 +52,20 @@ def own_plan(asked: ProgramOptions, plan: str) -> Plan | None:
 
 
 def with_values(plan: Plan, asked: Measured) -> tuple[Plan, Measured]:
-    """The plan with the values of `--vary command.NAME=...`, and what is asked besides. Raises BadUse and PlanError."""
-    named = {text: text.startswith(PREFIX) for text in asked.changes.vary or ()}
+    """`with_program_values` of all that is asked."""
+    changed, rest = with_program_values(plan, asked.changes.vary or ())
+    return changed, replace(asked, changes=replace(asked.changes, vary=rest or None))
+
+
+def with_program_values(plan: Plan, vary: Sequence[str]) -> tuple[Plan, list[str]]:
+    """The plan with the values of `--vary command.NAME=...`, and what else is to be varied. Raises BadUse and
+    PlanError.
+    """
+    named = {text: text.startswith(PREFIX) for text in vary}
     values = _values([text for text, is_value in named.items() if is_value])
+    rest = [text for text, is_value in named.items() if not is_value]
     if not values:
-        return plan, asked
+        return plan, rest
     data = plan.model_dump(mode="json")
     entry = next((each for each in data["workloads"] if each["name"] == NAME), None)
     if entry is None:
@@ -68,8 +77,7 @@ def with_values(plan: Plan, asked: Measured) -> tuple[Plan, Measured]:
     changed = from_data({**data, "primary": others}, source="command line", options=options)
     (own,) = (workload for workload in changed.build_workloads() if workload.name == NAME)
     changed = changed.model_copy(update={"primary": (*others, *(metric.name for metric in own.metrics()))})
-    rest = [text for text, is_value in named.items() if not is_value]
-    return changed, replace(asked, changes=replace(asked.changes, vary=rest or None))
+    return changed, rest
 
 
 def names_of(packages: str | None) -> tuple[str, ...]:

@@ -40,10 +40,12 @@ def plan_show(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
     """Print a plan as YAML, with every default filled in."""
     import yaml
 
+    from vmtax.cli.own_program import with_program_values
     from vmtax.plan.schema import as_written, load
     from vmtax.plan.vary import varied
 
-    loaded = varied(load(plan), vary or ())
+    begun, others = with_program_values(load(plan), vary or ())
+    loaded = varied(begun, others)
     if json:
         answer("plan", loaded.model_dump(mode="json"))
         return

@@ -123,6 +123,7 @@ MAPPED = tuple(share for share in SHARED if share.is_virtiofs)
 A_DISK = {"disk.share": (Share.NONE,)}  # the guest has a disk, with QEMU's settings for it
 THREADED = ("virtio", "virtio-scsi")  # buses that support an iothread and several queues
 QUEUED = {"disk.bus": THREADED, **A_DISK}
+THREADS = {"off": 0, "on": 1, "2": 2, "4": 4, "8": 8}  # levels of disk.iothread
 CLUSTERS = ("64KiB", "4KiB", "16KiB", "32KiB", "128KiB", "256KiB", "512KiB", "1MiB", "2MiB")
 ZVOL_BLOCKS = ("16KiB", "4KiB", "8KiB", "32KiB", "64KiB", "128KiB")
 RECORDS = ("128KiB", "4KiB", "8KiB", "16KiB", "32KiB", "64KiB", "1MiB")
@@ -285,6 +286,20 @@ class DiskSettings(Settings):
         options={"zfs": ProgramOption("primarycache")},
         only_with=ON_ZFS,
     )
+    snapshots: int = setting(
+        "disk.snapshots",
+        ("0", "1", "2", "4", "8", "16", "30"),
+        int,
+        "how many external snapshots were taken of the full disk, with nothing written between them: as many qcow2"
+        " images over its file, of which the last gets what the guest writes; the others are empty, so each read of old"
+        " data looks through all of them. They are made anew for each boot",
+        layers=("vm",),
+        scope="host",
+        work="disk",
+        others=r"[1-9]\d{0,2}",
+        ends=("1", "200"),
+        only_with={"disk.filesystem": ("as-is", *FILE_SYSTEMS), **A_DISK},
+    )
     share: Share = setting(
         "disk.share",
         tuple(Share),
@@ -340,11 +355,12 @@ class DiskSettings(Settings):
         layers=CLONED,
         only_with=A_DISK,
     )
-    iothread: bool = setting(
+    iothread: int = setting(
         "disk.iothread",
-        SWITCH,
-        is_on,
-        "whether a virtio disk has a thread of its own; otherwise QEMU's main loop serves it",
+        tuple(THREADS),
+        THREADS.__getitem__,
+        "whether a virtio disk has a thread of its own; otherwise QEMU's main loop serves it. Numbers: that many"
+        " threads, to which its queues are dealt out (iothread-vq-mapping, since QEMU 9.0; for virtio-scsi since 10.0)",
         layers=CLONED,
         only_with=QUEUED,
     )

@@ -7,7 +7,19 @@ from enum import StrEnum
 
 from vmtax.core.layers import LAYERS
 from vmtax.core.units import parse_bytes
-from vmtax.design.settings import CLONED, ON_HOST, SWITCH, Conflict, ProgramOption, Settings, Where, is_on, setting
+from vmtax.design import hyperv
+from vmtax.design.settings import (
+    CLONED,
+    ON_HOST,
+    SWITCH,
+    AllBut,
+    Conflict,
+    ProgramOption,
+    Settings,
+    Where,
+    is_on,
+    setting,
+)
 from vmtax.design.size import MEMORY, VCPUS
 
 MIB, GIB = 2**20, 2**30
@@ -90,6 +102,22 @@ class GuestSettings(Settings):
         layers=ON_HOST,
         scope="guest",
     )
+    balloon: str = setting(
+        "guest.balloon",
+        ("none", "deflated", "half"),
+        str,
+        "a balloon (virtio-balloon), by which the host takes memory back while the guest runs: none; there and empty"
+        " (deflated); or inflated to half of the guest's memory before anything is measured",
+        layers=("vm",),
+        scope="guest",
+        options={"device": ProgramOption("", dict.fromkeys(("deflated", "half"), "virtio-balloon-pci"))},
+        conflicts=(
+            Conflict(
+                {"guest.balloon": ("half",), "memory.backing": (MemoryBacking.HUGE, MemoryBacking.GIGANTIC)},
+                "guest.balloon=half gives pages of 4 KiB back, and memory.backing={backing} has none",
+            ),
+        ),
+    )
     model: str = setting(
         "cpu.model",
         ("host", "x86-64-v2", "x86-64-v3", "x86-64-v4"),
@@ -151,6 +179,23 @@ class GuestSettings(Settings):
                 },
             )
         },
+    )
+    hyperv: str = setting(
+        "cpu.hyperv",
+        hyperv.LEVELS,
+        str,
+        "what the guest sees of the interface that KVM offers to Windows, Hyper-V's: nothing, but KVM's own (off);"
+        " neither of the two (hidden); all that is listed here (all), or one of them with those that it needs and"
+        f" {hyperv.BASE}, or several joined by +, in this order. At each level but off, a Linux guest takes itself for"
+        " a guest of Hyper-V, as far as it has that interface; only KVM has it",
+        scope="guest",
+        others=hyperv.SETS,
+        conflicts=(
+            Conflict(
+                {"cpu.hyperv": AllBut(hyperv.OFF), "cpu.timer": ("kvm-clock",)},
+                "cpu.hyperv={hyperv} hides KVM from the guest, and with it cpu.timer=kvm-clock",
+            ),
+        ),
     )
     hpet: bool | None = setting(
         "guest.hpet",

@@ -18,8 +18,8 @@ from vmtax.core.layers import CLONE, EXISTING, GUESTS
 from vmtax.core.units import parse_bytes, same_quantity, size_text
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
-# Programs with an option for a factor: QEMU's -drive, the guest's kernel, qemu-img -o, zfs -o, libvirt, Proxmox.
-Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "proxmox"]
+# Programs with an option for a factor: -drive, -device, the kernel, qemu-img -o, mount, zfs -o, libvirt, Proxmox.
+Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "proxmox", "device"]
 T = TypeVar("T")
 
 BACKED = ("host", "container", CLONE, "vm")  # a nested guest's disk is always a raw file on its outer VM's disk
@@ -52,6 +52,16 @@ class Where:
 
     def __contains__(self, level: object) -> bool:
         return isinstance(level, str) and self.fits(self.read(level))
+
+
+@dataclass(frozen=True, slots=True)
+class AllBut:
+    """Every level of a factor but one; a factor that has no level yet has none of them."""
+
+    level: str
+
+    def __contains__(self, level: object) -> bool:
+        return level not in (None, self.level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vmtax.existing import enlightenments
 from vmtax.existing.guest import NoGuest, Remarks
 from vmtax.existing.qemu_words import QemuOptions, options_of, options_of_words, settings_of
 
@@ -21,19 +22,28 @@ def handed_on(arguments: str | Sequence[str], where: str, remarks: Remarks) -> d
     levels = {}
     for name, value in line.options:
         if name == "cpu":
-            levels["cpu.model"] = cpu_model(value, f"{where}: -cpu", remarks)
+            levels.update(cpu_levels(value, f"{where}: -cpu", remarks))
         else:
             remarks.add(f"{where}: -{name}", value, "is not translated")
     return levels
 
 
-def cpu_model(value: str, where: str, remarks: Remarks) -> str:
-    """The level of cpu.model for the value of -cpu; its features are listed."""
+def cpu_levels(value: str, where: str, remarks: Remarks) -> dict[str, str]:
+    """The levels that the value of -cpu sets; its other features are listed."""
     settings = settings_of(value, "model")
     model = settings.pop("model", "qemu64")
-    features = [f"{key}={each}" for key, each in settings.items() if (key, each) not in USUAL_FEATURES]
+    levels = {"cpu.model": "host" if model in ("host", "max") else model}
+    hyperv = enlightenments.of_cpu(settings)
+    hides_kvm = settings.get("kvm") == "off"
+    level = enlightenments.level(hyperv, where, remarks, hides_kvm=hides_kvm)
+    if level is not None:
+        levels["cpu.hyperv"] = level
+    others = {key: each for key, each in settings.items() if not enlightenments.of_cpu({key: each})}
+    if hides_kvm:
+        del others["kvm"]
+    features = [f"{key}={each}" for key, each in others.items() if (key, each) not in USUAL_FEATURES]
     remarks.add_list(where, (each.removesuffix("=on") for each in features), "is not translated")
-    return "host" if model in ("host", "max") else model
+    return levels
 
 
 def _line(arguments: str | Sequence[str]) -> QemuOptions:

@@ -7,6 +7,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from vmtax.design.disk import THREADS
+from vmtax.existing import enlightenments
 from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
     ExistingCard,
@@ -33,7 +35,10 @@ UNITS |= {"gb": 10**9, "g": 2**30, "gib": 2**30, "tb": 10**12, "t": 2**40, "tib"
 LARGEST = 4 * 2**20  # characters of a definition
 # Those that a guest of QEMU has anyway.
 USUAL_TIMERS = frozenset(
-    (*((name, present) for name in ("rtc", "pit", "kvmclock") for present in ("", "yes")), ("hypervclock", "no"))
+    (
+        *((name, present) for name in ("rtc", "pit", "kvmclock") for present in ("", "yes")),
+        *(("hypervclock", present) for present in ("", "yes", "no")),  # read as a part of Hyper-V's interface
+    )
 )
 USUAL_DRIVER = frozenset(("name", "error_policy", "rerror_policy"))  # attributes that cost nothing
 MOST_VCPUS = 1024
@@ -65,7 +70,7 @@ def parse(text: str) -> ExistingGuest:
         levels.update(handed_on(arguments, "qemu:commandline", remarks))
     iothreads = _number(domain.findtext("iothreads")) or len(domain.findall("iothreadids/iothread"))
     disks = tuple(_disks(domain, remarks))
-    if iothreads and not any(disk.levels.get("disk.iothread") == "on" for disk in disks):
+    if iothreads and not any(disk.levels.get("disk.iothread", "off") != "off" for disk in disks):
         remarks.add("iothreads", str(iothreads), "no disk uses one")
     cards = tuple(_cards(domain, remarks))
     guest = ExistingGuest(
@@ -171,6 +176,12 @@ def _guest_levels(domain: ET.Element, remarks: Remarks) -> Iterator[tuple[str, s
     yield from _memory_backing(domain.find("memoryBacking"), remarks)
     yield from _pinning(domain.find("cputune"), remarks)
     yield from _clock(domain.find("clock"), remarks)
+    features, clock = domain.find("features"), domain.find("clock")
+    parts = dict(enlightenments.of_domain(features, clock))
+    hides_kvm = enlightenments.hides_kvm(features)
+    level = enlightenments.level(parts, "features/hyperv", remarks, hides_kvm=hides_kvm)
+    if level is not None:
+        yield "cpu.hyperv", level
 
 
 def _cpu(cpu: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, str]]:
@@ -314,10 +325,14 @@ def _disk_levels(
     zeroes = said.pop("detect_zeroes", "off")
     if zeroes != "off":
         yield "disk.detect_zeroes", zeroes
-    of_controller = controller is not None and controller.find("driver[@iothread]") is not None
-    of_driver = driver is not None and driver.find("iothreads") is not None
-    if said.pop("iothread", None) is not None or of_driver or of_controller:
-        yield "disk.iothread", "on"
+    drivers = [
+        each for each in (driver, controller.find("driver") if controller is not None else None) if each is not None
+    ]
+    dealt = max((len(each.findall("iothreads/iothread")) for each in drivers), default=0)
+    if said.pop("iothread", None) is not None or any(each.get("iothread") is not None for each in drivers) or dealt:
+        yield "disk.iothread", str(dealt) if str(dealt) in THREADS else "on"
+    if dealt > 1 and str(dealt) not in THREADS:
+        remarks.add(f"{where}/driver/iothreads", str(dealt), "is measured as one iothread")
     queues = said.pop("queues", None)
     if queues is not None:
         yield "disk.queues", queues

@@ -35,7 +35,14 @@ CHILDREN = {
         "memoryBacking/hugepages": "page",
         "cputune": "vcpupin",
         "clock": "timer",
-        "features": "acpi apic pae vmport smm gic vmcoreinfo hap viridian",
+        "features": "acpi apic pae vmport smm gic vmcoreinfo hap viridian hyperv kvm",
+        "features/hyperv": """
+            relaxed vapic spinlocks vpindex runtime synic stimer reset vendor_id frequencies reenlightenment tlbflush
+            ipi
+        """,
+        "features/hyperv/stimer": "direct",
+        "features/hyperv/tlbflush": "direct extended",
+        "features/kvm": "hidden",
         "devices": """
             emulator disk interface controller serial console parallel channel input vsock graphics video sound audio
             redirdev redirfilter hub rng panic watchdog tpm memballoon lease smartcard
@@ -60,7 +67,12 @@ CHILDREN = {
     }.items()
 }
 # Defaults, which say nothing.
-USUAL = frozenset(("kvm hidden=off", "ioapic driver=kvm", "bandwidth", "pvspinlock state=on", "pmu state=on"))
+USUAL = frozenset(
+    (
+        *("ioapic driver=kvm", "bandwidth", "pvspinlock state=on", "pmu state=on"),
+        *(f"{part} state=off" for part in ("evmcs", "avic", "emsr_bitmap", "xmm_input")),
+    )
+)
 DRIVER = {
     "devices/controller": ("iothread", "name"),
     "devices/memballoon": (),

@@ -20,6 +20,7 @@ AS_SAFE: Mapping[str, tuple[str, ...]] = {
     "disk.bus": ("virtio",),
     "disk.iothread": ("on",),
     "cpu.model": ("host",),
+    "cpu.hyperv": ("all",),
     "net.path": ("vhost",),
 }
 WORKLOADS = """\

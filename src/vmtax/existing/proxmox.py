@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from vmtax.existing import enlightenments
 from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
     BUSES,
@@ -199,9 +200,18 @@ def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[
     if model == "x86-64-v2-AES":
         remarks.add("cpu", model, "is measured as x86-64-v2, without AES")
     yield "cpu.model", MODELS.get(model, model)
-    for key, value in settings.items():
-        if not (key == "hidden" and value == "0"):
-            remarks.add(f"cpu: {key}", value, "is not translated")
+    hyperv = enlightenments.of_windows(lines.get("ostype", ""), lines.get("bios", ""))
+    if lines.get("ostype") in enlightenments.WINDOWS:
+        yield "guest.hpet", "off"
+    flags = [flag.strip() for flag in settings.pop("flags", "").split(";") if flag.strip()]
+    hyperv |= enlightenments.of_cpu({flag: "on" for flag in flags if flag.startswith("+")})
+    level = enlightenments.level(hyperv, "cpu", remarks, hides_kvm=settings.pop("hidden", "0") == "1")
+    if level is not None:
+        yield "cpu.hyperv", level
+    settings.pop("hv-vendor-id", None)
+    others = ";".join(flag for flag in flags if not enlightenments.of_cpu({flag: "on"}))
+    for key, value in {**({"flags": others} if others else {}), **settings}.items():
+        remarks.add(f"cpu: {key}", value, "is not translated")
     if lines.get("args"):
         yield from handed_on(lines["args"], "args", remarks).items()
     if lines.get("allow-ksm") == "0":

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from vmtax.existing.arguments import cpu_model
+from vmtax.existing.arguments import cpu_levels
 from vmtax.existing.guest import ExistingCard, ExistingGuest, NoGuest, Remarks, shown, topology_level
 from vmtax.existing.qemu_disks import bus_of, device_of, disks, list_unknown
 from vmtax.existing.qemu_words import QemuOptions, options_of, settings_of, size_of
@@ -217,7 +217,7 @@ def _smp(line: QemuOptions, remarks: Remarks) -> tuple[int, dict[str, str]]:
 
 
 def _guest_levels(line: QemuOptions, machine: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[str, str]]:
-    yield "cpu.model", cpu_model(line.last("cpu") or "qemu64", "-cpu", remarks)
+    yield from cpu_levels(line.last("cpu") or "qemu64", "-cpu", remarks).items()
     backends = [settings_of(value, "qom-type") for value in line.all("object")]
     memory = [each for each in backends if each.get("qom-type", "").startswith("memory-backend-")]
     path = line.last("mem-path") or next((each["mem-path"] for each in memory if "mem-path" in each), "")

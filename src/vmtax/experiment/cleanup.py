@@ -11,7 +11,7 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.units import format_value
 from vmtax.experiment.live import live_directory
 from vmtax.experiment.resume import image_of
-from vmtax.image import cache, kernel, postgresql, recipe, zfs
+from vmtax.image import cache, kernel, postgresql, recipe, windows, zfs
 from vmtax.image.packs import Pack, PackKind
 from vmtax.machine import guard, processes
 from vmtax.machine.local import LocalMachine, state_directory
@@ -22,6 +22,7 @@ SHELVES = {
     "ZFS pack": zfs.KIND.shelf,
     "kernel pack": kernel.KIND.shelf,
     "PostgreSQL pack": postgresql.KIND.shelf,
+    "pack for Windows": windows.KIND.shelf,
 }
 
 
@@ -146,5 +147,5 @@ def _useless(store: Store, wanted: bool) -> list[tuple[PackKind, Pack]]:
         return []
     old = _old(store, wanted)
     for_none = zfs.useless(image for image in cache.images() if image not in old)
-    unused = [(one.kind, pack) for one in (kernel.PACK, postgresql.PACK) for pack in one.useless()]
+    unused = [(one.kind, pack) for one in (kernel.PACK, postgresql.PACK, windows.PACK) for pack in one.useless()]
     return [*((zfs.KIND, pack) for pack in for_none), *unused]

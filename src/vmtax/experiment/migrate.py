@@ -59,7 +59,7 @@ def _trial(key: TrialKey, running: RunningTreatment, subject: RunningSubject, wo
     readings: Sequence[tuple[str, Readings]] = ()
     rest: dict[str, Any]
     try:
-        found = _watched(guest, route, workload, running)
+        found = _watched(guest, route, workload.loaded(route.settings.load), running)
         raw, readings = f"query-migrate: {asdict(found.moved)}\n{found.output}", found.readings
         rest = {"measurements": workload.measured(found.moved, found.output)}
     except (CannotDo, BadOutput) as failure:
@@ -95,7 +95,7 @@ def _watched(guest: Guest, route: Route, workload: Migration, running: RunningTr
             readings.extend((meter.name, meter.after(running.host, [work])) for meter in reversed(meters))
 
         _say(peer, BEGIN)
-        moved = _moved(guest, destination, route, Move(route.mode, parameters.limit, bandwidth), arrived)
+        moved = _moved(guest, destination, route, Move(route.settings, parameters.limit, bandwidth), arrived)
         time.sleep(parameters.seconds)
         _say(peer, STOP)
         return _Watched(moved, _heard(peer), readings)

@@ -201,6 +201,14 @@ class Guest(Protocol):
         """Plug a device of its parent for which its card stands by. Raises CannotDo."""
         ...
 
+    def balloon_to(self, size: int) -> None:
+        """Ask its balloon to leave it `size` bytes of memory, which takes a while. Raises CannotDo."""
+        ...
+
+    def ballooned(self) -> int:
+        """The bytes of memory that its balloon leaves it now. Raises CannotDo."""
+        ...
+
     def leave(self) -> None:
         """Let it outlive the context in which it was booted; only if it is `lasting`."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vmtax.core.errors import CannotDo
-from vmtax.design.migration import Mode
+from vmtax.design.migration import MigrationSettings
 
 # Mode of the directory for migration sockets, which belongs to the user that the hypervisors switch to. bubblewrap,
 # which starts an image's QEMU as root without root's capabilities, enters it by its group.
@@ -21,7 +21,7 @@ class MoveFailed(CannotDo):
 class Move:
     """How a guest is migrated."""
 
-    mode: Mode
+    settings: MigrationSettings
     seconds: float  # after which it is cancelled
     bandwidth: int | None = None  # bytes per second that may be sent; None: the hypervisor's own limit
     # Called when the guest has given up the device for which its card stands by

@@ -37,6 +37,7 @@ class Drive:
     # state is loaded or saved.
     auto_read_only: bool = True
     log: str = ""  # an empty file to which QEMU logs all writes and flushes; empty: no log
+    beneath: tuple[str, ...] = ()  # the images that it lies over, if it is one of a chain
 
 
 @dataclass(frozen=True, slots=True)

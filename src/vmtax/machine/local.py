@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -99,10 +100,23 @@ class LocalProcess:
             with contextlib.suppress(OSError):
                 pipe.close()
 
-    def stderr_tail(self) -> str:
+    def last_words(self) -> bytes:
+        """The last MOST_WORDS of its stderr."""
         if self._popen.poll() is not None:
             self._listener.join(LISTENING_SECONDS)  # not longer: its children may keep the pipe open
-        return self._last_words[-4096:].decode(errors="replace")
+        return bytes(self._last_words)
+
+    def stderr_tail(self) -> str:
+        return self.last_words()[-4096:].decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class BytesOutcome:
+    """How a process here ended, and what it printed in an encoding that only its caller knows."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes  # the last MOST_WORDS
 
 
 class LocalMachine(GuardedMachine):
@@ -130,6 +144,19 @@ class LocalMachine(GuardedMachine):
         """Like `try_run`, for a client of another machine: `look` tells how far the command there is."""
         _ = self.guard
         return run_here(self.path, argv, self.environment(), input, timeout, look)
+
+    def bytes_of(self, *argv: str, input: bytes, timeout: float) -> BytesOutcome:
+        """What a client of another machine prints, as it is. Raises TimeoutError, and TooMuch."""
+        process = self.start(*argv)
+        try:
+            heard: dict[IO[bytes], bytearray] = {process.stdout: bytearray()}
+            deadline = time.monotonic() + timeout
+            listen(heard, deadline, feed=(process.stdin, input))
+            code = process.wait(max(1.0, deadline - time.monotonic()))
+            return BytesOutcome(code, bytes(heard[process.stdout]), process.last_words())
+        finally:
+            process.stop()
+            self._started.remove(process)
 
     def start(self, *argv: str) -> LocalProcess:
         _ = self.guard  # started before the process, so that it can end it

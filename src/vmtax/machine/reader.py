@@ -11,7 +11,9 @@ import time
 from typing import IO
 
 from vmtax.core.machines import DEFAULT_TIMEOUT, TAIL_LINES, MachineError, MachineLost, Outcome, ran_out
+from vmtax.machine.guarded import SSH_FAILED
 from vmtax.machine.local import plain_environment, run_here, to_bytes
+from vmtax.machine.login_shell import PROBE, LoginShell, WindowsThere, windows_shell
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, listen
 from vmtax.machine.remote_command import ENTRY, NO_ENTRY, for_login
 from vmtax.machine.ssh import SshRoute, client_missing
@@ -45,10 +47,11 @@ class SshReader:
         self._mark = secrets.token_hex(16)
         self._has_begun = False  # whether a command was executed
         self._end = re.compile(rf"\n{self._mark} (\d{{1,3}})\n".encode())
+        self._client = ("ssh", "-T", *route.options, *options(LOGIN, ALONE), self._destination, "--")
         # In our process group and with our terminal, because ssh may have to ask the user for a passphrase.
         try:
             self._ssh = subprocess.Popen(
-                ("ssh", "-T", *route.options, *options(LOGIN, ALONE), self._destination, "--", ENTRY),
+                (*self._client, ENTRY),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -64,8 +67,23 @@ class SshReader:
         with contextlib.suppress(BrokenPipeError):  # the answer says why
             self._ssh.stdin.write(for_login("export LC_ALL=C.UTF-8; exec sh").encode())
         # The first answer also consumes the output of login scripts.
-        self._ask(":", LOGIN_SECONDS, BANNER_BYTES)
+        try:
+            self._ask(":", LOGIN_SECONDS, BANNER_BYTES)
+        except MachineLost as problem:
+            if (shell := self._windows_shell()) is not None:
+                raise WindowsThere(self.path, self._destination, shell) from None
+            raise problem
         self._has_begun = True
+
+    def _windows_shell(self) -> LoginShell | None:
+        """The shell of another login, if the first one reached a shell that did not understand us, and it is one of
+        Windows.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._ssh.wait(2.0) not in (0, SSH_FAILED):
+                answer = run_here(self.path, (*self._client, PROBE), plain_environment(), None, LOGIN_SECONDS)
+                return windows_shell(answer.stdout)
+        return None
 
     def try_run(self, *argv: str, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         started = time.monotonic()

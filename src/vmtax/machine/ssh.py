@@ -28,7 +28,8 @@ from vmtax.core.machines import (
 )
 from vmtax.machine import progress
 from vmtax.machine.guarded import LOADER, SSH_FAILED, Guard, GuardedMachine
-from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine, to_bytes
+from vmtax.machine.local import ISOLATED, PYTHON, BytesOutcome, LocalMachine, to_bytes
+from vmtax.machine.login_shell import PROBE, LoginShell, WindowsThere, windows_shell
 from vmtax.machine.pipes import BANNER_BYTES, excerpt
 from vmtax.machine.progress import Progress
 from vmtax.machine.remote_command import (
@@ -186,9 +187,45 @@ class SshMachine(GuardedMachine):
         begin = Begin(self.token, ("true",))
         done, _ = self._execute(begin, "", LOGIN_SECONDS)
         if begin.after(done.stdout) is None:
+            if (shell := self.windows_shell()) is not None:
+                raise WindowsThere(self.path, self.destination, shell)
             said = (done.stdout or done.stderr)[-BANNER_BYTES:].encode()
             late = f"no answer within {LOGIN_SECONDS:.0f} s; " if done.timed_out else ""
             raise MachineLost(f"{self.path}: ssh {self.destination}: {late}it said {excerpt(said)}: {NO_ENTRY}")
+
+    def windows_shell(self) -> LoginShell | None:
+        """The shell of a login, if that is one of Windows."""
+        answer = self.local.watched_run(
+            *self._base(), "-T", self.destination, "--", PROBE, input="", timeout=LOGIN_SECONDS
+        )
+        return windows_shell(answer.stdout)
+
+    def bytes_of(self, line: str, given: bytes, timeout: float) -> BytesOutcome:
+        """What a login prints that executes this line, whatever shell it has; also ssh's own words. No guard and no
+        entry is needed there. Raises MachineLost, and TimeoutError if it has not ended by then.
+        """
+        return self._first_of(lambda number: (*self._base(number), "-T", self.destination, "--", line), given, timeout)
+
+    def transfer(self, batch: str, timeout: float) -> BytesOutcome:
+        """Carry out lines for sftp's batch mode, up to the first that fails. Raises as `bytes_of`."""
+        alone = ("-F", "none", "-o", "ProxyCommand=false", "-o", "ControlMaster=no", "-q", "-b", "-")
+        # The socket says where: no name is looked up.
+        return self._first_of(
+            lambda number: ("sftp", "-o", f"ControlPath={self._socket(number)}", *alone, "there"),
+            to_bytes(batch),
+            timeout,
+        )
+
+    def _first_of(self, client: Callable[[int], Sequence[str]], given: bytes, timeout: float) -> BytesOutcome:
+        """How a client ends on the first connection that takes it."""
+        for connection in self.connections():
+            done = self.local.bytes_of(*client(connection), input=given, timeout=timeout)
+            words = done.stderr.decode(errors="replace")
+            if done.code != SSH_FAILED or not self.tries_another(connection, words):
+                break
+        if done.code == SSH_FAILED and not self._alive(connection):
+            raise MachineLost(f"{self.path}: the connection is gone: {self.why_gone() or words.strip() or 'no answer'}")
+        return done
 
     def _log_in(self, connection: int, timeout: float, *more: str) -> str | None:
         """Open a connection. Returns the client's output if that fails. Raises MachineError without a client."""

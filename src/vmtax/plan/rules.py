@@ -24,8 +24,10 @@ MOST_CONFIGURATIONS = 10_000  # of a plan: these would take years, and more than
 _LONGEST_HOST = 300  # characters: a DNS name has at most 253
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,39}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-# Neither part may begin with "-", which ssh would read as an option.
-_SSH = re.compile(r"ssh://(?:\w[\w.-]*@)?(?:\w[\w.-]*|\[[0-9A-Fa-f:]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
+# No part may begin with "-", which ssh would read as an option. A user of a domain of Windows: DOMAIN\user.
+_SSH = re.compile(
+    r"ssh://(?:(?:\w[\w.-]*\\)?\w[\w.-]*@)?(?:\w[\w.-]*|\[[0-9A-Fa-f:]+\])(?::(?P<port>\d{1,5}))?", re.ASCII
+)
 
 
 def workload_types() -> Mapping[str, type[Workload[Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -340,9 +341,20 @@ def from_data(data: Mapping[str, Any], source: str = "plan", options: Mapping[st
 
 
 def load(name_or_path: str) -> Plan:
-    """A built-in plan by its name, or a YAML file by its path. Raises PlanError if there is none or it is wrong."""
+    """A built-in plan by its name, or a YAML file by its path, which names other files from its directory. Raises
+    PlanError if there is none or it is wrong.
+    """
     text, source = plan_text(name_or_path)
-    return parse(text, source)
+    plan = parse(text, source)
+    if name_or_path in builtin_plans():
+        return plan
+    directory, types = Path(name_or_path).absolute().parent, rules.workload_types()
+    located = {each.name: types[each.name].parameters_type.located for each in plan.workloads}
+    choices = [
+        each.model_copy(update={"parameters": located[each.name](each.parameters, directory)})
+        for each in plan.workloads
+    ]
+    return plan.model_copy(update={"workloads": tuple(choices)})
 
 
 def as_written(plan: Plan) -> dict[str, Any]:

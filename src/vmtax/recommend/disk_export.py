@@ -164,6 +164,13 @@ def _is_device(path: str) -> bool:
     return path.startswith("/dev/") and not path.startswith("/dev/shm/")
 
 
+CONTROLLER = " type='scsi' index='0' model='virtio-scsi'"
+
+
+def _element(name: str, attributes: str, inside: str) -> str:
+    return f"<{name}{attributes}>{inside}</{name}>" if inside else f"<{name}{attributes}/>"
+
+
 def _libvirt(drive: Drive) -> tuple[str, tuple[str, ...]]:
     settings = drive.settings
     if settings.bus not in _TARGETS:
@@ -175,24 +182,28 @@ def _libvirt(drive: Drive) -> tuple[str, tuple[str, ...]]:
     kind, source = ("block", "dev") if _is_device(drive.path) else ("file", "file")
     options = "".join(f" {name}='{value}'" for name, value in settings.options("libvirt"))
     words = f"name='qemu' type='{settings.format}'{options}"
-    own = (" iothread='1'" if settings.iothread else "") + (f" queues='{settings.queues}'" if settings.queues else "")
+    threads = settings.iothread if settings.bus in THREADED else 0
+    own = (" iothread='1'" if threads == 1 else "") + (f" queues='{settings.queues}'" if settings.queues else "")
+    dealt = "".join(f"<iothread id='{number}'/>" for number in range(1, threads + 1)) if threads > 1 else ""
+    dealt = f"<iothreads>{dealt}</iothreads>" if dealt else ""
     if settings.bus == "virtio":
         words += own
-    lines = ["<iothreads>1</iothreads>"] if settings.iothread and settings.bus in THREADED else []
+    lines = [f"<iothreads>{threads}</iothreads>"] if threads else []
     lines.append("<devices>")
     if settings.bus == "virtio-scsi":
-        inside = f"<driver{own}/>" if own else ""
-        controller = "<controller type='scsi' index='0' model='virtio-scsi'"
-        lines.append(f"  {controller}>{inside}</controller>" if inside else f"  {controller}/>")
+        inside = _element("driver", own, dealt) if own or dealt else ""
+        lines.append(f"  {_element('controller', CONTROLLER, inside)}")
     lines += [
         f"  <disk type='{kind}' device='disk'>",
-        f"    <driver {words}/>",
+        f"    {_element('driver', f' {words}', dealt if settings.bus == 'virtio' else '')}",
         f"    <source {source}={quoteattr(drive.path)}/>",
         f"    <target dev='{target}' bus='{bus}'/>",
         "  </disk>",
         "</devices>",
     ]
     notes = []
+    if dealt:
+        notes.append("Several iothreads for a disk take libvirt 10.0 or newer.")
     if settings.bus == "ide":
         notes.append("IDE takes the machine type pc (i440fx): <os><type machine='pc'>hvm</type></os>.")
     return "\n".join(lines), tuple(notes)
@@ -214,6 +225,8 @@ def _proxmox(drive: Drive, size: int) -> tuple[tuple[Argv, ...], tuple[str, ...]
     if settings.iothread and settings.bus in THREADED:
         words.append("iothread=1")
     notes = []
+    if settings.iothread > 1 and settings.bus in THREADED:
+        notes.append(f"it cannot set disk.iothread={settings.iothread}: a disk has one thread there.")
     queues = settings.queues if settings.bus == "virtio-scsi" else 0
     if queues >= FEWEST_QUEUES:
         words.append(f"queues={queues}")

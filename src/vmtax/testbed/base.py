@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 
 from vmtax.core.records import Json, Treatment
-from vmtax.design.migration import Mode
+from vmtax.design.migration import MigrationSettings
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, Process
 from vmtax.meter import GuestMeter, Meter, new_guest_meters, new_meters
@@ -46,7 +46,7 @@ class Handover:
 class Route:
     """What is needed to migrate a guest."""
 
-    mode: Mode
+    settings: MigrationSettings
     address: str  # the guest's address on the network under test
     wait: Callable[[], Guest]  # starts the destination's QEMU, which ends with the treatment. Raises BootFailed
     watch: Callable[[Sequence[str]], Process]  # starts a command at the network peer, inside the userland there

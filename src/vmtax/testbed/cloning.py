@@ -12,6 +12,7 @@ from vmtax.attach import clone as clones
 from vmtax.core.layers import CLONE_PATH
 from vmtax.core.machines import MachineLost
 from vmtax.core.records import Json
+from vmtax.design.disk import THREADS
 from vmtax.design.factors import FACTORS
 from vmtax.design.settings import BACKED
 from vmtax.image.place import Placed
@@ -33,6 +34,9 @@ BOOTS = (
 INSTEAD_OF = {  # (factor, level) -> why a clone cannot have it
     ("disk.bus", "nvme"): "libvirt has no NVMe disk that QEMU emulates",
     ("memory.backing", "4k"): "libvirt has no word for memory without transparent huge pages",
+    **{
+        ("disk.iothread", level): "a clone's disk has one iothread" for level, threads in THREADS.items() if threads > 1
+    },
 }
 DATA_DISK = (
     "The disk under test is a disk of ours with the settings of the VM's first disk; its own disks are overlays, which"

@@ -10,8 +10,10 @@ from typing import Any
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import EXISTING
 from vmtax.core.units import count_of, format_room
+from vmtax.design.disk import DiskSettings
 from vmtax.plan.guests import guest_levels, guests_at_once, largest, smallest
 from vmtax.plan.schema import Plan
+from vmtax.storage.chain import snapshots_of
 from vmtax.testbed import disks
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
@@ -143,7 +145,14 @@ def disk_sizes(plan: Plan) -> tuple[int, int, int]:
     workloads = plan.build_workloads()
     size = disk_size(workloads)
     outer = sum(outer_disks(plan, size)) if size and "nested" in plan.layers else 0
-    return size, fresh_size(workloads) + cut_size(workloads), outer + cut_room(plan)
+    fresh = fresh_size(workloads)
+    laid = (size + fresh) * guests_at_once(plan) if has_snapshots(plan) else 0
+    return size, fresh + laid + cut_size(workloads), outer + cut_room(plan)
+
+
+def has_snapshots(plan: Plan) -> bool:
+    """Whether some guest writes to an image over its disk, which then needs as much space again."""
+    return any(snapshots_of(DiskSettings.of(each.levels)) for each in plan.treatments()[0] if each.layer == "vm")
 
 
 def outer_disks(plan: Plan, size: int) -> list[int]:

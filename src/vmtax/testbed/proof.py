@@ -9,7 +9,7 @@ from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.testbed import obtained
 from vmtax.testbed.base import RunningTreatment
-from vmtax.testbed.parts import pinning, polling
+from vmtax.testbed.parts import enlightenments, pinning, polling
 from vmtax.testbed.provisioned import Provisioned
 
 
@@ -30,6 +30,8 @@ def check(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> N
         if obtained.HPET in named:
             clocks = guest.machine.try_run(*obtained.CLOCKS).stdout.strip()
             why = why or obtained.why_no_hpet(settings, clocks, named)
+        if enlightenments.HYPERV in named:
+            why = why or enlightenments.why_not_obtained(guest.machine, settings)
         if why:
             raise BootFailed(f"{guest.path}: {why}")
 

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -36,6 +36,11 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
     reporting: ClassVar[frozenset[str]] = frozenset()  # parameters that do not change the work
+
+    @classmethod
+    def located(cls, given: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+        """The parameters as a plan in `directory` gives them, with paths of files from there."""
+        return dict(given)
 
     @model_validator(mode="before")
     @classmethod

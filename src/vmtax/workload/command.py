@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -164,8 +165,8 @@ class CommandParameters(Parameters):
     files: tuple[Annotated[str, AfterValidator(_file)], ...] = Field(
         (),
         max_length=100,
-        description="files and directories of the machine that runs vmtax: a new copy of each is in the directory in"
-        " which the command lines run",
+        description="files and directories of the machine that runs vmtax, from the plan's directory: a new copy of"
+        " each is in the directory in which the command lines run",
     )
     serve: Line = Field(
         "",
@@ -173,6 +174,11 @@ class CommandParameters(Parameters):
         " `run` finds it",
     )
     seconds: float = Field(10.0, gt=0, le=86400, description="about how long it takes on the host, for estimates")
+
+    @classmethod
+    def located(cls, given: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+        files = given.get("files")
+        return {**given, **({"files": [str(directory / name) for name in files]} if files else {})}
 
 
 class OwnCommand(Command[CommandParameters]):

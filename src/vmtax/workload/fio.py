@@ -71,7 +71,6 @@ class Pattern:
 _SIZES = {"": "B", "k": "KiB", "m": "MiB"}
 # fio's options for data that no lower layer can compress or deduplicate: new for every block, and in every run.
 INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
-FIRST_WRITE = "first-write-64k"
 PATTERNS = {
     "randread-4k-qd1": Pattern("randread", "4k", 1),
     "randread-4k-qd32": Pattern("randread", "4k", 32),
@@ -88,7 +87,8 @@ PATTERNS = {
     "randwrite-1m-qd8": Pattern("randwrite", "1m", 8),
     "read-1m": Pattern("read", "1m", 8),
     "write-1m": Pattern("write", "1m", 8),
-    FIRST_WRITE: Pattern("randwrite", "64k", 8, fresh=True),
+    "first-write-64k": Pattern("randwrite", "64k", 8, fresh=True),
+    "first-write-4k": Pattern("randwrite", "4k", 8, fresh=True),
 }
 READ_SHARE = 70  # percent of the operations of randrw
 REWRITE = "rewrite"  # name of fio's second job on the fresh disk
@@ -230,7 +230,7 @@ class Disk(Command[DiskParameters]):
     def command(self, site: Site, case: str) -> Sequence[str]:
         pattern = PATTERNS[case]
         if pattern.fresh:
-            return self._first_write(site, pattern)
+            return self._first_write(site, case)
         if site.disk is None:
             raise ValueError(f"{site.machine.path} has no disk under test")
         job = (
@@ -254,7 +254,8 @@ class Disk(Command[DiskParameters]):
         timed = (f"--runtime={seconds + site.lead:g}", *lead)
         return ("fio", f"--name={case}", *job, *timed, "--output-format=json")
 
-    def _first_write(self, site: Site, pattern: Pattern) -> Sequence[str]:
+    def _first_write(self, site: Site, case: str) -> Sequence[str]:
+        pattern = PATTERNS[case]
         if site.fresh_disk is None:
             raise ValueError(f"{site.machine.path} has no disk that was never written")
         every = (f"--filename={site.fresh_disk}", f"--size={self.parameters.fresh_bytes}", f"--rw={pattern.rw}")
@@ -262,7 +263,7 @@ class Disk(Command[DiskParameters]):
         # Each block once in each job: fio keeps a map of the blocks it has written.
         job = (*every, *how, *INCOMPRESSIBLE, "--lat_percentiles=1")
         return (
-            *("fio", f"--name={FIRST_WRITE}", *job, f"--name={REWRITE}", "--stonewall", *job),
+            *("fio", f"--name={case}", *job, f"--name={REWRITE}", "--stonewall", *job),
             "--output-format=json",
         )
 

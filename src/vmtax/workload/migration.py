@@ -223,6 +223,12 @@ class Migration(Workload[MigrationParameters]):
         """The argv of the program that exchanges packets with the guest, inside the peer's userland."""
         return (PYTHON, "-I", "-S", "-c", WATCH, address, str(self._rate), f"{GRACE_SECONDS:g}")
 
+    def loaded(self, load: int | None) -> Migration:
+        """The same with a guest that writes to `load` MiB of memory in a second; None: as the plan's parameter says."""
+        if load is None:
+            return self
+        return Migration(self.parameters.model_copy(update={"load": load}), emulated=self.emulated)
+
     def loading(self) -> tuple[str, ...] | None:
         """The argv of the program that writes to the guest's memory; None: the guest is idle."""
         load = self.parameters.load

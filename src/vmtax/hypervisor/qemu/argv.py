@@ -11,8 +11,8 @@ from vmtax.hypervisor.qemu.cards import card_arguments, forward
 from vmtax.hypervisor.qemu.drives import MODULES, MOST_DISKS, disk_arguments, escaped, image_argument, machine_type
 from vmtax.hypervisor.qemu.parts import (
     accelerator_words,
+    cpu_arguments,
     cpu_count,
-    cpu_model,
     keeps_cpu_free,
     memory_arguments,
     memory_options,
@@ -65,7 +65,7 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
         # A panicking guest reboots (panic=-1): QEMU then ends, which tells us.
         "-no-reboot",
         *("-machine", machine, "-accel", accelerator_words(spec.accelerator)),
-        *("-cpu", cpu_model(spec.settings.model, spec.accelerator)),
+        *("-cpu", cpu_arguments(spec.settings.model, spec.accelerator, spec.settings.hyperv)),
         *(("-device", "intel-iommu,intremap=on") if spec.iommu else ()),
         *("-smp", cpu_count(spec), *memory_arguments(spec)),
         *("-kernel", spec.kernel, "-initrd", str(initrd), "-append", kernel_arguments(spec)),
@@ -78,6 +78,7 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
         *(word for number, path in enumerate(spec.layers) for word in _image(f"layer{number}", path)),
         *(word for number, path in enumerate(spec.packs) for word in _image(f"pack{number}", path)),
         *share_arguments(spec.shares),
+        *(word for _, device in spec.settings.options("device") for word in ("-device", device)),
         *_network(spec),
         *(("-incoming", _incoming(spec.incoming)) if spec.incoming is not None else ()),
     )
@@ -93,7 +94,10 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
     )
     state = (spec.incoming,) if spec.incoming is not None and _is_file(spec.incoming) else ()
     return Reach(
-        read=(spec.kernel, str(initrd), *(path for path in images if not is_device(path)), *state),
+        read=(
+            *(spec.kernel, str(initrd), *(path for path in images if not is_device(path)), *state),
+            *dict.fromkeys(path for disk in spec.disks for path in disk.beneath),
+        ),
         write=(
             *(str(console), *(disk.path for disk in spec.disks if not disk.is_device)),
             *(disk.log for disk in spec.disks if disk.log),

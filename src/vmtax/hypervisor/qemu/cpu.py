@@ -6,7 +6,8 @@ import difflib
 import json
 import re
 
-from vmtax.hypervisor.qemu.parts import LEVELS, accelerator_words, cpu_model
+from vmtax.design.hyperv import OFF
+from vmtax.hypervisor.qemu.parts import LEVELS, accelerator_words, cpu_arguments
 
 UNKNOWN = "unable to find CPU model"
 QUIT = "".join(json.dumps({"execute": command}) for command in ("qmp_capabilities", "quit"))
@@ -15,10 +16,14 @@ _FEATURE = re.compile(r"doesn't support requested feature: \S*?\.?([\w-]+) \[bit
 _NAME = re.compile(r"^\s*(?:x86 )?\s*([A-Za-z0-9][\w.-]*)(?:\s|$)", re.MULTILINE)
 
 
-def asking(model: str, accelerator: str, machine: str = "q35") -> tuple[str, ...]:
-    """Arguments for a machine with that CPU, which is created but never runs; QUIT on standard input ends it."""
+def asking(model: str, accelerator: str, machine: str = "q35", hyperv: str = OFF) -> tuple[str, ...]:
+    """Arguments for a machine with that CPU, which is created but never runs; QUIT on standard input ends it.
+
+    hyperv: a level of cpu.hyperv
+    """
     made = ("-nodefaults", "-no-user-config", "-display", "none", "-S", "-machine", machine, "-m", "64M")
-    return (*made, "-accel", accelerator_words(accelerator), "-cpu", cpu_model(model, accelerator), "-qmp", "stdio")
+    cpu = cpu_arguments(model, accelerator, hyperv)
+    return (*made, "-accel", accelerator_words(accelerator), "-cpu", cpu, "-qmp", "stdio")
 
 
 def missing_features(words: str) -> list[str]:

@@ -20,6 +20,7 @@ from vmtax.hypervisor.qemu.argv import arguments, reach, why_not
 from vmtax.hypervisor.qemu.boot import boot
 from vmtax.hypervisor.qemu.cards import handed_over
 from vmtax.hypervisor.qemu.cpu import QUIT, UNKNOWN, asking, missing_features, nearest_models
+from vmtax.hypervisor.qemu.drives import MAPPING, THREADED_DEVICES
 from vmtax.hypervisor.qemu.guest import QemuGuest
 from vmtax.hypervisor.qemu.parts import without_huge_pages
 from vmtax.hypervisor.qemu.shares import device_of
@@ -124,11 +125,23 @@ class Qemu:
         asked = machine.try_run(*start, *asking("qemu64", accelerator, "q35,hpet=on"), input=QUIT)
         return None if asked.ok else f"QEMU {self.version} refuses it: {first_line(asked.stderr)}"
 
+    def why_no_hyperv(self, machine: Machine, level: str, accelerator: str) -> str | None:
+        """Why it cannot provide that level of `cpu.hyperv` to a guest there; None if it can."""
+        start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
+        asked = machine.try_run(*start, *asking("host", accelerator, hyperv=level), input=QUIT)
+        return None if asked.ok else f"QEMU {self.version} refuses it: {first_line(asked.stderr)}"
+
     def why_no_share(self, machine: Machine, share: Share) -> str | None:
         """Why it cannot share a directory that way with a guest there; None if it can."""
         devices = machine.try_run(*self.without_guest(Reach()), "-device", "help").stdout
         lacks = f'name "{device_of(share)}"' not in devices
         return f"QEMU {self.version} was built without {device_of(share)}" if lacks else None
+
+    def why_no_mapping(self, machine: Machine, bus: str) -> str | None:
+        """Why it cannot give a disk on that bus several iothreads there; None if it can."""
+        device = THREADED_DEVICES[bus]
+        options = machine.try_run(*self.without_guest(Reach()), "-device", f"{device},help").stdout
+        return None if MAPPING in options else f"QEMU {self.version} has no {MAPPING} for {device}"
 
     def boot(
         self,

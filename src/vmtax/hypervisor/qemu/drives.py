@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from vmtax.hypervisor.spec import DATA_ID, Drive
 
 THREAD_ID = "thread"
 CONTROLLER_ID = "scsi"
+MAPPING = "iothread-vq-mapping"  # option of a device: its iothreads, to which its queues are dealt out in turn
 LOGGED = "blklogwrites"  # driver that logs writes, in the format of the kernel's dm-log-writes
 # The log is written through the page cache, and so survives QEMU. Otherwise QEMU would write whole blocks of the file
 # system, and the log's size would not show which entries it contained.
@@ -33,6 +35,10 @@ DRIVERS = {
 }
 
 
+# The device that has a disk's queues, and its iothreads.
+THREADED_DEVICES = {"virtio": DRIVERS["virtio"], "virtio-scsi": "virtio-scsi-pci"}
+
+
 def machine_type(disks: Sequence[Drive]) -> str:
     """Only the older PC has an IDE controller; q35 has AHCI instead."""
     return "pc" if any(disk.settings.bus == "ide" for disk in disks) else "q35"
@@ -41,13 +47,15 @@ def machine_type(disks: Sequence[Drive]) -> str:
 def disk_arguments(disks: Sequence[Drive]) -> tuple[str, ...]:
     """Arguments for the disks only, with their iothreads and SCSI controllers."""
     words: list[str] = []
-    if any(disk.settings.iothread and disk.settings.bus in THREADED for disk in disks):
-        words += ["-object", f"iothread,id={THREAD_ID}"]
+    most = max((disk.settings.iothread for disk in disks if disk.settings.bus in THREADED), default=0)
+    for name in thread_ids(most):
+        words += ["-object", f"iothread,id={name}"]
     seen: list[str] = []  # buses of the disks so far
     for disk in disks:
         words += ["-drive", _drive(disk)]
         if disk.settings.bus == "virtio-scsi" and disk.settings.bus not in seen:
-            words += ["-device", f"virtio-scsi-pci,id={CONTROLLER_ID}{_thread_and_queues(disk, 'num_queues')}"]
+            options = {"id": CONTROLLER_ID, **_threads_and_queues(disk, "num_queues")}
+            words += ["-device", _written(THREADED_DEVICES["virtio-scsi"], options)]
         words += ["-device", _device(disk, seen.count(disk.settings.bus))]
         seen.append(disk.settings.bus)
     return tuple(words)
@@ -94,20 +102,37 @@ def _driver(disk: Drive) -> str:
 def _device(disk: Drive, number: int) -> str:
     """`number`: how many disks of its bus precede it."""
     # An NVMe device must have a serial number; for the others it is optional.
-    device = f"{DRIVERS[disk.settings.bus]},drive={disk.name},serial={disk.serial or disk.name}"
+    options: dict[str, Any] = {"drive": disk.name, "serial": disk.serial or disk.name}
     if disk.settings.bus == "virtio-scsi":
-        return f"{device},bus={CONTROLLER_ID}.0"
-    if disk.settings.bus in MOST_DISKS:
-        return f"{device},bus=ide.{number}" if number else device  # a channel or port of its own
-    return f"{device}{_thread_and_queues(disk, 'num-queues')}"
+        options["bus"] = f"{CONTROLLER_ID}.0"
+    if disk.settings.bus in MOST_DISKS and number:
+        options["bus"] = f"ide.{number}"  # a channel or port of its own
+    if disk.settings.bus == "virtio":
+        options |= _threads_and_queues(disk, "num-queues")
+    # QEMU makes the devices that are written as JSON last, so what hangs on one must be among them.
+    on_json = disk.settings.bus == "virtio-scsi" and disk.settings.iothread > 1
+    return _written(DRIVERS[disk.settings.bus], options, as_json=on_json)
 
 
-def _thread_and_queues(disk: Drive, queues: str) -> str:
+def thread_ids(count: int) -> list[str]:
+    """The names of that many iothreads."""
+    return [THREAD_ID, *(f"{THREAD_ID}{number}" for number in range(1, count))][:count]
+
+
+def _threads_and_queues(disk: Drive, queues: str) -> dict[str, Any]:
     """Options of the device that has the queues; `queues`: its option for their number."""
-    if disk.settings.bus not in THREADED:
-        return ""
-    thread = f",iothread={THREAD_ID}" if disk.settings.iothread else ""
-    return thread + (f",{queues}={disk.settings.queues}" if disk.settings.queues else "")
+    names = thread_ids(disk.settings.iothread)
+    threads: dict[str, Any] = {"iothread": names[0]} if len(names) == 1 else {}
+    if len(names) > 1:
+        threads = {MAPPING: [{"iothread": name} for name in names]}
+    return threads | ({queues: disk.settings.queues} if disk.settings.queues else {})
+
+
+def _written(driver: str, options: dict[str, Any], *, as_json: bool = False) -> str:
+    """A device for -device; as JSON if an option is a list, which the older form cannot write."""
+    if as_json or any(isinstance(value, list) for value in options.values()):
+        return json.dumps({"driver": driver, **options}, separators=(",", ":"))
+    return ",".join([driver, *(f"{name}={value}" for name, value in options.items())])
 
 
 def _throttling(disk: Drive) -> str:

@@ -141,7 +141,7 @@ class QemuGuest:
         except (QmpError, MachineError) as error:
             words = "" if isinstance(error, Late) else destination.first_words()
             destination.process.stop()  # first, so that there are never two instances of one guest
-            where = LOST if isinstance(error, Split) else self._where_it_is(how.mode)
+            where = LOST if isinstance(error, Split) else self._where_it_is(how.settings.mode)
             raise MoveFailed(f"{self.path} was not migrated: {first_line(str(error))}{words}; {where}") from error
         self.machine.close()
         self._end()
@@ -153,6 +153,12 @@ class QemuGuest:
     def plug(self, device: Passed) -> None:
         (card,) = (card for card in self.spec.cards if isinstance(card, Nic) and card.stands_by)
         self.qmp.execute("device_add", PLUG_SECONDS, primary_options(card, device))
+
+    def balloon_to(self, size: int) -> None:
+        self.qmp.execute("balloon", value=size)
+
+    def ballooned(self) -> int:
+        return int(self.qmp.execute("query-balloon")["actual"])
 
     def log_in(self) -> None:
         """Log in after its arrival. Raises MachineError. The first attempt may be reset by a guest that just

@@ -8,7 +8,7 @@ from typing import Any
 
 from vmtax.core.records import Moved
 from vmtax.core.units import format_value
-from vmtax.design.migration import Mode
+from vmtax.design.migration import MigrationSettings, Mode
 from vmtax.hypervisor.base import GuestSpec
 from vmtax.hypervisor.move import Move
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
@@ -55,22 +55,33 @@ class Split(QmpError):
 def migrate(source: Qmp, destination: Qmp, how: Move) -> Moved:
     """Migrate; returns once the guest runs at the destination. Raises QmpError with QEMU's own reason."""
     for qmp in (destination, source):
-        # QEMU keeps capabilities that an earlier, failed migration has set.
-        wanted = [{"capability": each, "state": mode is how.mode} for mode, each in CAPABILITIES.items()]
-        qmp.execute("migrate-set-capabilities", capabilities=wanted)
+        qmp.execute("migrate-set-capabilities", capabilities=_capabilities(how.settings))
+        qmp.execute("migrate-set-parameters", multifd_compression=how.settings.compression)
     destination.execute("migrate-incoming", uri=SOCKET)
     bandwidth, later = how.bandwidth or BANDWIDTH, how.bandwidth or UNLIMITED
-    source.execute("migrate-set-parameters", max_bandwidth=bandwidth, max_postcopy_bandwidth=later)
+    source.execute(
+        "migrate-set-parameters",
+        max_bandwidth=bandwidth,
+        max_postcopy_bandwidth=later,
+        downtime_limit=round(how.settings.downtime_limit * 1000),
+    )
     source.execute("migrate", uri=SOCKET)
     state = _ended(source, how)
     _wait_until_it_runs(destination)
     return parse(state)
 
 
+def _capabilities(settings: MigrationSettings) -> list[dict[str, Any]]:
+    """All that a factor sets, on or off: QEMU keeps capabilities that an earlier, failed migration has set."""
+    states = {name: mode is settings.mode for mode, name in CAPABILITIES.items()}
+    states["auto-converge"] = settings.auto_converge
+    return [{"capability": name, "state": state} for name, state in states.items()]
+
+
 def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
     """The final state of a migration."""
     deadline = time.monotonic() + how.seconds
-    waits_for_pass, split = how.mode is Mode.POSTCOPY, False
+    waits_for_pass, split = how.settings.mode is Mode.POSTCOPY, False
     has_fallen_back = False
     given_up: Late | None = None
     while True:

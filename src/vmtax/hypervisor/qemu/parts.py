@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vmtax.design.guest import MIB, MemoryBacking
+from vmtax.design.hyperv import cpu_options
 from vmtax.hypervisor.base import GuestSpec
 from vmtax.machine.local import ISOLATED, PYTHON
 
@@ -33,8 +34,13 @@ def accelerator_words(accelerator: str) -> str:
     return "kvm" if accelerator == "kvm" else "tcg,thread=multi"
 
 
-def cpu_model(model: str, accelerator: str) -> str:
-    """The value of -cpu. `enforce`: QEMU ends if it cannot provide a feature, instead of omitting it."""
+def cpu_arguments(model: str, accelerator: str, hyperv: str) -> str:
+    """The value of -cpu. `hyperv`: the level of cpu.hyperv."""
+    return ",".join([_model(model, accelerator), *cpu_options(hyperv)])
+
+
+def _model(model: str, accelerator: str) -> str:
+    """`enforce`: QEMU ends if it cannot provide a feature, instead of omitting it."""
     if model == "host":
         # max includes SVM with nested paging, which TCG emulates; so an emulated guest can carry a nested one.
         return "host" if accelerator == "kvm" else "max"

@@ -29,7 +29,7 @@ DIAGNOSIS = Shape(
         ),
     },
 )
-Kept = Literal["image", "ZFS pack", "kernel pack", "PostgreSQL pack", "not whole"]
+Kept = Literal["image", "ZFS pack", "kernel pack", "PostgreSQL pack", "pack for Windows", "not whole"]
 
 
 @dataclass(frozen=True)

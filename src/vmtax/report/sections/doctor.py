@@ -16,8 +16,11 @@ TITLES: dict[Area, str] = {
 KINDS: dict[Status, Kind] = {"ok": "good", "unknown": "plain", "disturbs": "doubt", "missing": "bad", "failed": "bad"}
 
 
-def document(diagnosis: Diagnosis) -> Document:
-    """The checks of each area, then the verdict. A remedy is shown at the first check that it helps."""
+def document(diagnosis: Diagnosis, words: str | None = None) -> Document:
+    """The checks of each area, then the verdict. A remedy is shown at the first check that it helps.
+
+    words: the verdict; None: that about a host
+    """
     shown: set[str] = set()
     areas = ((area, title, diagnosis.of(area)) for area, title in TITLES.items())
     return Document(
@@ -25,7 +28,7 @@ def document(diagnosis: Diagnosis) -> Document:
         (
             Section("host", f"{diagnosis.host}: {diagnosis.about}", ()),
             *(Section(area, title, (_outcomes(area, checks, shown),)) for area, title, checks in areas if checks),
-            Section("verdict", "", (Paragraph(verdict(diagnosis)),)),
+            Section("verdict", "", (Paragraph(words or verdict(diagnosis)),)),
         ),
     )
 

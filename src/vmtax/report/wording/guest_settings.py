@@ -86,6 +86,8 @@ def _disk(levels: Mapping[str, str]) -> Iterator[str]:
         kind = f"{levels['disk.format']} file" if "disk.format" in levels else "file"
         on = "" if system == "as-is" else f" on {system}"
         yield f"{place}device".strip() if system == "none" else f"{place}{kind}{on}"
+    if (snapshots := levels.get("disk.snapshots", "0")) != "0":
+        yield f"under {snapshots} snapshot{'s' if snapshots != '1' else ''}"
     share = levels.get("disk.share", Share.NONE)
     if share != Share.NONE:
         yield f"its directory over {share}"

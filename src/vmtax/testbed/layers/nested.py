@@ -100,7 +100,12 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
     memory = guests * on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES
     default = guest_settings.DEFAULT
     settings = replace(
-        spec.settings, model=default.model, topology=default.topology, timer=default.timer, hpet=default.hpet
+        spec.settings,
+        model=default.model,
+        topology=default.topology,
+        timer=default.timer,
+        hyperv=default.hyperv,
+        hpet=default.hpet,
     )
     cpus = guests * on.plan.guest.vcpus
     return replace(spec, vcpus=cpus, memory_bytes=memory, settings=settings, carries=True)

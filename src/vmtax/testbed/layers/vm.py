@@ -54,5 +54,5 @@ def _route(on: Provisioned, treatment: Treatment, here: Order, guest: Guest, sta
         function = far.functions[plug.number - 1] if far.functions else None
         order = Order(there.machine, spec, replace(plug, segment=far.segment, function=function))
     handover = cards.handover(guest, (on.host, here.plug), (order.parent, order.plug))
-    mode = MigrationSettings.of(treatment.levels).mode
-    return Route(mode, guest_address(1), lambda: boot_guest(on, order, stack), on.watch, handover)
+    settings = MigrationSettings.of(treatment.levels)
+    return Route(settings, guest_address(1), lambda: boot_guest(on, order, stack), on.watch, handover)

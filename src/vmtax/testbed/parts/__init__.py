@@ -6,10 +6,12 @@ import contextlib
 
 from vmtax.core.records import Treatment
 from vmtax.testbed.parts.arrival import Arrival
+from vmtax.testbed.parts.balloon import Balloon
 from vmtax.testbed.parts.containers import Containers
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import CuttingPart, PowerCuts
 from vmtax.testbed.parts.disks import DiskPart, PageCache
+from vmtax.testbed.parts.enlightenments import Enlightened
 from vmtax.testbed.parts.equal import EqualCpus
 from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
@@ -19,21 +21,24 @@ from vmtax.testbed.parts.pinning import Pinning
 from vmtax.testbed.parts.polling import Polling
 from vmtax.testbed.parts.processors import Processors
 from vmtax.testbed.parts.sharing import SharingPart
+from vmtax.testbed.parts.snapshots import SnapshotPart
 from vmtax.testbed.provisioned import Provisioned
 
 __all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "lacking", "notes", "shape", "take"]
 
 # What depends on the QEMU and the accelerator of the guests, the other parts on the host alone.
-GUEST_PARTS: tuple[Part, ...] = (Counting(), Polling(), Processors())
+GUEST_PARTS: tuple[Part, ...] = (Counting(), Polling(), Processors(), Enlightened())
 # In the order of set-up. If several parts lack something for a treatment, the last one says why.
 PARTS: tuple[Part, ...] = (
     Arrival(),
     Containers(),
     Pages(),
     EqualCpus(),
+    Balloon(),
     Pinning(),
     NetworkPart(),
     DiskPart(),
+    SnapshotPart(),
     SharingPart(),
     PageCache(),
     MigrationPart(),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from vmtax.core.records import Treatment
-from vmtax.design.disk import DiskSettings
+from vmtax.design.disk import THREADED, DiskSettings
+from vmtax.design.size import VCPUS
 from vmtax.hypervisor import FRESH_ID, Drive, Guest
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
 from vmtax.testbed import disks
-from vmtax.testbed.parts.part import Order, Part
+from vmtax.testbed.disks import has_disk
+from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.provisioned import Provisioned
 from vmtax.workload.fio import Disk
 
@@ -22,11 +24,28 @@ _numbers = itertools.count(1)
 class DiskPart(Part):
     """The disks of which the speed is measured."""
 
+    def lacking(self, request: Request) -> Mapping[str, str]:
+        reasons = {each.name: _why_no_threads(request, each) for each in request.guests if has_disk(each)}
+        return {name: why for name, why in reasons.items() if why}
+
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         is_shared = DiskSettings.of(treatment.levels).is_shared
         if on.disks is None or not on.wants(Disk.name) or is_shared:
             return order
         return order.with_disks(*_drives(on.disks, treatment, order.number, stack))
+
+
+def _why_no_threads(request: Request, treatment: Treatment) -> str:
+    """Why its disk cannot have as many iothreads as it asks for; "" if it can."""
+    settings = DiskSettings.of(treatment.levels)
+    count = settings.iothread
+    if count < 2 or settings.bus not in THREADED:
+        return ""
+    queues = settings.queues or int(treatment.levels.get(VCPUS, request.plan.guest.vcpus))
+    if queues < count:
+        return f"disk.iothread={count} takes as many queues, and the disk has {queues}: add disk.queues={count}"
+    why = request.qemu.why_no_mapping(request.host, settings.bus) if request.qemu is not None else None
+    return f"disk.iothread={count}: {why}" if why else ""
 
 
 def _drives(made: disks.Disks, treatment: Treatment, number: int, stack: contextlib.ExitStack) -> Iterator[Drive]:

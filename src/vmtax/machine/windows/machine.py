@@ -1,0 +1,282 @@
+"""A machine with Windows behind ssh. No guard runs there: all that is ours lies in one directory, which a scheduled
+task removes if we never come back, and which is looked for once more after we removed it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import NoReturn
+
+from vmtax.core.machines import DEFAULT_TIMEOUT, Machine, MachineError, MachineLost, Outcome, Process, Undoing
+from vmtax.machine.local import LocalMachine, to_bytes
+from vmtax.machine.login_shell import LoginShell, WindowsThere
+from vmtax.machine.pipes import MOST_BYTES, TooMuch, excerpt
+from vmtax.machine.ssh import LOGIN_SECONDS, SshMachine, SshRoute
+from vmtax.machine.windows import task
+from vmtax.machine.windows.command import WindowsCommand, WindowsOutcome
+from vmtax.machine.windows.command_line import quoted
+from vmtax.machine.windows.text import code_page_of
+
+LATE_SECONDS = 20.0  # beyond a command's limit, for its line to get there and its output to get here
+SMALL_SECONDS = 120.0  # for commands and files that are small
+ENDING_SECONDS = 10.0  # for files to be let go of by programs that were ended, and by a virus scanner
+BEGIN_CODE = -1  # of a command that was ended here
+_NOT_THERE = 9009  # exit code of cmd.exe if there is no such program
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """An `Os`. Programs are those of the pack, copied to a directory under names of this run's alone, by which they
+    are ended.
+    """
+
+    directory: PureWindowsPath
+    token: str
+    name: str = "Windows"
+
+    def program(self, name: str) -> str:
+        return str(self.directory / self.file(name))
+
+    def file(self, name: str) -> str:
+        """The name of a program's file: "fio-0123456789abcdef.exe"."""
+        return f"{PurePosixPath(name).name}-{self.token}.exe"
+
+    def io_engine(self, *, waits: bool) -> str:
+        return "windowsaio"
+
+
+class WindowsMachine(Machine):
+    """Windows behind an OpenSSH server, whose login shell is cmd.exe or PowerShell."""
+
+    def __init__(self, ssh: SshMachine, shell: LoginShell) -> None:
+        self.path = ssh.path
+        self.shell: LoginShell = shell
+        self.left: list[str] = []  # what could not be removed, one line each
+        self.token = secrets.token_hex(8)
+        self._ssh = ssh
+        self.code_page: int | None = None  # of the console, before UTF-8 is asked for; None: not known
+        self._home: PureWindowsPath | None = None  # the parent of our directory, once that is there
+        self._programs: list[str] = []  # files of ours that may run
+
+    @property
+    def name(self) -> str:
+        """Of our directory and our task."""
+        return f"vmtax-{self.token}"
+
+    @property
+    def directory(self) -> PureWindowsPath:
+        """Ours; it is there after `set_up`."""
+        if self._home is None:
+            raise MachineError(f"{self.path}: nothing of ours is on that Windows yet")
+        return self._home / self.name
+
+    @property
+    def system(self) -> Windows:
+        return Windows(self.directory, self.token)
+
+    def ask_code_page(self) -> None:
+        """Read which code page the console has; what is not UTF-8 is in that one."""
+        self.code_page = code_page_of(
+            self._ended(WindowsCommand("chcp", self.shell, keeps_page=True), SMALL_SECONDS).stdout
+        )
+
+    def carry(self, line: str, timeout: float = SMALL_SECONDS) -> WindowsOutcome:
+        """What cmd.exe makes of a line. Raises MachineLost."""
+        return self._ended(WindowsCommand(line, self.shell), timeout)
+
+    def set_up(self, home: PureWindowsPath, programs: Sequence[str] = ()) -> None:
+        """Make our directory in `home`, and the task that removes it and ends these programs, before anything else.
+
+        Raises MachineError.
+        """
+        quoted([str(home)])
+        self._home, self._programs = home, list(programs)
+        self._sftp(f"mkdir {_remote(self.directory)}", f"no directory can be made in {home}")
+        self.write_bytes(self.directory / "task.xml", task.removal_task(self.directory, programs, datetime.now(UTC)))
+        made = self.try_run(*task.creation(self.name, self.directory / "task.xml"))
+        if not made.ok:
+            said = made.stderr.strip() or made.stdout.strip() or f"exit code {made.code}"
+            raise MachineError(
+                f"{self.path}: the task that removes what is ours cannot be scheduled ({said}): log in as a member of"
+                " Administrators whose token is not filtered, such as ssh://Administrator@…"
+            )
+
+    def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
+        command = WindowsCommand.of(argv, self.shell, self._home and self.directory)
+        started = time.monotonic()
+        try:
+            ended = self._ended(command, timeout, input or "")
+        except TimeoutError:
+            self._end_programs()
+            return Outcome(self.path, argv, BEGIN_CODE, "", "", time.monotonic() - started, timed_out=True)
+        seconds = time.monotonic() - started
+        if ended.code is None:
+            raise MachineLost(f"{self.path}: {argv[0]} did not end in order: does the machine sleep, or restart?")
+        stderr = ended.stderr
+        if ended.code == _NOT_THERE and self._home and PureWindowsPath(argv[0]).name in self._programs:
+            stderr = (
+                f"{stderr.strip()}\n{argv[0]} is gone: an antivirus program may have removed it: exclude its folder\n"
+            )
+        return Outcome(self.path, argv, ended.code, ended.stdout, stderr, seconds)
+
+    def push(self, source: Path, target: PurePath, timeout: float = 600.0) -> None:
+        """Copy a file there, and read it back: a virus scanner may take it away."""
+        self._sftp(f"put {_local(source)} {_remote(target)}", f"{target} cannot be written", timeout)
+        want, have = _digest(source), self.digest(target, timeout)
+        if want != have:
+            raise MachineError(
+                f"{self.path}: {target}: has another content than {source.name} a moment after it was written"
+            )
+
+    def digest(self, path: PurePath, timeout: float = 600.0) -> str:
+        """The sha256 of a file there, which is copied here for that. Raises MachineError."""
+        copy = self._fetched(path, timeout)
+        try:
+            return _digest(copy)
+        finally:
+            copy.unlink()
+
+    def write_bytes(self, path: PurePath, data: bytes) -> None:
+        """Create or replace a small file there. Raises MachineError."""
+        copy = self._scratch_file()
+        try:
+            copy.write_bytes(data)
+            self._sftp(f"put {_local(copy)} {_remote(path)}", f"{path} cannot be written")
+        finally:
+            copy.unlink()
+
+    def read_bytes(self, path: PurePath) -> bytes:
+        """A small file there. Raises MachineError."""
+        copy = self._fetched(path, SMALL_SECONDS)
+        try:
+            return copy.read_bytes()
+        finally:
+            copy.unlink()
+
+    def remove(self) -> None:
+        """End our programs, remove the directory and the task, and look once more; `left` has what is still there.
+
+        Raises MachineLost.
+        """
+        if self._home is None:
+            return
+        directory = self.directory
+        deadline = time.monotonic() + ENDING_SECONDS
+        while True:
+            self._end_programs()
+            self.carry(f'rmdir /s /q "{directory}"')
+            if "directory" not in (still := self._still_there()) or time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+        if "directory" not in still:  # otherwise the task still has something to do
+            self._run_plainly(task.deletion(self.name))
+            still = self._still_there()
+        if still:
+            when = f"a scheduled task removes it within {task.DEADLINE_HOURS} hours"
+            rest = {"directory": str(directory), "task": f"task {self.name}"}
+            self.left.append(f"{', '.join(rest[one] for one in still)}; {when}")
+        self._home = None
+
+    def close(self) -> None:
+        try:
+            self.remove()
+        except MachineError as problem:
+            self.left.append(f"{self._home}\\{self.name}, which a scheduled task removes: {problem}")
+        finally:
+            self._ssh.hang_up()
+
+    def start(self, *argv: str) -> Process:
+        self._refuse(f"{argv[0]} cannot be started in the background")
+
+    def undo_later(self, *argv: str, lasting: bool = False) -> Undoing:
+        self._refuse(f"{argv[0]} cannot be registered")
+
+    def remove_later(self, path: PurePosixPath) -> Undoing:
+        self._refuse(f"{path} cannot be registered")
+
+    def reach(self, port: int) -> tuple[str, ...]:
+        self._refuse("guests in it cannot be reached")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise MachineError(f"{self.path}: is Windows, which has no guard: {what}")
+
+    def _end_programs(self) -> None:
+        for program in self._programs:
+            self._run_plainly(task.ending(program))
+
+    def _run_plainly(self, argv: Sequence[str]) -> None:
+        self._ended(WindowsCommand.of(argv, self.shell), SMALL_SECONDS)
+
+    def _still_there(self) -> tuple[str, ...]:
+        said = self.carry(task.leftovers(self.name, self.directory)).stdout.split()
+        return tuple(word for word in ("directory", "task") if word in said)
+
+    def _ended(self, command: WindowsCommand, timeout: float, given: str = "") -> WindowsOutcome:
+        """Raises MachineLost, and TimeoutError."""
+        try:
+            done = self._ssh.bytes_of(command.line, to_bytes(given), timeout + LATE_SECONDS)
+        except TooMuch:
+            raise MachineError(f"{self.path}: a command printed more than {MOST_BYTES >> 20} MiB") from None
+        ended = command.ended(done.stdout, done.stderr, self.code_page)
+        if ended is None:
+            raise MachineLost(
+                f"{self.path}: a command did not begin: instead came {excerpt(done.stdout or done.stderr)}"
+            )
+        return ended
+
+    def _sftp(self, line: str, what: str, timeout: float = SMALL_SECONDS) -> None:
+        """Raises MachineError that begins with `what`."""
+        try:
+            done = self._ssh.transfer(f"{line}\n", timeout)
+        except TimeoutError:
+            raise MachineLost(f"{self.path}: {what}: sftp did not end within {timeout:.0f} s") from None
+        if done.code:
+            said = done.stderr.decode(errors="replace").strip() or "the ssh server there must have its sftp subsystem"
+            raise MachineError(f"{self.path}: {what}: {' '.join(said.split())}")
+
+    def _scratch_file(self) -> Path:
+        return Path(self._ssh.local.scratch) / f"windows-{secrets.token_hex(8)}"
+
+    def _fetched(self, path: PurePath, timeout: float) -> Path:
+        copy = self._scratch_file()
+        self._sftp(f"get {_remote(path)} {_local(copy)}", f"{path} cannot be read", timeout)
+        return copy
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _local(path: Path) -> str:
+    return _in_batch(str(path))
+
+
+def _remote(path: PurePath) -> str:
+    """A path of Windows for its sftp server: /C:/vmtax/file."""
+    return _in_batch(f"/{PureWindowsPath(path).as_posix()}")
+
+
+def _in_batch(text: str) -> str:
+    """A word for sftp's batch mode, which takes a backslash from the next character, and patterns for what they are."""
+    return '"' + "".join(f"\\{each}" if each in '"\\*?[' else each for each in text) + '"'
+
+
+def connect_guest(
+    local: LocalMachine, route: SshRoute, path: str, timeout: float = LOGIN_SECONDS
+) -> SshMachine | WindowsMachine:
+    """Log in to a VM of the user's, whatever its system is. Raises MachineLost."""
+    ssh = SshMachine(path, local, route.destination, route.options, is_guest=False)
+    try:
+        ssh.connect(timeout)
+        return ssh
+    except WindowsThere as there:
+        machine = WindowsMachine(ssh, there.shell)
+        machine.ask_code_page()
+        return machine

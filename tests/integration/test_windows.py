@@ -1,0 +1,178 @@
+"""Windows as far as it can be had here: Wine's cmd.exe behind a real sshd."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path, PureWindowsPath
+
+import pytest
+
+from tests.command import HANGS
+from tests.unit.test_windows import PRINTABLE, WORDS
+from tests.windows_host import WindowsHost, compile_program, windows_host
+from vmtax.machine import MachineError
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.login_shell import WindowsThere
+from vmtax.machine.reader import SshReader
+from vmtax.machine.ssh import connect_host
+from vmtax.machine.windows.machine import WindowsMachine, connect_guest
+
+pytestmark = pytest.mark.machines
+HOME = PureWindowsPath("C:\\users\\root")
+
+
+@pytest.fixture(scope="module")
+def windows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WindowsHost]:
+    with windows_host(tmp_path_factory.mktemp("windows")) as host:
+        compile_program("program.c", host.directory / "program.exe")
+        yield host
+
+
+def logged_in(windows: WindowsHost, local: LocalMachine) -> WindowsMachine:
+    machine = connect_guest(local, windows.route, "host/existing")
+    assert isinstance(machine, WindowsMachine)
+    return machine
+
+
+@pytest.fixture(scope="module")
+def machine(windows: WindowsHost, shared_local: LocalMachine) -> Iterator[WindowsMachine]:
+    """With the test's program in its directory; afterwards, nothing may be left."""
+    one = logged_in(windows, shared_local)
+    one.set_up(HOME, [f"program-{one.token}.exe"])
+    one.push(windows.directory / "program.exe", PureWindowsPath(one.system.program("program")))
+    yield one
+    one.close()
+    assert (one.left, windows.ours, windows.tasks) == ([], [], [])
+
+
+def test_every_argument_arrives(machine: WindowsMachine) -> None:
+    words = [word for word in (*WORDS, "".join(PRINTABLE), *PRINTABLE) if word not in ("exit", "wait")]
+    said = machine.run(machine.system.program("program"), *words)
+    assert said.splitlines() == [f"[{word}]" for word in words]
+
+
+@pytest.mark.parametrize("code", [0, 7, 255, 256, -1073741819])
+def test_exit_codes_have_all_their_bits(machine: WindowsMachine, code: int) -> None:
+    """ssh would carry the last byte: 256 would be a success."""
+    assert machine.try_run(machine.system.program("program"), "exit", str(code)).code == code
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("ä".encode("utf-16"), "ä"),
+        ("ä日".encode(), "ä日"),
+        (b"a\r\nb\r\n", "a\nb\n"),
+        ("ab".encode("utf-16-le"), "ab"),
+        (b"\xe4", "ä"),
+    ],
+)
+def test_encodings(machine: WindowsMachine, data: bytes, text: str) -> None:
+    assert machine.run(machine.system.program("program"), "bytes", data.hex()) == text
+
+
+def test_files_there_and_back(machine: WindowsMachine, tmp_path: Path) -> None:
+    data = os.urandom(3 * 2**20) + b"\r\n\x1a\0\n"
+    file = tmp_path / "a file.bin"
+    file.write_bytes(data)
+    there = machine.directory / "a (b) c.bin"
+    machine.push(file, there)
+    assert machine.read_bytes(there) == data
+    machine.write_bytes(there, b"\r\n")
+    assert machine.read_bytes(there) == b"\r\n"
+    with pytest.raises(MachineError, match=r"nothing\.bin cannot be read"):
+        machine.read_bytes(machine.directory / "nothing.bin")
+
+
+def test_standard_input_arrives_as_it_is(machine: WindowsMachine) -> None:
+    assert machine.try_run(machine.system.program("program"), "input", input="a\r\n\x1a\0").stdout.endswith("\n5\n")
+
+
+def test_what_does_not_end_is_ended(machine: WindowsMachine) -> None:
+    late = machine.try_run(machine.system.program("program"), "wait", timeout=-15.0)
+    assert late.timed_out
+    assert machine.succeeds(machine.system.program("program"), "exit", "0")
+
+
+def test_what_runs_when_it_is_closed_is_ended_and_nothing_stays(windows: WindowsHost, local: LocalMachine) -> None:
+    before, tasks = windows.ours, windows.tasks
+    one = logged_in(windows, local)
+    one.set_up(HOME, [f"program-{one.token}.exe"])
+    folder = windows.drive / "users/root" / one.name
+    assert [path.name for path in folder.iterdir()] == ["task.xml"]
+    assert one.name in windows.tasks, "the task is there before anything else"
+    program = one.system.program("program")
+    one.push(windows.directory / "program.exe", PureWindowsPath(program))
+    ended: list[bool] = []
+
+    def work() -> None:
+        try:
+            ended.append(one.try_run(program, "wait", timeout=60).seconds < 60)
+        except MachineError:
+            ended.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    limit = time.monotonic() + HANGS
+    while not (folder / "waits").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    one.close()
+    thread.join()
+    assert ended == [True], "before its minute was over"
+    assert (one.left, windows.ours, windows.tasks) == ([], before, tasks)
+
+
+def test_a_program_that_a_virus_scanner_took_away(windows: WindowsHost, local: LocalMachine) -> None:
+    one = logged_in(windows, local)
+    one.set_up(HOME, [f"program-{one.token}.exe"])
+    failed = one.try_run(one.system.program("program"))
+    one.close()
+    assert not failed.ok
+    assert "an antivirus program may have removed it" in failed.stderr
+    assert one.left == []
+
+
+def test_a_directory_that_cannot_be_made(windows: WindowsHost, local: LocalMachine) -> None:
+    one = logged_in(windows, local)
+    with pytest.raises(MachineError, match=r"no directory can be made in C:\\nowhere"):
+        one.set_up(PureWindowsPath("C:\\nowhere"))
+    one.close()
+    assert one.left == []
+
+
+def test_it_is_no_host(windows: WindowsHost, local: LocalMachine) -> None:
+    with pytest.raises(WindowsThere, match=r"is Windows, whose shell is cmd\.exe: .*--guest"):
+        connect_host(local, windows.route)
+    reader = SshReader(windows.route)
+    try:
+        with pytest.raises(WindowsThere, match=r"is Windows, whose shell is cmd\.exe: .*--guest"):
+            reader.log_in()
+    finally:
+        reader.close()
+
+
+def test_the_self_test_records_everything_and_leaves_nothing(windows: WindowsHost, tmp_path: Path) -> None:
+    before, tasks = windows.ours, windows.tasks
+    done = windows.vmtax("doctor", "ssh://win", "--try", "--yes", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "vmtax-windows.json").read_text())
+    assert {check["name"]: check["status"] for check in record["checks"]} == dict.fromkeys(
+        ("characters", "exit codes", "directory and task", "files", "ending", "removal"), "ok"
+    )
+    assert len(record["lines"]) > 15
+    assert "root" not in json.dumps(record).lower().replace("systemroot", "")
+    assert "never run on Windows" in " ".join(done.stdout.split())
+    assert (windows.ours, windows.tasks) == (before, tasks)
+
+
+@pytest.mark.parametrize("argv", [("run", "quick", "--yes"), ("doctor",), ("plan", "check", "quick")])
+def test_as_a_host_it_is_refused_in_one_line(argv: tuple[str, ...], windows: WindowsHost, tmp_path: Path) -> None:
+    done = windows.vmtax(*argv, "--host", "ssh://win", directory=tmp_path)
+    assert done.returncode == 1
+    assert "is Windows, whose shell is cmd.exe: vmtax measures Windows only as a VM of yours" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
