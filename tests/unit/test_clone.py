@@ -33,12 +33,14 @@ from vmtax.existing.prices import prices
 from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.image.place import Placed
+from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
 from vmtax.report.sections.prices import section as prices_section
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.cloning import INSTEAD_OF, ClonedBoot, Cloning, takes
 from vmtax.testbed.existing import refuse_factors
+from vmtax.testbed.layers.clone import command_line
 from vmtax.testbed.session import ExistingVm
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
@@ -419,6 +421,17 @@ def test_a_clone_that_does_not_come_up_is_undone_at_once(
     assert "vmtax-destroy" in machine.undone[0] and created, "it ends before its files are removed"
     made = next(argv for argv in machine.calls if argv[:2] == ("qemu-img", "create"))
     assert made[-3:-1] == ("nbd+unix:///point?socket=/var/tmp/p/nbd-vda", "/var/tmp/p/vmtax-1-clone-2/vda")
+
+
+def test_the_command_line_of_a_qemu_is_read_where_it_runs() -> None:
+    machine = LocalMachine()
+    sleeper = machine.start("sleep", "30 s")
+    try:
+        assert command_line(machine, sleeper.pid) == ("sleep", "30 s")
+        assert command_line(machine, None) == () and command_line(machine, 2**22) == ()
+    finally:
+        sleeper.stop()
+        machine.close()
 
 
 def test_the_job_serves_every_disk_and_no_drive() -> None:

@@ -13,6 +13,7 @@ from vmtax.core.layers import CLONE_PATH
 from vmtax.core.records import Treatment
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.image.place import place
+from vmtax.machine import Machine
 from vmtax.storage import Backing
 from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.cloning import ClonedBoot
@@ -50,7 +51,7 @@ def open_layer(
     clone.machine.run("sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches")
     boot = ClonedBoot(
         "tcg" if cloning.is_emulated else "kvm",
-        _command_line(on, inside),
+        command_line(on.host, inside.qemu),
         clone.ready_seconds,
         inside.qemu,
         cloning.uuid,
@@ -59,8 +60,9 @@ def open_layer(
     return (), [RunningSubject(site, offers=(boot,), path=CLONE_PATH)]
 
 
-def _command_line(on: Provisioned, inside: Inside) -> tuple[str, ...]:
-    if inside.qemu is None:
+def command_line(machine: Machine, pid: int | None) -> tuple[str, ...]:
+    """The command line of a process; () if it cannot be read."""
+    if pid is None:
         return ()
-    words = on.host.try_run("tr", "\\0", "\\n", f"/proc/{inside.qemu}/cmdline").stdout
+    words = machine.try_run("sh", "-c", "tr '\\0' '\\n' < /proc/$1/cmdline", "sh", str(pid)).stdout
     return tuple(words.splitlines())
