@@ -743,6 +743,30 @@ FAULTS = (
         "libvirt refuses a disk in every round",
     ),
     Fault(
+        "attach/clone/point.py",
+        "thawing.undo()  # at once: a later thaw would be one of somebody else's backup",
+        "point.undoings.append(thawing)",
+        "at its end a run thaws what somebody else's backup has frozen",
+    ),
+    Fault(
+        "attach/clone/point.py",
+        "if (now := state.stdout.strip()) != OFF:",
+        'if (now := state.stdout.strip()) == "crashed":',
+        "clones of a VM that its owner has started are measured",
+    ),
+    Fault(
+        "attach/clone/point.py",
+        "needed += sum(_capacity(domain, disk) for disk in definition.disks)",
+        "needed += 0",
+        "the user's VM gets errors when copies of what it overwrites fill the disk",
+    ),
+    Fault(
+        "attach/clone/edit.py",
+        'free = iter([slot for slot in (f"0x{number:02x}" for number in range(0x1F, 2, -1)) if slot not in used])',
+        'free = iter([slot for slot in (f"0x{number:02x}" for number in range(2, 0x1F)) if slot not in used])',
+        "a guest that boots from its first disk by number boots from ours",
+    ),
+    Fault(
         "testbed/existing.py",
         "sizes = [each for each in named if each in (*SIZES, COUNT.name)]",
         "sizes = [each for each in named if each in SIZES]",
