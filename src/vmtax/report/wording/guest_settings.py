@@ -21,6 +21,11 @@ CARDS = {
     "sriov": "virtual function",
     "sriov-standby": "virtual function with a virtio standby",
 }
+# Beside every figure of a Windows
+WINDOWS = (
+    "Windows build against Linux build: disk and network compare; CPU does not. vmtax was never run on Windows itself,"
+    " only on Wine."
+)
 NETWORK = ("net", "latency", "smb")  # workloads of the card
 
 
@@ -48,7 +53,8 @@ def _existing(run: Experiment) -> str:
         f"kernel {facts['kernel_release']}" if facts.get("kernel_release") else None,
     ]
     what = LAYERS["clone" if options.get("clone") else "existing"].title.capitalize()
-    return f"{what.replace(' vm', ' VM')}: {', '.join(map(str, filter(None, parts)))}."
+    text = f"{what.replace(' vm', ' VM')}: {', '.join(map(str, filter(None, parts)))}."
+    return f"{text} {WINDOWS}" if "windows_programs" in facts else text
 
 
 def _of_guests(analysis: Analysis) -> str:
