@@ -12,7 +12,10 @@ import pytest
 from tests.fake_machine import FakeMachine
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.comparisons import comparisons
+from vmtax.analysis.comparisons import contrasts as pairs_of
 from vmtax.core.errors import BadInput
+from vmtax.core.records import Measurement, Metric, Treatment, Trial
 from vmtax.machine import MachineError
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.machine import Windows, WindowsMachine
@@ -23,7 +26,7 @@ from vmtax.storage import DISK_DIRECTORY
 from vmtax.testbed.existing import fitted, not_measured
 from vmtax.testbed.windows_way import WindowsLogin, windows_login
 from vmtax.workload import Site
-from vmtax.workload.chess import Chess, ChessParameters
+from vmtax.workload.chess import NODES_PER_SECOND, Chess, ChessParameters
 from vmtax.workload.fio import PATTERNS, Disk, DiskParameters, escaped
 
 FACTS = WindowsFacts(cpus=2, memory_bytes=4 * 2**30)
@@ -45,6 +48,12 @@ class SilentWindows:
 
 def login(facts: WindowsFacts = FACTS) -> WindowsLogin:
     return WindowsLogin("ssh://win", cast("WindowsMachine", SilentWindows()), PureWindowsPath("C:\\x"), facts)
+
+
+def trial_of(treatment: str, metric: Metric) -> Trial:
+    workload, _, case = metric.name.rpartition(".")[0].partition(".")
+    measured = (Measurement(metric, 1000.0),)
+    return Trial(1, 1, treatment, workload, case, 1, "ok", 0.0, 1.0, measured)
 
 
 def windows_site() -> Site:
@@ -130,3 +139,27 @@ def test_beside_its_figures_stands_what_they_compare() -> None:
     assert "Windows build against Linux build: disk and network compare; CPU does not." in words
     assert "never run on Windows" in words
     assert "never run on Windows" not in guest_settings(Analysis(sample))
+
+
+def test_cpu_figures_of_other_builds_are_not_compared() -> None:
+    """A Windows VM cannot cost less CPU than none: its stockfish is another compiler's."""
+    treatments = [Treatment("host", "host"), Treatment("existing", "existing"), Treatment("vm", "vm")]
+    metrics = (NODES_PER_SECOND, Metric("disk.read-1m.iops", "1/s", "higher"))
+    trials = [
+        replace(trial_of(one.name, metric), round=number)
+        for number in range(1, 7)
+        for one in treatments
+        for metric in metrics
+    ]
+    windows = {"host/existing": {"windows_programs": {"stockfish.exe": "0" * 64}}}
+
+    def pairs(facts: dict[str, Any]) -> set[tuple[str, str, str]]:
+        found = comparisons(treatments, trials, (), facts=facts)
+        return {(one.metric.workload, one.baseline, one.treatment) for one in found}
+
+    every = {(each, *pair) for each in ("chess", "disk") for pair in pairs_of(treatments)}
+    assert pairs({}) == every
+    left = {one for one in every if one[0] == "disk" or "existing" not in one}
+    assert pairs(windows) == left
+    assert ("chess", "host", "vm") in left
+    assert ("disk", "host", "existing") in left

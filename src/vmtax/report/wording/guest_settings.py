@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.builds import has_windows
 from vmtax.core.layers import CLONE_PATH, EXISTING_PATH, GUESTS, LAYERS
 from vmtax.core.records import Experiment
 from vmtax.core.units import count_of, format_room
@@ -54,7 +55,7 @@ def _existing(run: Experiment) -> str:
     ]
     what = LAYERS["clone" if options.get("clone") else "existing"].title.capitalize()
     text = f"{what.replace(' vm', ' VM')}: {', '.join(map(str, filter(None, parts)))}."
-    return f"{text} {WINDOWS}" if "windows_programs" in facts else text
+    return f"{text} {WINDOWS}" if has_windows(run.facts) else text
 
 
 def _of_guests(analysis: Analysis) -> str:
