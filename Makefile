@@ -105,6 +105,7 @@ prove-machines: setup-test ## the tests that take long: labs, packs, a second ho
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image zfs
 	@$(BIN)/vmtax image kernel
+	@$(BIN)/vmtax image windows
 	@$(PROOF) $(BIN)/python -m tools.run_tests machines
 
 # covers: src/vmtax/image tools/packages tools/with_locks tools/python tools/pristine Makefile requirements-run.lock requirements-dev.lock

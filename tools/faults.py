@@ -1468,4 +1468,16 @@ FAULTS = (
         "administrator=level is not None,",
         "a token that UAC filtered passes as an administrator's",
     ),
+    Fault(
+        "analysis/builds.py",
+        "return not (workload in OF_COMPILERS and differ and has_windows(facts))",
+        "return True",
+        "a Windows VM costs less CPU than none, because another compiler built its stockfish",
+    ),
+    Fault(
+        "workload/fio.py",
+        'return path.replace(":", "\\\\:")',
+        "return path",
+        "fio measures a file C in the current directory, and exits with 0",
+    ),
 )
