@@ -34,6 +34,9 @@ SAYS_WHEN = {
     "image/contents.py",
     "lab/end.py",
     "lab/start.py",
+    "doctor/windows.py",
+    "doctor/windows_try.py",
+    "machine/windows/machine.py",
 }
 DATE = re.compile(r"\bdate (?:-u )?\+")
 SHELLS_DATE = {"meter/moment.py", "workload/build.py"}  # both believe it only as far as /proc/uptime allows
