@@ -105,6 +105,7 @@ prove-machines: setup-test ## the tests that take long: labs, packs, a second ho
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image zfs
 	@$(BIN)/vmtax image kernel
+	@$(BIN)/vmtax image windows
 	@$(PROOF) $(BIN)/python -m tools.run_tests machines
 
 # covers: src/vmtax/image tools/packages tools/with_locks tools/python tools/pristine Makefile requirements-run.lock requirements-dev.lock
@@ -166,7 +167,7 @@ prove-postgresql: setup-test ## show that committed transactions survive power c
 	@$(BIN)/vmtax image postgresql
 	@$(PROOF) $(BIN)/python -m pytest -m pack tests/integration
 
-# covers: src/vmtax/image/packs.py src/vmtax/image/windows.py src/vmtax/image/windows-programs src/vmtax/workload/chess.py src/vmtax/workload/fio.py tools/prove_windows_pack.py
+# covers: src/vmtax/image/packs.py src/vmtax/image/windows.py src/vmtax/image/windows-programs src/vmtax/image/vmtax-net.c src/vmtax/workload/chess.py src/vmtax/workload/fio.py tools/prove_windows_pack.py
 prove-windows-pack: setup-test ## show that the pack for Windows is built twice alike, and works as the image's programs do: under Wine
 	@./tools/packages wine64 wine
 	@$(BIN)/vmtax image build

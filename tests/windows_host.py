@@ -98,7 +98,9 @@ def windows_host(directory: Path) -> Iterator[WindowsHost]:
     prefix, launch, login = directory / "prefix", directory / "launch.exe", directory / "login"
     environment = {**os.environ, "WINEPREFIX": str(prefix), "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
     compile_program("launch.c", launch)
-    for command in (("wineboot", "-i"), ("winecfg", "-v", "win10")):
+    # Services start only in a new session, and it lasts.
+    wait, stay = ("wineserver", "-w"), ("wineserver", "-p")
+    for command in (("wineboot", "-i"), wait, ("winecfg", "-v", "win10"), wait, stay):
         # Without pipes, which the server of Wine would keep open
         subprocess.run(command, env=environment, check=True, **QUIET, timeout=HANGS)
     login.write_text(LOGIN.format(prefix=prefix, launch=launch))

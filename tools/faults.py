@@ -523,6 +523,12 @@ FAULTS = (
         "a guest that has more enlightenments than its level is measured",
     ),
     Fault(
+        "existing/advice.py",
+        'if parts and TIMERS not in parts and guest.kind != "proxmox":  # which chooses by the version of Windows',
+        'if TIMERS not in parts and guest.kind != "proxmox":  # which chooses by the version of Windows',
+        "a guest that hides KVM and is no Windows gets the advice to have Hyper-V's timers",
+    ),
+    Fault(
         "image/windows.py",
         'fetched = keeper.try_run(*FETCH, address, str(file), f"SHA256:{archive.sha256}", timeout=STEP_SECONDS)',
         "fetched = keeper.try_run(*FETCH, address, str(file), timeout=STEP_SECONDS)",
@@ -1037,6 +1043,12 @@ FAULTS = (
         "an empty answer means yes where the question's choice is no",
     ),
     Fault(
+        "testbed/parts/numa.py",
+        "others = [(room, node) for node, room in topology.room if node != home]",
+        "others = [(room, node) for node, room in topology.room]",
+        "memory that is called remote is on the node of the CPUs",
+    ),
+    Fault(
         "testbed/parts/balloon.py",
         "while left > target + TOLERANCE:",
         "while left > guest.spec.memory_bytes:",
@@ -1455,5 +1467,17 @@ FAULTS = (
         "administrator=None if level is None else (whole(level[1]) or 0) >= HIGH_LEVEL,",
         "administrator=level is not None,",
         "a token that UAC filtered passes as an administrator's",
+    ),
+    Fault(
+        "analysis/builds.py",
+        "return not (workload in OF_COMPILERS and differ and has_windows(facts))",
+        "return True",
+        "a Windows VM costs less CPU than none, because another compiler built its stockfish",
+    ),
+    Fault(
+        "workload/fio.py",
+        'return path.replace(":", "\\\\:")',
+        "return path",
+        "fio measures a file C in the current directory, and exits with 0",
     ),
 )

@@ -20,6 +20,7 @@ from vmtax.machine.login_shell import WindowsThere
 from vmtax.machine.reader import SshReader
 from vmtax.machine.ssh import connect_host
 from vmtax.machine.windows.machine import WindowsMachine, connect_guest
+from vmtax.store import Store
 
 pytestmark = pytest.mark.machines
 HOME = PureWindowsPath("C:\\users\\root")
@@ -43,7 +44,7 @@ def machine(windows: WindowsHost, shared_local: LocalMachine) -> Iterator[Window
     """With the test's program in its directory; afterwards, nothing may be left."""
     one = logged_in(windows, shared_local)
     one.set_up(HOME, [f"program-{one.token}.exe"])
-    one.push(windows.directory / "program.exe", PureWindowsPath(one.system.program("program")))
+    one.push(windows.directory / "program.exe", PureWindowsPath(one.os.program("program")))
     yield one
     one.close()
     assert (one.left, windows.ours, windows.tasks) == ([], [], [])
@@ -51,14 +52,14 @@ def machine(windows: WindowsHost, shared_local: LocalMachine) -> Iterator[Window
 
 def test_every_argument_arrives(machine: WindowsMachine) -> None:
     words = [word for word in (*WORDS, "".join(PRINTABLE), *PRINTABLE) if word not in ("exit", "wait")]
-    said = machine.run(machine.system.program("program"), *words)
+    said = machine.run(machine.os.program("program"), *words)
     assert said.splitlines() == [f"[{word}]" for word in words]
 
 
 @pytest.mark.parametrize("code", [0, 7, 255, 256, -1073741819])
 def test_exit_codes_have_all_their_bits(machine: WindowsMachine, code: int) -> None:
     """ssh would carry the last byte: 256 would be a success."""
-    assert machine.try_run(machine.system.program("program"), "exit", str(code)).code == code
+    assert machine.try_run(machine.os.program("program"), "exit", str(code)).code == code
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_exit_codes_have_all_their_bits(machine: WindowsMachine, code: int) -> N
     ],
 )
 def test_encodings(machine: WindowsMachine, data: bytes, text: str) -> None:
-    assert machine.run(machine.system.program("program"), "bytes", data.hex()) == text
+    assert machine.run(machine.os.program("program"), "bytes", data.hex()) == text
 
 
 def test_files_there_and_back(machine: WindowsMachine, tmp_path: Path) -> None:
@@ -89,13 +90,13 @@ def test_files_there_and_back(machine: WindowsMachine, tmp_path: Path) -> None:
 
 
 def test_standard_input_arrives_as_it_is(machine: WindowsMachine) -> None:
-    assert machine.try_run(machine.system.program("program"), "input", input="a\r\n\x1a\0").stdout.endswith("\n5\n")
+    assert machine.try_run(machine.os.program("program"), "input", input="a\r\n\x1a\0").stdout.endswith("\n5\n")
 
 
 def test_what_does_not_end_is_ended(machine: WindowsMachine) -> None:
-    late = machine.try_run(machine.system.program("program"), "wait", timeout=-15.0)
+    late = machine.try_run(machine.os.program("program"), "wait", timeout=-15.0)
     assert late.timed_out
-    assert machine.succeeds(machine.system.program("program"), "exit", "0")
+    assert machine.succeeds(machine.os.program("program"), "exit", "0")
 
 
 def test_what_runs_when_it_is_closed_is_ended_and_nothing_stays(windows: WindowsHost, local: LocalMachine) -> None:
@@ -105,7 +106,7 @@ def test_what_runs_when_it_is_closed_is_ended_and_nothing_stays(windows: Windows
     folder = windows.drive / "users/root" / one.name
     assert [path.name for path in folder.iterdir()] == ["task.xml"]
     assert one.name in windows.tasks, "the task is there before anything else"
-    program = one.system.program("program")
+    program = one.os.program("program")
     one.push(windows.directory / "program.exe", PureWindowsPath(program))
     ended: list[bool] = []
 
@@ -130,7 +131,7 @@ def test_what_runs_when_it_is_closed_is_ended_and_nothing_stays(windows: Windows
 def test_a_program_that_a_virus_scanner_took_away(windows: WindowsHost, local: LocalMachine) -> None:
     one = logged_in(windows, local)
     one.set_up(HOME, [f"program-{one.token}.exe"])
-    failed = one.try_run(one.system.program("program"))
+    failed = one.try_run(one.os.program("program"))
     one.close()
     assert not failed.ok
     assert "an antivirus program may have removed it" in failed.stderr
@@ -170,9 +171,41 @@ def test_the_self_test_records_everything_and_leaves_nothing(windows: WindowsHos
     assert (windows.ours, windows.tasks) == (before, tasks)
 
 
-@pytest.mark.parametrize("argv", [("run", "quick", "--yes"), ("doctor",), ("plan", "check", "quick")])
+@pytest.mark.parametrize("argv", [("run", "quick", "--yes"), ("doctor",)])
 def test_as_a_host_it_is_refused_in_one_line(argv: tuple[str, ...], windows: WindowsHost, tmp_path: Path) -> None:
     done = windows.vmtax(*argv, "--host", "ssh://win", directory=tmp_path)
     assert done.returncode == 1
     assert "is Windows, whose shell is cmd.exe: vmtax measures Windows only as a VM of yours" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+PLAN = """\
+name: windows
+layers: [host, existing]
+rounds: {min: 1, max: 1}
+workloads:
+  - chess: {depth: 8}
+  - memory
+  - disk: {size: 64MiB, seconds: 1, patterns: [randread-4k-qd1, randwrite-4k-qd32, randwrite-4k-fsync]}
+"""
+
+
+def test_a_plan_becomes_a_report(windows: WindowsHost, tmp_path: Path) -> None:
+    """The other programs and the same work: one thread of stockfish searches as many positions, or it is refused."""
+    before, tasks = windows.ours, windows.tasks
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    options = ("--guest", "ssh://win", "--yes", "--json", "-o", "report.html", "--wait")
+    done = windows.vmtax("run", "plan.yaml", *options, directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)["data"]
+    with Store() as store:
+        trials = store.load(run["id"], with_raw=True).trials
+    assert [(trial.treatment, trial.case, trial.error, trial.raw) for trial in trials if trial.status != "ok"] == []
+    assert {(trial.treatment, trial.workload) for trial in trials} == {
+        (layer, workload) for layer in ("host", "existing") for workload in ("chess", "disk")
+    }
+    assert "left out, because ssh://win has no programs for it: memory" in done.stderr
+    page = (tmp_path / "report.html").read_text()
+    assert "Windows build against Linux build: disk and network compare; CPU does not." in page
+    assert "never run on Windows" in page
+    assert (windows.ours, windows.tasks) == (before, tasks)

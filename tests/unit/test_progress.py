@@ -107,6 +107,7 @@ KEPT = {
     ("machine/rights.py", "SECONDS"): "tries, each of which ends itself",
     ("machine/tries.py", "COMMAND_SECONDS"): "a program that is tried prints its version",
     ("doctor/host_parts.py", "30"): "a peer answers pings",
+    ("doctor/windows_try.py", "END_AFTER"): "a program that is to be ended",
     ("experiment/at_once.py", "job.limit"): "work of a known duration",
     ("experiment/real_cut.py", "ANSWER_SECONDS"): "a host answers whose power is cut",
     ("hypervisor/console.py", "10.0"): "a kill",

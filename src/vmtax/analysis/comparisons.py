@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from vmtax import stats
 from vmtax.analysis import plausibility
+from vmtax.analysis.builds import is_like
 from vmtax.analysis.emulation import emulated, on_emulated_hosts
 from vmtax.analysis.notices import of_boots, of_failure, of_ratio, rounds_in_words
 from vmtax.analysis.values import Values
@@ -91,7 +92,18 @@ def comparisons(
     records.of_boots = dict(_of_boots(records))
     records.named = None if named is None else frozenset(named)
     pairs = contrasts(treatments)
-    return tuple(comparison for metric in records.source for comparison in _of_metric(metric, pairs, records, alpha))
+    return tuple(
+        comparison
+        for metric, (workload, _) in records.source.items()
+        for comparison in _of_metric(metric, _like(workload, pairs, records, facts or {}), records, alpha)
+    )
+
+
+def _like(
+    workload: str, pairs: Sequence[tuple[str, str]], records: _Records, facts: Mapping[str, Json]
+) -> list[tuple[str, str]]:
+    known = records.treatments
+    return [(low, high) for low, high in pairs if is_like(workload, known[low], known[high], facts)]
 
 
 def _of_metric(

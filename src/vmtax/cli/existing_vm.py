@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import PurePosixPath, PureWindowsPath
 
 from vmtax.cli.app import BadUse, say
 from vmtax.cli.asked import Measured, PlanChanges
@@ -45,7 +45,7 @@ def existing_vm(asked: Measured) -> ExistingVm | None:
             f"--guest-dir {directory}: a domain of libvirt gets a disk of ours; --disk-dir says where on its host"
         )
     where = PurePosixPath(directory) if directory else DISK_DIRECTORY
-    if not where.is_absolute():
+    if not (where.is_absolute() or PureWindowsPath(where).is_absolute()):
         raise BadUse(f"--guest-dir {directory}: must be absolute, for it is in the VM")
     return ExistingVm(name, where, clone)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from vmtax.cli.app import say
 from vmtax.core.records import Experiment
 from vmtax.experiment.outlook import Line, outlook
 from vmtax.experiment.preview import Place
@@ -65,6 +67,8 @@ def fitted(work: RunWork, hosts: Hosts) -> RunWork:
     if hosts.existing is None:
         return work
     plan = existing.fitted(work.plan, hosts.existing)
+    if left_out := existing.not_measured(work.plan, hosts.existing):
+        say(f"left out, because {hosts.existing.name} has no programs for it: {', '.join(left_out)}", file=sys.stderr)
     if work.resumed is not None:
         known = work.resumed.facts.get(hosts.existing.path, {}).get("uuid")
         if plan.guest != work.plan.guest or known not in (None, hosts.existing.uuid):

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
 from vmtax.core.errors import CannotDo
+from vmtax.core.systems import LINUX, Os
 
 
 class Idle(float):
@@ -188,6 +189,14 @@ class Machine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Undo everything that was set up on it, and end the connection."""
+
+    @property
+    def os(self) -> Os:
+        return LINUX
+
+    def answers(self) -> bool:
+        """Whether it still executes commands. Raises MachineLost."""
+        return self.succeeds("true")
 
     def run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT, remedy: str = "") -> str:
         """Standard output. Raises CommandFailed, whose text ends with `remedy`, if the exit status is not 0."""

@@ -1,4 +1,4 @@
-"""The operating system of a machine, as far as a measured program depends on it."""
+"""The operating system of a machine, as far as a workload depends on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 class Os(Protocol):
     """What differs between operating systems for a workload. Quoting, files and ends of processes are the business of
-    the `Machine`, whose methods are the same on each.
+    a `Machine`, whose methods are the same on each.
     """
 
     @property
@@ -18,8 +18,8 @@ class Os(Protocol):
         """How a program of the image is started, or what stands for it there."""
         ...
 
-    def io_engine(self, *, waits: bool) -> str:
-        """The ioengine= of fio; `waits`: each operation is waited for before the next one begins."""
+    def fio_engine(self, *, waits: bool) -> tuple[str, ...]:
+        """Options of fio; `waits`: each operation is waited for before the next one begins."""
         ...
 
 
@@ -32,5 +32,8 @@ class Linux:
     def program(self, name: str) -> str:
         return name
 
-    def io_engine(self, *, waits: bool) -> str:
-        return "psync" if waits else "libaio"
+    def fio_engine(self, *, waits: bool) -> tuple[str, ...]:
+        return (f"--ioengine={'psync' if waits else 'libaio'}",)
+
+
+LINUX = Linux()

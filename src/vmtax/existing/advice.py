@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from vmtax.design.hyperv import OFF, level_of, parts_of
 from vmtax.existing.guest import ExistingDisk, ExistingGuest
 
 Weight = Literal["unsafe", "slow", "space"]
@@ -75,6 +76,7 @@ _RULES: Mapping[str, Mapping[str, tuple[Weight, str, str]]] = {
         "user": ("slow", "vhost", "QEMU's user networking carries each packet through sockets"),
     },
 }
+TIMERS = "stimer"  # the part of Hyper-V's interface that spares Windows emulated timers
 _WITH_IOTHREAD = ("virtio", "virtio-scsi")
 _DIRECT = ("none", "directsync")
 
@@ -92,6 +94,17 @@ def _of_guest(guest: ExistingGuest) -> Iterator[SettingAdvice]:
     if model != "host":
         why = "the guest lacks what the model lacks of the host's CPU; worth it only to move to unlike hosts"
         yield SettingAdvice("slow", guest.name, "cpu.model", model, "host", why)
+    level = guest.levels.get("cpu.hyperv", OFF)
+    parts = parts_of(level)
+    if parts and TIMERS not in parts and guest.kind != "proxmox":  # which chooses by the version of Windows
+        yield SettingAdvice(
+            "slow",
+            guest.name,
+            "cpu.hyperv",
+            level,
+            level_of((*parts, TIMERS)),
+            "some versions of Windows then take their timers from HPET or RTC, which costs CPU time, also while idle",
+        )
 
 
 def _of_disk(disk: ExistingDisk) -> Iterator[SettingAdvice]:
@@ -166,6 +179,9 @@ def change_of_xml(factor: str, level: str) -> str:
 
 
 def _in_xml(change: SettingAdvice, guest: ExistingGuest) -> str:
+    if change.factor == "cpu.hyperv":
+        parts = "".join(f"<{name} state='on'/>" for name in ("vpindex", "synic", TIMERS))
+        return f"virsh edit {guest.name}: {parts} in <hyperv>, <timer name='hypervclock' present='yes'/> in <clock>"
     text = change_of_xml(change.factor, change.better)
     where = "" if change.where == guest.name else f" of {change.where}"
     return f"virsh edit {guest.name}: {text}{where}" if text else ""
@@ -189,6 +205,8 @@ def _in_proxmox(change: SettingAdvice, guest: ExistingGuest) -> str:
 
 
 def _in_qemu(change: SettingAdvice, guest: ExistingGuest) -> str:
+    if change.factor == "cpu.hyperv":
+        return "hv-vpindex,hv-time,hv-synic,hv-stimer in -cpu"
     return _IN_QEMU.get((change.factor, change.better), "")
 
 

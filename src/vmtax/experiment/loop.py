@@ -393,7 +393,7 @@ class Loop:
     def _answers(self, running: RunningTreatment) -> bool:
         """Whether all subjects still answer. Raises MachineLost if it is a host: nothing more can be measured."""
         try:
-            return all(subject.site.machine.succeeds("true") for subject in running.subjects)
+            return all(subject.site.machine.answers() for subject in running.subjects)
         except MachineLost:
             if not LAYERS[running.subjects[0].site.layer].kernels:
                 raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -59,6 +59,11 @@ QUESTIONS: Mapping[str, str] = {
     "defender": encoded(DEFENDER),
     "disks": encoded(DISKS),
     "drivers": encoded(DRIVERS),
+}
+# Asked if PowerShell does not say it. Where there is no wmic, there is a PowerShell.
+WITHOUT_POWERSHELL: Mapping[str, str] = {
+    "cpus": "echo %NUMBER_OF_PROCESSORS%",
+    "memory": "wmic ComputerSystem get TotalPhysicalMemory",
 }
 # Schemes of power that do not slow CPUs down to save energy, by GUID: names are translated.
 FAST_SCHEMES = ("8c5e7fda-e8bf-4a96-9a85-a6e23a8c635c", "e9a42b02-d5df-448d-aa00-03f14749eb61")
@@ -128,7 +133,7 @@ class WindowsFacts:
     def to_json(self) -> Json:
         """For the record of a run: facts of any machine have these names as far as they apply."""
         return {
-            "os": f"{self.system or 'Windows'} (build {self.build})",
+            "os": f"{self.system or 'Windows'}{f' (build {self.build})' if self.build else ''}",
             "cpu_model": self.cpu,
             "cpus_online": self.cpus,
             "memory_bytes": self.memory_bytes,
@@ -144,8 +149,12 @@ class WindowsFacts:
 
 
 def read_windows(machine: LineReader) -> WindowsFacts:
-    """Ask all QUESTIONS. Raises MachineLost."""
-    return parse_windows({name: machine.carry(line) for name, line in QUESTIONS.items()})
+    """Ask all QUESTIONS, and WITHOUT_POWERSHELL if need be. Raises MachineLost."""
+    facts = parse_windows({name: machine.carry(line) for name, line in QUESTIONS.items()})
+    if facts.cpus is not None and facts.memory_bytes is not None:
+        return facts
+    cpus, memory = (_last_number(machine.carry(line).stdout) for line in WITHOUT_POWERSHELL.values())
+    return replace(facts, cpus=facts.cpus or cpus, memory_bytes=facts.memory_bytes or memory)
 
 
 def parse_windows(answers: Mapping[str, WindowsOutcome]) -> WindowsFacts:
@@ -177,6 +186,10 @@ def parse_windows(answers: Mapping[str, WindowsOutcome]) -> WindowsFacts:
         drivers=tuple(f"{name} {version}" for version, name in _rows(text.get("drivers", ""), "driver", 2)),
         problems=tuple(dict.fromkeys(_problems(answers))),
     )
+
+
+def _last_number(text: str) -> int | None:
+    return whole((text.split() or [""])[-1]) or None
 
 
 def _disks(text: str) -> Iterator[WindowsDisk]:

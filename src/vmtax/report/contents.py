@@ -108,6 +108,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield from (section for section in pictures if section.place == "first")
     yield _at("first", rankings.section(ranked, figures.rank_pictures(analysis, ranked)))
     yield first.main_figures(shown_first)
+    yield beside.builds(run)
     yield beside.machine(run)
     yield beside.sure(shown_first, far)
     for _, given_up in recommended:

@@ -17,7 +17,7 @@ from vmtax.core.units import format_room
 from vmtax.machine import CommandFailed, Machine, Reader
 from vmtax.machine.answer import json_or_none, whole_of, words_of
 from vmtax.machine.local import ISOLATED, PYTHON
-from vmtax.workload.fio import INCOMPRESSIBLE
+from vmtax.workload.fio import INCOMPRESSIBLE, escaped
 
 FULL_OR_FAILING = "see whether its disk is full or failing, or name another with --disk-dir"
 
@@ -117,7 +117,9 @@ def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, all
     one. Raises StorageError if fio did not write all of it.
     """
     how = ("--rw=write", "--bs=1m", "--direct=1", *INCOMPRESSIBLE, "--end_fsync=1")
-    argv = ("fio", "--name=fill", f"--filename={target}", f"--size={size}", "--ioengine=libaio", "--iodepth=4", *how)
+    system = machine.os
+    file = (f"--filename={escaped(target)}", f"--size={size}")
+    argv = (system.program("fio"), "--name=fill", *file, *system.fio_engine(waits=False), "--iodepth=4", *how)
     watch = Stopwatch()
     output = _fio(machine, (*prefix, *argv, "--output-format=json"))
     written = _written(output)

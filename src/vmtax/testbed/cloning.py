@@ -68,6 +68,8 @@ class Cloning:
     machine: None = None
     path: str = CLONE_PATH
     verb: str = "clone"
+    takes_root: bool = True
+    measures: None = None
 
     @classmethod
     def of(cls, found: tuple[Domain, str], directory: PurePosixPath) -> Cloning:

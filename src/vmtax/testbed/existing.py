@@ -14,13 +14,15 @@ from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, tools
 from vmtax.meter.below import read_below
-from vmtax.plan.schema import Plan
+from vmtax.plan.schema import Plan, from_data
 from vmtax.storage import Target
 from vmtax.testbed import examine
 from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure, ExistingVm, TestbedOptions
 from vmtax.testbed.ways import LIBVIRT, OwnVm, Way
+from vmtax.testbed.windows import examined_windows
+from vmtax.testbed.windows_way import WindowsInside, WindowsLogin
 
 HANDS_OFF = "measured as it runs, with the page cache that it has."
 
@@ -36,13 +38,28 @@ def plan_beside(plan: Plan) -> Plan:
 
 
 def fitted(plan: Plan, vm: OwnVm) -> Plan:
-    """The plan with the size of that VM, so that the layers below it get as many CPUs. Raises MachineError."""
-    return plan.model_copy(update={"guest": vm.size()})
+    """The plan with the size of that VM, so that the layers below it get as many CPUs, and without workloads for which
+    it has no programs. Raises MachineError, and BadInput if none is left.
+    """
+    plan = plan.model_copy(update={"guest": vm.size()})
+    if not (left_out := not_measured(plan, vm)):
+        return plan
+    data = plan.model_dump(mode="json")
+    data["workloads"] = [entry for entry in data["workloads"] if entry["name"] not in left_out]
+    if not data["workloads"]:
+        raise BadInput(f"plan {plan.name}: {vm.name} can measure nothing of it, only {' and '.join(vm.measures or ())}")
+    data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] not in left_out]
+    return from_data(data, source="command line")
+
+
+def not_measured(plan: Plan, vm: OwnVm) -> list[str]:
+    """Names of the plan's workloads for which that VM has no programs."""
+    return [one.name for one in plan.workloads if vm.measures is not None and one.name not in vm.measures]
 
 
 def look(plan: Plan, host: Machine, vm: OwnVm) -> None:
     """Raises CannotMeasure if the plan cannot be measured there, as far as can be checked without an image there."""
-    if vm.announced and not examine.is_root(host):
+    if vm.takes_root and not examine.is_root(host):
         raise CannotMeasure(f"{vm.name}: only root of {host.path} reaches the socket of a port by which it is entered")
     for treatment in plan.treatments()[0]:
         if treatment.layer in OWNERS and (why := vm.why_not(treatment.levels)):
@@ -67,6 +84,8 @@ def examined(on: Examined, vm: Way, options: TestbedOptions) -> Examined:
     asked, session = options.existing, on.session
     assert asked is not None, "who named the VM said how"
     inside = vm.enter(session.local, on.placed, session.image, session.emit)
+    if isinstance(vm, WindowsLogin) and isinstance(inside, WindowsInside):
+        return examined_windows(on, vm, inside)
     placed, machine = inside.placed, inside.machine
     refuse_unentered(vm.name, machine, placed)
     there = TestbedOptions(target=Target(asked.directory))

@@ -11,6 +11,7 @@ from vmtax.testbed.examine import Examined
 from vmtax.testbed.host_disk import find_logged
 from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.session import There
+from vmtax.testbed.windows import is_windows, windows_facts
 from vmtax.workload.durability import Durability
 
 # Facts that may explain a difference in speed; those that change by the minute, or only name the host, are left out.
@@ -28,7 +29,11 @@ def host_facts(sides: Sequence[Examined]) -> dict[str, Json]:
     """
     found = {root_facts_path(one): _facts_of_qemu(one) if one.second_qemu else _facts_of_host(one) for one in sides}
     found |= {there.machine.path: facts_of_destination(there) for one in sides if (there := one.destination)}
-    return found | {vm.host.path: _facts_of_host(vm) for one in sides if (vm := one.existing)}
+    return found | {vm.host.path: _facts_of_existing(vm) for one in sides if (vm := one.existing)}
+
+
+def _facts_of_existing(vm: Examined) -> Json:
+    return windows_facts(vm) if is_windows(vm) else _facts_of_host(vm)
 
 
 def facts_of_destination(there: There) -> Json:

@@ -108,7 +108,7 @@ class Machines:
         side = self.side_of(treatment)
         side.host.try_run("true", timeout=20)
         if treatment.layer == EXISTING and side.existing is not None:  # entered once, so it is lost for the run
-            side.existing.host.try_run("true", timeout=20)
+            side.existing.host.answers()
         if treatment.layer == CLONE and side.cloning is not None:
             side.cloning.check()
         side.check_guards()

@@ -18,15 +18,18 @@ from vmtax.hypervisor import Credentials, Qemu
 from vmtax.image.cache import Image
 from vmtax.image.packs import Pack
 from vmtax.image.place import Placed
-from vmtax.machine import Machine
+from vmtax.machine import Machine, MachineError
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import SshMachine, ssh_route
+from vmtax.machine.windows.machine import WindowsMachine, connect_guest
 from vmtax.network.wire import CardInUse, refuse_card
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.testbed import hosts
 from vmtax.testbed.cloning import Cloning
 from vmtax.testbed.power import Power, PowerCut
 from vmtax.testbed.ways import LIBVIRT, Login, Plugged, Way
+from vmtax.testbed.windows_way import windows_login
 
 Emit = Callable[[Event], None]
 
@@ -221,6 +224,11 @@ def connected(url: str, warn: Callable[[str], None], options: TestbedOptions = T
             stack.callback(_close, machine, warn)
             return machine
 
+        def entered(url: str) -> SshMachine | WindowsMachine:
+            machine = connect_guest(local, ssh_route(url), EXISTING_PATH)
+            stack.callback(_close, machine, warn)
+            return machine
+
         host = reached(url, "host")
         yield Hosts(
             local,
@@ -228,22 +236,28 @@ def connected(url: str, warn: Callable[[str], None], options: TestbedOptions = T
             reached(other, other) if other else None,
             reached(peer, "peer") if peer else None,
             reached(destination, destination) if destination else None,
-            _own_vm(vm, host, options.target.directory, reached) if vm else None,
+            _own_vm(vm, host, options.target.directory, entered) if vm else None,
         )
 
 
 def _own_vm(
-    vm: ExistingVm, host: Machine, directory: PurePosixPath, reached: Callable[[str, str], Machine]
+    vm: ExistingVm, host: Machine, directory: PurePosixPath, entered: Callable[[str], SshMachine | WindowsMachine]
 ) -> Way | Cloning:
-    """`directory`: for files on the VM's host. Raises DomainError and MachineLost."""
+    """`directory`: for files on the VM's host. Raises DomainError and MachineError."""
     if vm.clone:
         return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory)
     if vm.name.startswith(LIBVIRT):
         return Plugged(find_domain(host, vm.name.removeprefix(LIBVIRT)), directory)
-    return Login(vm.name, reached(vm.name, EXISTING_PATH), vm.directory)
+    there = entered(vm.name)
+    if isinstance(there, WindowsMachine):
+        return windows_login(vm.name, there, vm.directory)
+    if not vm.directory.is_absolute():
+        raise MachineError(f"{vm.name}: is no Windows: --guest-dir {vm.directory} must be an absolute path there")
+    return Login(vm.name, there, vm.directory)
 
 
-def _close(machine: GuardedMachine, warn: Callable[[str], None]) -> None:
+def _close(machine: GuardedMachine | WindowsMachine, warn: Callable[[str], None]) -> None:
     machine.close()
+    again = "left behind" if isinstance(machine, WindowsMachine) else "left behind, and tried again at the next start"
     for line in machine.left:
-        warn(f"{machine.path}: left behind, and tried again at the next start: {line}")
+        warn(f"{machine.path}: {again}: {line}")

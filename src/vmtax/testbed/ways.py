@@ -98,6 +98,16 @@ class OwnVm(Protocol):
         ...
 
     @property
+    def takes_root(self) -> bool:
+        """Whether only root of its host can enter it."""
+        ...
+
+    @property
+    def measures(self) -> tuple[str, ...] | None:
+        """The workloads for which there are programs in it; None: all that a VM of the user's can measure."""
+        ...
+
+    @property
     def uuid(self) -> str:
         """By which the VM is known again; "" if it does not say."""
         ...
@@ -139,6 +149,8 @@ class Login:
     announced: str = ""
     path: str = EXISTING_PATH
     verb: str = "enter"
+    takes_root: bool = False
+    measures: None = None
 
     @property
     def uuid(self) -> str:
@@ -172,6 +184,8 @@ class Plugged:
     announced: str = PLUGS
     path: str = EXISTING_PATH
     verb: str = "enter"
+    takes_root: bool = True
+    measures: None = None
 
     @property
     def name(self) -> str:

@@ -81,7 +81,8 @@ class Chess(Command[ChessParameters]):
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         threads = 1 if case == ALONE else ON.get(case, min(MAX_THREADS, site.vcpus))
-        return ("/usr/games/stockfish", "bench", str(HASH_MIB), str(threads), str(self.depth), "default", "depth")
+        program = site.machine.os.program("/usr/games/stockfish")
+        return (program, "bench", str(HASH_MIB), str(threads), str(self.depth), "default", "depth")
 
     def why_not(self, vcpus: int) -> str | None:
         most = max(self.parameters.threads, default=0)

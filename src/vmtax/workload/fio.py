@@ -234,12 +234,12 @@ class Disk(Command[DiskParameters]):
         if site.disk is None:
             raise ValueError(f"{site.machine.path} has no disk under test")
         job = (
-            *(f"--filename={site.disk}", f"--size={self.parameters.size_bytes}"),
+            *(f"--filename={escaped(site.disk)}", f"--size={self.parameters.size_bytes}"),
             *(f"--rw={pattern.rw}", f"--bs={pattern.block}", f"--iodepth={pattern.depth}"),
             *(("--fsync=1",) if pattern.fsync else ()),
             *((f"--rwmixread={READ_SHARE}", "--unified_rw_reporting=1") if pattern.side == "mixed" else ()),
             # write, then fsync, as a database does; with libaio the two overlap, and their times cannot be added.
-            f"--ioengine={'psync' if pattern.fsync else 'libaio'}",
+            *site.machine.os.fio_engine(waits=pattern.fsync),
             # To flush a device's cache takes a capability that programs in a userland lack. It is bypassed anyway.
             *(("--invalidate=0",) if site.prefix and site.disk.startswith("/dev/") else ()),
             # Direct, so that the layer's own page cache is not what is measured.
@@ -252,7 +252,7 @@ class Disk(Command[DiskParameters]):
         if site.lead:  # a first report, about the time after the ramp, while the same work continues
             lead = (f"--ramp_time={site.lead}", f"--status-interval={1000 * seconds:.0f}ms")
         timed = (f"--runtime={seconds + site.lead:g}", *lead)
-        return ("fio", f"--name={case}", *job, *timed, "--output-format=json")
+        return (site.machine.os.program("fio"), f"--name={case}", *job, *timed, "--output-format=json")
 
     def _first_write(self, site: Site, case: str) -> Sequence[str]:
         pattern = PATTERNS[case]
@@ -385,6 +385,11 @@ class Disk(Command[DiskParameters]):
         for name, share, _, key in PERCENTILES:
             if name in self.parameters.percentiles:
                 yield f"{what}{name}_seconds", share, key
+
+
+def escaped(path: str) -> str:
+    """A file for fio, which takes a colon for the end of its name: it would measure the file C of C:\\file."""
+    return path.replace(":", "\\:")
 
 
 def _rates(pattern: Pattern, rate: int) -> str:

@@ -14,19 +14,20 @@ from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import NoReturn
 
 from vmtax.core.machines import DEFAULT_TIMEOUT, Machine, MachineError, MachineLost, Outcome, Process, Undoing
+from vmtax.machine.answer import whole_of, words_of
 from vmtax.machine.local import LocalMachine, to_bytes
 from vmtax.machine.login_shell import LoginShell, WindowsThere
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, excerpt
 from vmtax.machine.ssh import LOGIN_SECONDS, SshMachine, SshRoute
 from vmtax.machine.windows import task
 from vmtax.machine.windows.command import WindowsCommand, WindowsOutcome
-from vmtax.machine.windows.command_line import quoted
+from vmtax.machine.windows.command_line import BadCommandLine, quoted
 from vmtax.machine.windows.text import code_page_of
 
 LATE_SECONDS = 20.0  # beyond a command's limit, for its line to get there and its output to get here
 SMALL_SECONDS = 120.0  # for commands and files that are small
 ENDING_SECONDS = 10.0  # for files to be let go of by programs that were ended, and by a virus scanner
-BEGIN_CODE = -1  # of a command that was ended here
+ENDED_HERE, CANNOT_START = -1, 126  # as exit codes
 _NOT_THERE = 9009  # exit code of cmd.exe if there is no such program
 
 
@@ -47,8 +48,8 @@ class Windows:
         """The name of a program's file: "fio-0123456789abcdef.exe"."""
         return f"{PurePosixPath(name).name}-{self.token}.exe"
 
-    def io_engine(self, *, waits: bool) -> str:
-        return "windowsaio"
+    def fio_engine(self, *, waits: bool) -> tuple[str, ...]:
+        return ("--ioengine=windowsaio", "--thread")  # with a depth of 1, it waits for each operation
 
 
 class WindowsMachine(Machine):
@@ -77,8 +78,21 @@ class WindowsMachine(Machine):
         return self._home / self.name
 
     @property
-    def system(self) -> Windows:
+    def os(self) -> Windows:
         return Windows(self.directory, self.token)
+
+    def answers(self) -> bool:
+        return self.succeeds("cmd", "/c", "ver")
+
+    def file(self, program: str) -> str:
+        """The name of a program's file there, also before that is there."""
+        return f"{program}-{self.token}.exe"
+
+    def size(self, path: PurePath) -> int:
+        """Bytes of a file there. Raises MachineError."""
+        listing = self._sftp(f"ls -ln {_remote(path)}", f"{path} cannot be read")
+        words = words_of(self, "the listing of its sftp server", listing)
+        return whole_of(self, "the size in the listing of its sftp server", words[4] if len(words) > 4 else "")
 
     def ask_code_page(self) -> None:
         """Read which code page the console has; what is not UTF-8 is in that one."""
@@ -108,13 +122,16 @@ class WindowsMachine(Machine):
             )
 
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
-        command = WindowsCommand.of(argv, self.shell, self._home and self.directory)
         started = time.monotonic()
+        try:
+            command = WindowsCommand.of(argv, self.shell, self._home and self.directory)
+        except BadCommandLine as refusal:
+            return Outcome(self.path, argv, CANNOT_START, "", f"{refusal}\n", 0.0)
         try:
             ended = self._ended(command, timeout, input or "")
         except TimeoutError:
             self._end_programs()
-            return Outcome(self.path, argv, BEGIN_CODE, "", "", time.monotonic() - started, timed_out=True)
+            return Outcome(self.path, argv, ENDED_HERE, "", "", time.monotonic() - started, timed_out=True)
         seconds = time.monotonic() - started
         if ended.code is None:
             raise MachineLost(f"{self.path}: {argv[0]} did not end in order: does the machine sleep, or restart?")
@@ -230,8 +247,8 @@ class WindowsMachine(Machine):
             )
         return ended
 
-    def _sftp(self, line: str, what: str, timeout: float = SMALL_SECONDS) -> None:
-        """Raises MachineError that begins with `what`."""
+    def _sftp(self, line: str, what: str, timeout: float = SMALL_SECONDS) -> str:
+        """What sftp prints. Raises MachineError that begins with `what`."""
         try:
             done = self._ssh.transfer(f"{line}\n", timeout)
         except TimeoutError:
@@ -239,6 +256,7 @@ class WindowsMachine(Machine):
         if done.code:
             said = done.stderr.decode(errors="replace").strip() or "the ssh server there must have its sftp subsystem"
             raise MachineError(f"{self.path}: {what}: {' '.join(said.split())}")
+        return "\n".join(line for line in done.stdout.decode(errors="replace").splitlines() if "sftp>" not in line)
 
     def _scratch_file(self) -> Path:
         return Path(self._ssh.local.scratch) / f"windows-{secrets.token_hex(8)}"

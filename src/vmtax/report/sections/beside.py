@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from vmtax.analysis.builds import has_windows
 from vmtax.analysis.hosts import hypervisor_below, is_bare_metal, other_kernels
 from vmtax.core.notices import MEANINGS
 from vmtax.core.records import Experiment
 from vmtax.core.units import at_most, count_of, format_cost
-from vmtax.report.document import Detail, Section, Sentences, Span, listed, term
+from vmtax.report.document import Detail, Paragraph, Section, Sentences, Span, listed, term
 from vmtax.report.sections.first import First, Sentence
 from vmtax.report.sections.summary import sureness
 from vmtax.report.sections.warnings import warnings
 from vmtax.report.wording.facts import fact_in_words, flat_facts
 from vmtax.report.wording.figures import about
+from vmtax.report.wording.guest_settings import WINDOWS
 from vmtax.report.wording.own_program import own_program
 from vmtax.workload.durability import KILLED
 
@@ -31,6 +33,13 @@ FACTS = {
     "postgresql_pack.version": "PostgreSQL pack",
 }
 MOST_CAUSES = 5  # of warnings
+
+
+def builds(run: Experiment) -> Section | None:
+    """What the figures of a Windows can be compared with; None if there is none."""
+    if not has_windows(run.facts):
+        return None
+    return Section("builds", "", (Paragraph(WINDOWS, "note"),), place="first")
 
 
 def machine(run: Experiment) -> Section:

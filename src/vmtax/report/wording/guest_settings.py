@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.builds import has_windows
 from vmtax.core.layers import CLONE_PATH, EXISTING_PATH, GUESTS, LAYERS
 from vmtax.core.records import Experiment
 from vmtax.core.units import count_of, format_room
@@ -21,6 +22,11 @@ CARDS = {
     "sriov": "virtual function",
     "sriov-standby": "virtual function with a virtio standby",
 }
+# Beside every figure of a Windows
+WINDOWS = (
+    "Windows build against Linux build: disk and network compare; CPU does not. vmtax was never run on Windows itself,"
+    " only on Wine."
+)
 NETWORK = ("net", "latency", "smb")  # workloads of the card
 
 
@@ -48,7 +54,8 @@ def _existing(run: Experiment) -> str:
         f"kernel {facts['kernel_release']}" if facts.get("kernel_release") else None,
     ]
     what = LAYERS["clone" if options.get("clone") else "existing"].title.capitalize()
-    return f"{what.replace(' vm', ' VM')}: {', '.join(map(str, filter(None, parts)))}."
+    text = f"{what.replace(' vm', ' VM')}: {', '.join(map(str, filter(None, parts)))}."
+    return f"{text} {WINDOWS}" if has_windows(run.facts) else text
 
 
 def _of_guests(analysis: Analysis) -> str:

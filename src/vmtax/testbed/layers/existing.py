@@ -17,6 +17,7 @@ from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.layers import host
 from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.ways import as_libvirt
+from vmtax.testbed.windows import is_windows, windows_site
 
 
 def open_layer(
@@ -37,5 +38,6 @@ def open_layer(
         except DomainError as error:  # this configuration is impossible, others may not be
             raise BootFailed(str(error)) from error
         disk = Backing(PurePosixPath(device), is_device=True, size=file.size)
-    site = replace(host.site(vm, disk), layer=treatment.layer, lead=on.lead)
+    site = windows_site(vm) if is_windows(vm) else host.site(vm, disk)
+    site = replace(site, layer=treatment.layer, lead=on.lead)
     return (), [RunningSubject(site, path=EXISTING_PATH)]

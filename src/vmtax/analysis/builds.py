@@ -1,0 +1,21 @@
+"""Which figures can be compared although the layers ran different builds of a program. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vmtax.core.layers import EXISTING, EXISTING_PATH
+from vmtax.core.records import Json, Treatment
+
+OF_COMPILERS = ("chess",)  # workloads whose figures are above all those of the compiler that built the program
+
+
+def has_windows(facts: Mapping[str, Json]) -> bool:
+    """Whether the VM of the user's ran builds for Windows. `facts`: by machine path"""
+    return "windows_programs" in (facts.get(EXISTING_PATH) or {})
+
+
+def is_like(workload: str, one: Treatment, another: Treatment, facts: Mapping[str, Json]) -> bool:
+    """Whether figures of these two can be compared: the disk's do not depend on the build, the CPU's do."""
+    differ = (one.layer == EXISTING) != (another.layer == EXISTING)
+    return not (workload in OF_COMPILERS and differ and has_windows(facts))

@@ -1,0 +1,82 @@
+"""A Windows of the user's as it runs, examined and provided with a disk under test: what `layers.existing` measures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import PurePosixPath, PureWindowsPath
+
+from vmtax.core.records import Json
+from vmtax.machine.windows.machine import WindowsMachine
+from vmtax.storage import Target
+from vmtax.storage.file import StorageError, fill
+from vmtax.testbed.cpus import Cpu, CpuTopology
+from vmtax.testbed.disks import WHEN
+from vmtax.testbed.examine import Examined
+from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.session import CannotMeasure
+from vmtax.testbed.windows_way import WindowsInside, WindowsLogin
+from vmtax.workload import Site
+
+DISK_FILE = "disk.bin"
+
+
+def examined_windows(on: Examined, vm: WindowsLogin, inside: WindowsInside) -> Examined:
+    """Raises CannotMeasure if it is no VM."""
+    if inside.facts.is_vm is False:
+        raise CannotMeasure(f"{vm.name} is no VM: it says that no hypervisor runs it")
+    plan = on.plan.model_copy(update={"layers": ("host",)})
+    return Examined(
+        session=on.session,
+        host=inside.machine,
+        plan=plan,
+        workloads=plan.build_workloads(emulated=on.emulated),
+        placed=inside.placed,
+        topology=CpuTopology(tuple(Cpu(number, number) for number in range(vm.size().vcpus))),
+        unbound="",
+        is_root=False,
+        why_warm="",
+        host_emulated=False,
+        target=Target(PurePosixPath(str(vm.there.directory))),
+        platform=None,
+        notes=inside.notes,
+        entered=inside.on(on.host),
+    )
+
+
+def provision_windows(on: Examined) -> Provisioned:
+    """With its disk under test written in full. Raises StorageError, CommandFailed and MachineError."""
+    here = Provisioned(**vars(on))
+    if not on.has_disks:
+        return here
+    there, file = _there(on), _file(on)
+    written = fill(there, (), str(file), on.disk_size, allocation="file", when=WHEN)
+    if (size := there.size(file)) != on.disk_size:
+        raise StorageError(f"{there.path}: {file} has {size} bytes after {on.disk_size} were written: another file was")
+    return replace(here, written={"host": written})
+
+
+def windows_site(on: Provisioned) -> Site:
+    """Where its programs work."""
+    file = str(_file(on)) if on.has_disks else None
+    return Site(machine=on.host, layer="host", vcpus=on.plan.guest.vcpus, prefix=(), disk=file, lead=on.lead)
+
+
+def windows_facts(on: Examined) -> Json:
+    """What is stored of it."""
+    entered = on.entered
+    assert isinstance(entered, WindowsInside)
+    facts = entered.facts.to_json() | {"uuid": entered.uuid, "windows_programs": dict(entered.programs)}
+    return facts | ({"disk": {"directory": str(on.target.directory)}} if on.has_disks else {})
+
+
+def is_windows(on: Examined) -> bool:
+    return isinstance(on.entered, WindowsInside)
+
+
+def _there(on: Examined) -> WindowsMachine:
+    assert isinstance(on.host, WindowsMachine)
+    return on.host
+
+
+def _file(on: Examined) -> PureWindowsPath:
+    return _there(on).directory / DISK_FILE
