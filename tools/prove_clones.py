@@ -109,6 +109,7 @@ def started(bench: Bench, name: str) -> None:
     said, _ = run.communicate()
     bench.score.check(run.returncode != 0 and "was started while it was cloned" in said, f"started: {said[-300:]}")
     bench.score.check("Traceback" not in said, f"started: {said[-300:]}")
+    wait_until(lambda: bench.lv.agent(name, "guest-ping") is not None, "it boots as ever")
     is_untouched(bench, name, bench.definition(name), "running", "started meanwhile")
     bench.lv.virsh("destroy", name)
 

@@ -577,6 +577,7 @@ def test_each_setting_stands_with_its_price_and_the_change_that_makes_it() -> No
     section = prices_section(Analysis(run))
     assert section is not None and section.blocks[1].lines == ("virsh edit web1   # <driver … cache='writeback'/>",)  # type: ignore[union-attr]
     assert section.blocks[0].text.startswith("disk.cache=writeback in place of none: CPU, chess ")  # type: ignore[union-attr]
+    assert prices_section(Analysis(replace(run, trials=()))) is None, "nothing was measured"
     assert prices_section(Analysis(sample)) is None, "it measured no VM of the user's"
 
 

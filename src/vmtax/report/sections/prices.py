@@ -14,9 +14,9 @@ READING = "Time for the same work, against the VM with the first level of each s
 
 
 def section(analysis: Analysis) -> Section | None:
-    """None if the run compared no settings of a VM of the user's."""
+    """None if the run measured no difference between settings of a VM of the user's."""
     found = prices(analysis)
-    if not found:
+    if not any(each.costs for each in found):
         return None
     vm = str((analysis.experiment.options.get("existing") or {}).get("name", "your VM"))
     title = f"What each setting costs {vm}"
