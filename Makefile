@@ -128,9 +128,9 @@ prove-fleet: setup-test ## show that a fleet is measured once, whoever is killed
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_fleet
 
-# covers: src/vmtax/attach src/vmtax/testbed/existing.py src/vmtax/testbed/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py tools/score.py
-prove-guests: setup-test ## show that a VM of the user's is measured and left as it was: a real libvirt, old and new guests, 20 kills
-	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients
+# covers: src/vmtax/attach src/vmtax/testbed/existing.py src/vmtax/testbed/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/testbed/cloning.py src/vmtax/testbed/layers/clone.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py tools/prove_clones.py tools/score.py
+prove-guests: setup-test ## show that a VM of the user's, and clones of it, are measured, and it is left as it was: a real libvirt, 40 kills
+	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-utils
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests
 
@@ -167,7 +167,7 @@ prove-postgresql: setup-test ## show that committed transactions survive power c
 	@$(BIN)/vmtax image postgresql
 	@$(PROOF) $(BIN)/python -m pytest -m pack tests/integration
 
-# covers: src/vmtax/image/packs.py src/vmtax/image/windows.py src/vmtax/image/windows-programs src/vmtax/workload/chess.py src/vmtax/workload/fio.py tools/prove_windows_pack.py
+# covers: src/vmtax/image/packs.py src/vmtax/image/windows.py src/vmtax/image/windows-programs src/vmtax/image/vmtax-net.c src/vmtax/workload/chess.py src/vmtax/workload/fio.py tools/prove_windows_pack.py
 prove-windows-pack: setup-test ## show that the pack for Windows is built twice alike, and works as the image's programs do: under Wine
 	@./tools/packages wine64 wine
 	@$(BIN)/vmtax image build

@@ -523,6 +523,12 @@ FAULTS = (
         "a guest that has more enlightenments than its level is measured",
     ),
     Fault(
+        "existing/advice.py",
+        'if parts and TIMERS not in parts and guest.kind != "proxmox":  # which chooses by the version of Windows',
+        'if TIMERS not in parts and guest.kind != "proxmox":  # which chooses by the version of Windows',
+        "a guest that hides KVM and is no Windows gets the advice to have Hyper-V's timers",
+    ),
+    Fault(
         "image/windows.py",
         'fetched = keeper.try_run(*FETCH, address, str(file), f"SHA256:{archive.sha256}", timeout=STEP_SECONDS)',
         "fetched = keeper.try_run(*FETCH, address, str(file), timeout=STEP_SECONDS)",
@@ -735,6 +741,30 @@ FAULTS = (
         'if settings.get("io") == "native" and settings.get("cache", "none") not in ("none", "directsync"):',
         'if settings.get("io") == "native" and settings.get("cache", "none") not in ("none", "writeback"):',
         "libvirt refuses a disk in every round",
+    ),
+    Fault(
+        "attach/clone/point.py",
+        "thawing.undo()  # at once: a later thaw would be one of somebody else's backup",
+        "point.undoings.append(thawing)",
+        "at its end a run thaws what somebody else's backup has frozen",
+    ),
+    Fault(
+        "attach/clone/point.py",
+        "if (now := state.stdout.strip()) != OFF:",
+        'if (now := state.stdout.strip()) == "crashed":',
+        "clones of a VM that its owner has started are measured",
+    ),
+    Fault(
+        "attach/clone/point.py",
+        "needed += sum(_capacity(domain, disk) for disk in definition.disks)",
+        "needed += 0",
+        "the user's VM gets errors when copies of what it overwrites fill the disk",
+    ),
+    Fault(
+        "attach/clone/edit.py",
+        'free = iter([slot for slot in (f"0x{number:02x}" for number in range(0x1F, 2, -1)) if slot not in used])',
+        'free = iter([slot for slot in (f"0x{number:02x}" for number in range(2, 0x1F)) if slot not in used])',
+        "a guest that boots from its first disk by number boots from ours",
     ),
     Fault(
         "testbed/existing.py",
@@ -1011,6 +1041,12 @@ FAULTS = (
         'default = line.strip() == "" and line != "" and "[Y" in question',
         'default = line.strip() == "" and line != ""',
         "an empty answer means yes where the question's choice is no",
+    ),
+    Fault(
+        "testbed/parts/numa.py",
+        "others = [(room, node) for node, room in topology.room if node != home]",
+        "others = [(room, node) for node, room in topology.room]",
+        "memory that is called remote is on the node of the CPUs",
     ),
     Fault(
         "testbed/parts/balloon.py",

@@ -6,7 +6,8 @@ A Debian 11 and a Debian 13 guest that no image of vmtax booted, without network
 libvirt (emulated where there is no KVM). Each is measured through a plugged port, on machine types q35 and pc, with its
 disk on virtio, SCSI and SATA. One is measured against itself: no difference may be shown. Then runs are killed by
 SIGKILL at random moments: definition and state of the domain must be as before, and nothing of the run left in it. One
-guest's agent may not start programs, and one domain is destroyed while it is measured.
+guest's agent may not start programs, and one domain is destroyed while it is measured. Then clones of both are measured
+with three settings, while the domains run and while they are off (tools/prove_clones.py), and runs are killed again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.owners_vm import GuestFiles, Libvirt, libvirt, make_guest, wait_until
+from tools.prove_clones import prove_clones
 from tools.score import Score
 
 PLAN = """\
@@ -239,6 +241,7 @@ def main() -> int:
                 refused(bench, web1, old)
             ways_of_disks(bench, "web2", new)
             compared(bench, new)
+            prove_clones(bench, old, new, given.kills, random.Random(given.seed))
     minutes = (time.monotonic() - began) / 60
     print(
         f"{score.runs} whole runs, {score.kills} kills, {score.checks} checks in {minutes:.0f} min; wrong:"

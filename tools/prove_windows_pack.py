@@ -4,17 +4,22 @@
 
 Wine runs the programs: their work is proved, not their speed, and nothing of Windows itself. stockfish must search as
 many positions as the image's, at each depth; fio's JSON must be what workload `disk` reads, of as many bytes as the
-file that it left.
+file that it left. The sender must find the rate that iperf3 finds, between two network namespaces whose link the kernel
+limits, from Linux and from Wine, and must keep to a rate that it is given.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 from vmtax.image import cache, windows
 from vmtax.image.packs import Pack
@@ -38,7 +43,21 @@ OPTIONS = (
     *("--lat_percentiles=1", "--output-format=json"),
 )
 MINUTES = 600.0
-SANDBOX = ("bwrap", "--unshare-all", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp")
+
+
+# The namespaces of the network, and the receiver's address there.
+SENDING, RECEIVING = f"vmtax-{os.getpid()}-s", f"vmtax-{os.getpid()}-r"
+ADDRESS, PORT = "10.211.47.2", 7311
+LINK_BITS, GIVEN_BITS = 200e6, 40e6  # the link's limit, and a rate below it
+LIMIT = ("rate", f"{LINK_BITS:.0f}", "burst", "64kb", "latency", "50ms")
+SECONDS, ROUNDS = 3, 5
+NEAR, EXACT = 0.05, 0.02  # of the rate that iperf3 finds, and of a rate that is given
+
+
+def of_image(tree: str, *argv: str) -> tuple[str, ...]:
+    """A command in the image's root, with the network of who starts it."""
+    sandbox = ("bwrap", "--unshare-all", "--share-net", "--die-with-parent", "--ro-bind", tree, "/")
+    return (*sandbox, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", *argv)
 
 
 def output(argv: Sequence[str], environment: dict[str, str] | None = None) -> str:
@@ -56,6 +75,86 @@ def built(again: int) -> Pack:
 
 def nodes(words: str) -> str | None:
     return Chess(ChessParameters()).signature(ALONE, words)
+
+
+@contextlib.contextmanager
+def link() -> Iterator[None]:
+    """Two network namespaces with a link that sends LINK_BITS at most."""
+    near, far = ("ip", "-n", SENDING), ("ip", "-n", RECEIVING)
+    try:
+        for argv in (
+            *(("ip", "netns", "add", name) for name in (SENDING, RECEIVING)),
+            ("ip", "link", "add", "v0", "netns", SENDING, "type", "veth", "peer", "name", "v1", "netns", RECEIVING),
+            (*near, "address", "add", "10.211.47.1/24", "dev", "v0"),
+            (*far, "address", "add", f"{ADDRESS}/24", "dev", "v1"),
+            *((*near, "link", "set", name, "up") for name in ("lo", "v0")),
+            *((*far, "link", "set", name, "up") for name in ("lo", "v1")),
+            ("tc", "-n", SENDING, "qdisc", "add", "dev", "v0", "root", "tbf", *LIMIT),
+        ):
+            subprocess.run(argv, check=True)
+        yield
+    finally:
+        for name in (SENDING, RECEIVING):
+            subprocess.run(("ip", "netns", "delete", name), check=False, stderr=subprocess.DEVNULL)
+
+
+def inside(namespace: str, *argv: str) -> tuple[str, ...]:
+    return ("ip", "netns", "exec", namespace, *argv)
+
+
+@contextlib.contextmanager
+def listening(argv: Sequence[str], environment: dict[str, str], ready: str) -> Iterator[IO[str]]:
+    """What a program prints in the receiving namespace after the line that it is ready; it is ended at exit."""
+    with subprocess.Popen(inside(RECEIVING, *argv), stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            while ready not in (line := process.stdout.readline()):
+                if not line:
+                    raise SystemExit(f"{argv[0]} ended before it listened")
+            yield process.stdout
+        finally:
+            process.kill()
+
+
+def sent(sender: Sequence[str], receiver: Sequence[str], rate: float | None, environment: dict[str, str]) -> float:
+    """Bits a second that arrived, by the sender's own clock; `rate`: bits a second that it is to send."""
+    place = (ADDRESS, str(PORT))
+    with listening((*receiver, "receive", *place), environment, "ready") as counts:
+        asked = (str(SECONDS), *([f"{rate / 8:.0f}"] if rate else []))
+        said = json.loads(output(inside(SENDING, *sender, "send", *place, *asked), environment).splitlines()[0])
+        counted = json.loads(counts.readline())
+    if said["bytes"] != counted["bytes"]:
+        raise SystemExit(f"{counted['bytes']} of {said['bytes']} bytes arrived")
+    return float(said["bytes"] * 8 / said["seconds"])
+
+
+def of_iperf3(tree: str) -> float:
+    """Bits a second that arrived, according to the image's iperf3."""
+    with listening(of_image(tree, "iperf3", "-s", "-1", "--forceflush"), dict(os.environ), "listening"):
+        client = of_image(tree, "iperf3", "-c", ADDRESS, "-t", str(SECONDS), "-J")
+        found = json.loads(output(inside(SENDING, *client)))
+    return float(found["end"]["sum_received"]["bits_per_second"])
+
+
+def network(programs: Path, tree: str, under_wine: dict[str, str]) -> list[str]:
+    """What is wrong with the sender and the receiver."""
+    linux, wine = (str(programs / "vmtax-net"),), ("wine", str(programs / "vmtax-net.exe"))
+    pairs = {"Linux to Linux": (linux, linux), "Windows to Linux": (wine, linux), "Linux to Windows": (linux, wine)}
+    rates: dict[str, list[float]] = {name: [] for name in ("iperf3", *pairs)}
+    wrong = []
+    with link():
+        for _ in range(ROUNDS):
+            rates["iperf3"].append(of_iperf3(tree))
+            for name, (sender, receiver) in pairs.items():
+                rates[name].append(sent(sender, receiver, None, under_wine))
+        found = {name: statistics.median(values) for name, values in rates.items()}
+        for name, (sender, receiver) in pairs.items():
+            given = sent(sender, receiver, GIVEN_BITS, under_wine)
+            ratio = found[name] / found["iperf3"]
+            print(f"{name}: {ratio:.3f} of iperf3's rate, {given / GIVEN_BITS:.3f} of a given rate", flush=True)
+            if abs(ratio - 1) > NEAR or abs(given / GIVEN_BITS - 1) > EXACT:
+                wrong.append(name)
+    return wrong
 
 
 def main() -> int:
@@ -77,7 +176,7 @@ def main() -> int:
         under_wine = {**os.environ, "WINEPREFIX": str(work / "prefix"), "WINEDEBUG": "-all", "DISPLAY": ""}
         for depth in DEPTHS:
             bench = ("bench", "16", "1", depth, "default", "depth")
-            linux = nodes(output((*SANDBOX, "--ro-bind", str(image.tree), "/", "/usr/games/stockfish", *bench)))
+            linux = nodes(output(of_image(str(image.tree), "/usr/games/stockfish", *bench)))
             theirs = nodes(output(("wine", str(work / "programs/stockfish.exe"), *bench), under_wine))
             print(f"depth {depth}: Linux {linux}, Windows {theirs}", flush=True)
             if linux is None or linux != theirs:
@@ -98,11 +197,12 @@ def main() -> int:
             print(f"{pattern}: {len(figures)} figures, {done:.0f} operations, file of {size} bytes", flush=True)
             if (done, size) != (SIZE / block, SIZE):
                 wrong.append(f"{pattern}: {done} operations")
+        wrong += network(work / "programs", str(image.tree), under_wine)
         for name, digest in digests.items():
             print(f"{name} {digest}")
     print(
-        f"{second.version}: 2 builds are equal; {len(DEPTHS)} numbers of positions and {len(PATTERNS)} patterns of fio"
-        f" compared, wrong: {len(wrong)}{''.join(f'; {each}' for each in wrong)}"
+        f"{second.version}: 2 builds are equal; {len(DEPTHS)} numbers of positions, {len(PATTERNS)} patterns of fio"
+        f" and 3 pairs of senders and receivers compared, wrong: {len(wrong)}{''.join(f'; {each}' for each in wrong)}"
     )
     return 1 if wrong else 0
 

@@ -196,6 +196,7 @@ def test_levels_are_read_in_any_spelling_and_have_one() -> None:
         "zfs.recordsize": (["16k", "16K", "16KiB", "16384", "16Ki", "0.015625M"], "16KiB"),
         "memory.backing": (["1g", "1G", "1GiB", "1024MiB"], "1GiB"),
         "cpu.halt_polling": (["200us", "0.2ms", "200000ns"], "200us"),
+        "cpu.hyperv": (["vapic+time", "time+vapic", "time+vapic+time"], "vapic+time"),
         "guest.memory": (["1536M", "1.5g", "1536MiB"], "1536MiB"),
     }
     for factor, (texts, level) in spelled.items():

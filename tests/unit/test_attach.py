@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path, PurePosixPath
@@ -18,7 +19,7 @@ from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.attach import agent
 from vmtax.attach.domain import COPIED, FULL, Domain, DomainError, find_domain, script
-from vmtax.attach.entry import END, LAUNCH, SOCKET, _has_two_slots, _plug_image
+from vmtax.attach.entry import END, FAILURES, LAUNCH, SOCKET, _has_two_slots, _plug_image
 from vmtax.attach.scratch import why_not
 from vmtax.cli.app import app
 from vmtax.cli.work import RunWork, fitted
@@ -117,7 +118,7 @@ def test_a_domain_is_read_without_its_guest() -> None:
             {"dominfo": Reply(stderr="error: failed to connect to the hypervisor", code=1), "list": Reply(code=1)},
             "conn",
         ),
-        ({"dominfo": info("shut off")}, "is shut off: virsh start web1"),
+        ({"dominfo": info("shut off")}, "is shut off: virsh start web1; or measure clones of it: --clone"),
         ({"dominfo": info("paused")}, "says why): virsh resume web1"),
         ({"dominfo": info("crashed")}, "has crashed: virsh start web1"),
         ({"dominfo": info("pmsuspended")}, "is suspended: virsh dompmwakeup web1"),
@@ -326,6 +327,11 @@ def test_a_vm_is_not_compared_with_a_host_of_other_levels(factors: str) -> None:
     plan = parse(f"{{name: x, layers: [host, existing, vm], factors: {{{factors}}}, workloads: [disk]}}")
     with pytest.raises(BadInput, match="in which libvirt:web1 stays as it is"):
         refuse_factors(plan, ExistingVm("libvirt:web1"))
+
+
+def test_each_way_in_which_entering_fails_has_its_sentence() -> None:
+    codes = {int(code) for text in (script("inside")[2], LAUNCH) for code in re.findall(r"exit (7\d)", text)}
+    assert codes == FAILURES.keys() and len(codes) > 5
 
 
 VIRSH_STUB = """\

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from unittest.mock import MagicMock
 
@@ -13,8 +14,11 @@ from typer.testing import CliRunner
 from tests.fake_machine import FakeMachine, Reply, Scripted
 from tests.sample import sample_experiment
 from tests.unit.test_attach import UUID, info
+from vmtax.analysis.analysis import Analysis
+from vmtax.attach.clone.boot import booted
 from vmtax.attach.clone.definition import Definition
-from vmtax.attach.clone.edit import CHANGES, CloneDisk, CloneParts, Overlay, edited
+from vmtax.attach.clone.edit import CloneDisk, CloneParts, Overlay, edited
+from vmtax.attach.clone.levels import CHANGES
 from vmtax.attach.clone.point import ClonePoint, ServedDisk, backup_xml, clone_script, opened, refuse
 from vmtax.attach.domain import Domain, DomainError, look_up
 from vmtax.cli.app import app
@@ -22,13 +26,21 @@ from vmtax.cli.existing_vm import on_existing
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import CLONE
 from vmtax.core.machines import MachineLost
+from vmtax.core.records import Treatment
 from vmtax.design.factors import FACTORS
+from vmtax.existing.advice import change_of_xml
+from vmtax.existing.prices import prices
 from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
+from vmtax.image.place import Placed
+from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
+from vmtax.report.sections.prices import section as prices_section
+from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.cloning import INSTEAD_OF, ClonedBoot, Cloning, takes
 from vmtax.testbed.existing import refuse_factors
+from vmtax.testbed.layers.clone import command_line
 from vmtax.testbed.session import ExistingVm
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
@@ -261,7 +273,7 @@ def host(**answers: Scripted) -> FakeMachine:
     df, free = answers.pop("df", ROOMY), answers.pop("other", "")
     script |= {verb.replace("_", "-"): said for verb, said in answers.items()}
     asked = {(lambda argv, verb=verb: "virsh" in argv and verb in argv[4:8]): said for verb, said in script.items()}
-    others = ("sh", "tee", "mkdir", "chown", "chmod", "test", "stat", "sha256sum")
+    others = ("sh", "tee", "mkdir", "chown", "chmod", "test", "stat", "sha256sum", "qemu-img", "ln", "cp", "tail")
     return FakeMachine(
         "host",
         {**asked, (lambda argv: argv[0] == "df"): df, (lambda argv: argv[0] in others): free},
@@ -326,6 +338,7 @@ def test_the_thaw_and_the_end_of_the_job_are_listed_before_anything_is_frozen() 
     point = opened(domain, refuse(domain, state, PurePosixPath("/var/tmp")), state, PurePosixPath("/var/tmp"), local)
     assert listed[-3:] == ["vmtax-end", "vmtax-thaw", "freeze"]
     assert point.exports == {"vda": ServedDisk("vda", socket, 2**31)}
+    assert len(point.undoings) == 2, "the thaw is undone at once: later it would be somebody else's"
 
 
 def test_a_point_is_void_once_the_owner_does_something_with_the_domain() -> None:
@@ -363,6 +376,62 @@ def test_a_run_whose_point_is_void_ends_with_the_reason() -> None:
         cloning.check()
     point.why_void.return_value = ""
     cloning.check()
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        (
+            {"create": Reply(stderr="error: internal error: no such CPU", code=1)},
+            "a clone of libvirt:web1: internal error",
+        ),
+        (
+            {"qemu_agent_command": Reply(code=1, seconds=400)},
+            "had no guest agent that answered within 300 s: qemu-guest",
+        ),
+        (
+            {"qemu_agent_command": Reply(code=1), "domstate": Reply(code=1)},
+            "ended by itself; its console said: a | b | c",
+        ),
+    ],
+)
+def test_a_clone_that_does_not_come_up_is_undone_at_once(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, Scripted], words: str
+) -> None:
+    machine = host(**{"create": "", "other": "x\na\nb\nc\n", **answers})
+    monkeypatch.setattr(
+        "vmtax.attach.clone.boot.time", MagicMock(monotonic=machine.clock.time, sleep=machine.clock.sleep)
+    )
+    domain = Domain(machine, "web1", UUID, "qemu:///system", 2, 2**30)
+    point = ClonePoint(domain, Definition.of(xml(), "web1"), PurePosixPath("/var/tmp/p"), is_off=True)
+    point.exports["vda"] = ServedDisk("point", "/var/tmp/p/nbd-vda", 2**31)
+    local = MagicMock()
+    local.fresh_name.return_value = "vmtax-1-clone-2"
+    with (
+        pytest.raises(DomainError) as refused,
+        booted(point, "host/clone", local, Placed("/root", "/k", "/i"), {}, None),
+    ):
+        pass
+    assert words in str(refused.value)
+    created = next(number for number, argv in enumerate(machine.calls) if "create" in argv and "virsh" in argv)
+    assert not machine.undo_list, "nothing of it is left"
+    assert [str(each) for each in machine.undone if isinstance(each, PurePosixPath)] == [
+        *("/var/tmp/p/vmtax-1-clone-2", "/var/log/libvirt/qemu/vmtax-1-clone-2.log")
+    ]
+    assert "vmtax-destroy" in machine.undone[0] and created, "it ends before its files are removed"
+    made = next(argv for argv in machine.calls if argv[:2] == ("qemu-img", "create"))
+    assert made[-3:-1] == ("nbd+unix:///point?socket=/var/tmp/p/nbd-vda", "/var/tmp/p/vmtax-1-clone-2/vda")
+
+
+def test_the_command_line_of_a_qemu_is_read_where_it_runs() -> None:
+    machine = LocalMachine()
+    sleeper = machine.start("sleep", "30", "0")
+    try:
+        assert command_line(machine, sleeper.pid) == ("sleep", "30", "0")
+        assert command_line(machine, None) == () and command_line(machine, 2**22) == ()
+    finally:
+        sleeper.stop()
+        machine.close()
 
 
 def test_the_job_serves_every_disk_and_no_drive() -> None:
@@ -445,6 +514,8 @@ def test_a_plan_of_a_vm_is_measured_in_its_clone_with_the_same_factors() -> None
     )
     refuse_factors(plan, ExistingVm("libvirt:web1", clone=True))
     assert plan.entries()[-1].repeats == "clone"
+    carded = on_existing(parse(PLAN.format("net.path: [user, vhost], disk.cache: [none]")), None, CLONE)
+    assert carded.factors == {"disk.cache": ("none",)}, "a plan that was made from a VM has its card, and a clone none"
     both = on_existing(parse(PLAN.format("disk.format: [raw, qcow2]")), None, CLONE)
     refuse_factors(both, ExistingVm("libvirt:web1", clone=True))
     sizes = on_existing(parse(PLAN.format("guest.vcpus: ['1', '2']")), None, CLONE)
@@ -456,6 +527,8 @@ def test_a_plan_of_a_vm_is_measured_in_its_clone_with_the_same_factors() -> None
     ("levels", "words"),
     [
         ({"disk.cache": "none", "disk.iothread": "on", "cpu.model": "Nehalem"}, None),
+        ({"disk.discard": "ignore", "disk.detect_zeroes": "off"}, None),
+        ({"disk.discard": "unmap", "disk.detect_zeroes": "unmap"}, None),
         ({"disk.bus": "nvme"}, "libvirt has no NVMe disk"),
         ({"memory.backing": "4k"}, "libvirt has no word"),
         ({"disk.aio": "native"}, "io=native goes with cache none and directsync, not with writethrough"),
@@ -483,12 +556,38 @@ def test_options_that_do_not_go_together_are_one_line(argv: list[str], words: st
     assert done.exit_code != 0 and words in str(done.exception)
 
 
+def test_each_setting_stands_with_its_price_and_the_change_that_makes_it() -> None:
+    sample = sample_experiment()
+    names = {"host": "host", "vm": "clone", "nested": "clone disk.cache=writeback"}
+    run = replace(
+        sample,
+        treatments=(
+            *(one for one in sample.treatments if one.layer == "host"),
+            Treatment("clone", CLONE, {"disk.cache": "none"}),
+            Treatment("clone disk.cache=writeback", CLONE, {"disk.cache": "writeback"}),
+        ),
+        boots=tuple(replace(each, treatment=names[each.treatment]) for each in sample.boots),
+        trials=tuple(replace(each, treatment=names[each.treatment]) for each in sample.trials),
+        options={"existing": {"name": "libvirt:web1", "clone": True}},
+    )
+    (found,) = prices(Analysis(run))
+    assert (found.factor, found.first, found.level) == ("disk.cache", "none", "writeback")
+    assert found.change == "<driver … cache='writeback'/>" and found.costs
+    assert {(one.baseline, one.treatment) for one in found.costs} == {("clone", "clone disk.cache=writeback")}
+    section = prices_section(Analysis(run))
+    assert section is not None and section.blocks[1].lines == ("virsh edit web1   # <driver … cache='writeback'/>",)  # type: ignore[union-attr]
+    assert section.blocks[0].text.startswith("disk.cache=writeback in place of none: CPU, chess ")  # type: ignore[union-attr]
+    assert prices_section(Analysis(sample)) is None, "it measured no VM of the user's"
+
+
+@pytest.mark.parametrize("factor", CHANGES)
+def test_every_factor_of_a_clone_has_its_change_in_words(factor: str) -> None:
+    for level in FACTORS[factor].levels:
+        if (factor, level) not in INSTEAD_OF:
+            assert change_of_xml(factor, level), level
+
+
 def test_the_first_screen_says_of_what_the_clone_was() -> None:
-    from dataclasses import replace
-
-    from vmtax.analysis.analysis import Analysis
-    from vmtax.report.wording.guest_settings import guest_settings
-
     facts = {"host/clone": {"cpus_online": 2, "memory_bytes": 2**30, "os": None, "kernel_release": "6.1.0-18"}}
     sample = sample_experiment()
     options = {"existing": {"name": "libvirt:web1", "clone": True}}

@@ -374,6 +374,13 @@ def test_a_disk_is_chosen_by_its_name_or_by_the_boot_order() -> None:
         ),
         (CONF + "net0: e1000=AA:BB,bridge=vmbr0\n", "net.path", "slow", "qm set VMID --net0 virtio=AA:BB,bridge=vmbr0"),
         (CONF, "cpu.model", "slow", "qm set VMID --cpu host"),
+        (
+            xml(cpu=hyperv("<vapic state='on'/>")),
+            "cpu.hyperv",
+            "slow",
+            "virsh edit web1: <vpindex state='on'/><synic state='on'/><stimer state='on'/> in <hyperv>, <timer name=",
+        ),
+        (QEMU + "-cpu host,hv-relaxed,hv-time", "cpu.hyperv", "slow", "hv-vpindex,hv-time,hv-synic,hv-stimer in -cpu"),
         (QEMU + "-hda /a", "disk.bus", "slow", "-device virtio-blk-pci"),
         (
             xml(CARD.replace("virtio", "e1000")),
@@ -391,6 +398,22 @@ def test_what_manuals_call_unsafe_or_slow_has_a_patch(text: str, factor: str, we
     assert [each.weight == "unsafe" for each in advice(guest)] == sorted(
         (each.weight == "unsafe" for each in advice(guest)), reverse=True
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "better"),
+    [
+        (xml(), None),
+        (xml(cpu=f"<features>{HIDES}</features>"), None),  # which says nothing of Windows
+        (xml(cpu=hyperv("<stimer state='on'/>")), None),
+        (QEMU + "-cpu host,hv-passthrough", None),
+        (QEMU + "-cpu host,hv-vapic,hv-runtime", "vapic+runtime+stimer"),
+        (CONF + "ostype: w2k8\n", None),
+    ],
+)
+def test_windows_is_better_off_with_timers_of_hyper_v(text: str, better: str | None) -> None:
+    said = [change.better for change in advice(parsed(text)) if change.factor == "cpu.hyperv"]
+    assert said == ([better] if better else [])
 
 
 def test_a_good_guest_gets_no_advice() -> None:

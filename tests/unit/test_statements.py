@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.attach.clone.point import DIGEST_BYTES
 from vmtax.claims import schema as claims
 from vmtax.cli.lab import NEW
 from vmtax.core.stopwatch import SUSPENDED_SECONDS, UPTIME_STEP
@@ -124,6 +125,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "15 minutes": power.BACK_WITHIN,
         "5 s": None,  # zfs_txg_timeout of ZFS
     },
+    "docs/how-to/your-own-vm.md": {"8 GiB": DIGEST_BYTES},
     "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
     "docs/how-to/windows.md": {"72 hours": task.DEADLINE_HOURS * 3600},
     "docs/how-to/your-own-program.md": {"a minute": None},  # timed

@@ -34,7 +34,7 @@ ATTRIBUTE = re.compile(r"(\w+)='([^']*)'")
 BUS = re.compile(r"<target [^>]*bus='(\w+)'")
 COPIED = ("cache", "io", "discard", "detect_zeroes")  # of the domain's first disk, for ours
 KNOWN_BUSES = ("virtio", "scsi", "sata", "ide", "usb")
-RUNNING = ("running", "idle", "blocked")  # states of a domain that runs
+RUNNING, OFF = ("running", "idle", "blocked"), "shut off"  # states of a domain that runs, and of one that does not
 ANSWERS = {
     "paused": "is paused (virsh domstate --reason {0} says why): virsh resume {0}",
     "shut off": "is shut off: virsh start {}",
@@ -194,7 +194,8 @@ def find_domain(host: Machine, name: str) -> Domain:
     domain, state = look_up(host, name)
     if state not in RUNNING:
         why = ANSWERS.get(state, f"is {state}, and not running").format(shlex.quote(domain.name))
-        raise DomainError(f"libvirt:{domain.name} {why}")
+        also = "; or measure clones of it: --clone" if state == OFF else ""
+        raise DomainError(f"libvirt:{domain.name} {why}{also}")
     domain.refuse_job()
     return domain
 

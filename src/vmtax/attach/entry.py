@@ -47,6 +47,7 @@ FAILURES = {
     72: "the guest's kernel cannot mount erofs: log in to the VM, where the image is copied: --guest ssh://root@ADDRESS",
     74: "the guest's unshare has no --kill-child (util-linux before 2.32, or busybox): log in to the VM, --guest ssh://…",
     75: "the guest has no directory /mnt, over which the image is mounted for its own programs only: make one",
+    76: "the guest is a 32-bit system, or not one of x86-64: the image's programs do not run there",
     73: "the guest agent may not mount anything: SELinux may confine it (getsebool -a | grep virt_qemu_ga)",
 }
 SOCKET = re.compile(r"<source mode='bind' path='([^']+)'/>\s*<target type='virtio' name='([^']+)'")

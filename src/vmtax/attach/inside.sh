@@ -10,6 +10,7 @@ disk() {
         case $said in *"$serial") echo "/dev/${each##*/}"; return ;; esac
     done
 }
+[ "$(uname -m)" = x86_64 ] || exit 76
 IFS= read -r public
 for module in virtio_console virtio_scsi sd_mod erofs; do modprobe -q "$module" 2> /dev/null || true; done
 tries=0

@@ -112,7 +112,8 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
     if not found:
         say_wrapped("The manuals call nothing in it unsafe or slow.")
     words = shlex.join([source, *(["--host", host] if host else [])])
-    say_wrapped(f"What your settings cost here: vmtax plan from {words} -o plan.yaml && vmtax run plan.yaml")
+    clones = f" --guest {shlex.quote(source)} --clone" if source.startswith("libvirt:") else ""
+    say_wrapped(f"What your settings cost here: vmtax plan from {words} -o plan.yaml && vmtax run plan.yaml{clones}")
     sys.stdout.flush()
 
 

@@ -80,7 +80,12 @@ def on_existing(plan: Plan, layers: str | None, layer: str = EXISTING) -> Plan:
     data = plan.model_dump(mode="json")
     data["layers"] = [*dict.fromkeys((*wanted, layer))]
     named = dict.fromkeys([*plan.space.factors, *(each for part in plan.space.parts for each in part.levels)])
-    if pointless := [each for each in named if not {*FACTORS[each].layers} & {*data["layers"]}]:
+    pointless = [each for each in named if not {*FACTORS[each].layers} & {*data["layers"]}]
+    if layer == CLONE and {*pointless} <= {*plan.factors}:  # such as the card of a plan that was made from this VM
+        data["factors"] = {name: levels for name, levels in data["factors"].items() if name not in pointless}
+        if pointless:
+            say(f"left out, because clones are not given it: {', '.join(pointless)}", file=sys.stderr)
+    elif pointless:
         raise BadUse(
             f"plan {plan.name} compares {', '.join(pointless)}, which only guests of ours are given: name another plan,"
             " or add their layer, such as --layers host,vm"

@@ -100,3 +100,13 @@ def fleet_stop(
     from vmtax.cli.fleets import stop
 
     stop(fleet, undo=undo)
+
+
+@fleet_app.command("dashboard")
+def fleet_dashboard() -> None:
+    """Print a dashboard for Grafana: what the VMs of each host cost, from a shared store in PostgreSQL."""
+    import json
+
+    from vmtax.fleet.dashboard import dashboard
+
+    document(json.dumps(dashboard(), indent=2))

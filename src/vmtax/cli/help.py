@@ -65,6 +65,7 @@ EXAMPLES = {
     "fleet playbook": ("fleet playbook quick --fleet autumn > playbook.yml",),
     "fleet status": ("fleet status autumn",),
     "fleet stop": ("fleet stop autumn", "fleet stop autumn --undo"),
+    "fleet dashboard": ("fleet dashboard > vmtax.json",),
     "store copy": ("store copy ~/.local/share/vmtax/vmtax.sqlite postgresql://vmtax@db/vmtax",),
     "clean": ("clean", "clean --images --yes"),
     "lab start": (

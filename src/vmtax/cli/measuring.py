@@ -287,7 +287,10 @@ def _leave(store: Store, id: str, vm: OwnVm) -> None:
         facts = store.load(id).facts.get(vm.path, {})
         store.add_facts(id, vm.path, {**facts, "afterwards": afterwards})
         changed = ", ".join(afterwards["changed"])
-        same = f"{changed} of {vm.name} is not as before" if changed else f"{vm.name} is defined as before"
+        known = afterwards.get("disks", {}).values()  # of a large one, or a device, not by what it holds
+        disks = ", its disks hold the same" if known and all("sha256" in each for each in known) else ""
+        as_before = f"{vm.name} is defined as before{disks}"
+        same = f"{changed} of {vm.name} is not as before" if changed else as_before
         (warn if changed else functools.partial(say, file=sys.stderr))(f"{same}, and {afterwards['state']}")
 
 

@@ -35,7 +35,7 @@ _ALL = (
     Layer("host", None, "host", 0, 0.0),
     Layer("container", "host", "container", 0, 1.0),
     Layer("existing", "host", "existing VM", 1, 1.0, ours=False, keeps=True),
-    Layer("clone", "host", "cloned VM", 1, 60.0, keeps=True),
+    Layer("clone", "host", "cloned VM", 1, 40.0, keeps=True),
     Layer("vm", "host", "VM", 1, 10.0),
     Layer("nested", "vm", "nested VM", 2, 30.0),
 )

@@ -66,6 +66,14 @@ class MemoryBacking(StrEnum):
         return self not in (MemoryBacking.THP, MemoryBacking.SMALL)
 
 
+class MemoryNode(StrEnum):
+    """Where a guest's memory is on a host with several NUMA nodes."""
+
+    LOCAL = "local"
+    REMOTE = "remote"
+    INTERLEAVED = "interleaved"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestSettings(Settings):
     """The settings of a treatment's guest."""
@@ -101,6 +109,25 @@ class GuestSettings(Settings):
         " are measured with an unknown part of their memory shared",
         layers=ON_HOST,
         scope="guest",
+    )
+    node: MemoryNode = setting(
+        "memory.node",
+        tuple(MemoryNode),
+        MemoryNode,
+        "on a host with several NUMA nodes, where the guest's memory is: on the node of its CPUs (local), on another"
+        " one (remote), or on all of them, page by page (interleaved)",
+        layers=("vm",),
+        scope="guest",
+        conflicts=(
+            Conflict(
+                {
+                    "memory.node": (MemoryNode.REMOTE, MemoryNode.INTERLEAVED),
+                    "memory.backing": (MemoryBacking.HUGE, MemoryBacking.GIGANTIC),
+                },
+                "memory.node={node}: huge pages are taken from the host beforehand: memory.backing={backing} cannot go"
+                " along",
+            ),
+        ),
     )
     balloon: str = setting(
         "guest.balloon",
@@ -186,7 +213,7 @@ class GuestSettings(Settings):
         str,
         "what the guest sees of the interface that KVM offers to Windows, Hyper-V's: nothing, but KVM's own (off);"
         " neither of the two (hidden); all that is listed here (all), or one of them with those that it needs and"
-        f" {hyperv.BASE}, or several joined by +, in this order. At each level but off, a Linux guest takes itself for"
+        f" {hyperv.BASE}, or several joined by +. At each level but off, a Linux guest takes itself for"
         " a guest of Hyper-V, as far as it has that interface; only KVM has it",
         scope="guest",
         others=hyperv.SETS,

@@ -11,7 +11,7 @@ from vmtax.core.records import Treatment
 from vmtax.design.settings import Settings, setting
 
 AS_USUAL = "none"  # the level for a host that is booted with its usual arguments only
-_ARGUMENT = r"[A-Za-z][A-Za-z0-9_.-]{0,60}(=[A-Za-z0-9_.,:/+@%-]{0,60})?"
+_ARGUMENT = r"[A-Za-z][A-Za-z0-9_.-]{0,60}(=[A-Za-z0-9_.,:/+@%=-]{0,60})?"
 ARGUMENTS = rf"{_ARGUMENT}( {_ARGUMENT}){{0,7}}"
 
 

@@ -119,6 +119,10 @@ class Factor:
         for level in self.levels:
             if same_quantity(level, written):
                 return level
+        named = set(written.split("+"))
+        ordered = "+".join(level for level in self.levels if level in named)
+        if named <= set(self.levels) and self.takes(ordered):
+            return ordered
         return size_text(written) if self.ends and self.ends[0].endswith("B") else written
 
     def level(self, value: object) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from vmtax.design.hyperv import OFF, level_of, parts_of
 from vmtax.existing.guest import ExistingDisk, ExistingGuest
 
 Weight = Literal["unsafe", "slow", "space"]
@@ -75,6 +76,7 @@ _RULES: Mapping[str, Mapping[str, tuple[Weight, str, str]]] = {
         "user": ("slow", "vhost", "QEMU's user networking carries each packet through sockets"),
     },
 }
+TIMERS = "stimer"  # the part of Hyper-V's interface that spares Windows emulated timers
 _WITH_IOTHREAD = ("virtio", "virtio-scsi")
 _DIRECT = ("none", "directsync")
 
@@ -92,6 +94,17 @@ def _of_guest(guest: ExistingGuest) -> Iterator[SettingAdvice]:
     if model != "host":
         why = "the guest lacks what the model lacks of the host's CPU; worth it only to move to unlike hosts"
         yield SettingAdvice("slow", guest.name, "cpu.model", model, "host", why)
+    level = guest.levels.get("cpu.hyperv", OFF)
+    parts = parts_of(level)
+    if parts and TIMERS not in parts and guest.kind != "proxmox":  # which chooses by the version of Windows
+        yield SettingAdvice(
+            "slow",
+            guest.name,
+            "cpu.hyperv",
+            level,
+            level_of((*parts, TIMERS)),
+            "some versions of Windows then take their timers from HPET or RTC, which costs CPU time, also while idle",
+        )
 
 
 def _of_disk(disk: ExistingDisk) -> Iterator[SettingAdvice]:
@@ -113,13 +126,31 @@ def _matching(where: str, levels: Mapping[str, str]) -> Iterator[SettingAdvice]:
 
 # The same change in the words of each tool. Sources: libvirt's formatdomain, qm(1), qemu-system-x86_64(1).
 
-_IN_XML = {
-    ("disk.cache", "none"): "<driver … cache='none'/>",
-    ("disk.bus", "virtio"): "<target … bus='virtio'/>, without its <address>",
-    ("disk.aio", "native"): "<driver … io='native'/>",
+# Factor -> its level in libvirt's words, and the XML around it; {} is the level.
+_XML: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "disk.cache": ({}, "<driver … cache='{}'/>"),
+    "disk.aio": ({}, "<driver … io='{}'/>"),
+    "disk.discard": ({}, "<driver … discard='{}'/>"),
+    "disk.detect_zeroes": ({}, "<driver … detect_zeroes='{}'/>"),
+    "disk.bus": ({"virtio-scsi": "scsi"}, "<target … bus='{}'/>, without its <address>"),
+    "disk.queues": ({}, "<driver … queues='{}'/>"),
+    "cpu.model": ({}, "<cpu mode='custom'><model>{}</model></cpu>"),
+}
+# What is written otherwise than its level.
+_XML_OF_LEVEL: Mapping[tuple[str, str], str] = {
     ("disk.iothread", "on"): "<iothreads>1</iothreads>, and <driver … iothread='1'/>",
-    ("disk.discard", "unmap"): "<driver … discard='unmap'/>",
+    ("disk.iothread", "off"): "<driver …/> without iothread",
+    ("disk.queues", "auto"): "<driver …/> without queues",
     ("cpu.model", "host"): "<cpu mode='host-passthrough'/>",
+    ("cpu.topology", "cores"): "<topology sockets='1' cores='…' threads='1'/> in <cpu>",
+    ("cpu.topology", "sockets"): "<topology sockets='…' cores='1' threads='1'/> in <cpu>",
+    ("cpu.topology", "threads"): "<topology sockets='1' cores='…' threads='2'/> in <cpu>",
+    ("memory.backing", "thp"): "no <memoryBacking>",
+    ("memory.backing", "memfd"): "<memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>",
+    ("memory.backing", "2MiB"): "<memoryBacking><hugepages><page size='2' unit='M'/></hugepages></memoryBacking>",
+    ("memory.backing", "1GiB"): "<memoryBacking><hugepages><page size='1' unit='G'/></hugepages></memoryBacking>",
+    ("memory.merge", "off"): "<memoryBacking><nosharepages/></memoryBacking>",
+    ("memory.merge", "on"): "<memoryBacking> without <nosharepages/>",
     ("net.path", "vhost"): "<model type='virtio'/>, on a bridge or network",
 }
 _OF_DRIVE = {
@@ -139,8 +170,19 @@ _IN_QEMU = {
 }
 
 
+def change_of_xml(factor: str, level: str) -> str:
+    """What a domain's definition says at this level of a factor; "" if no line of it does."""
+    if (text := _XML_OF_LEVEL.get((factor, level))) is not None:
+        return text
+    words, form = _XML.get(factor, ({}, ""))
+    return form.format(words.get(level, level))
+
+
 def _in_xml(change: SettingAdvice, guest: ExistingGuest) -> str:
-    text = _IN_XML.get((change.factor, change.better), "")
+    if change.factor == "cpu.hyperv":
+        parts = "".join(f"<{name} state='on'/>" for name in ("vpindex", "synic", TIMERS))
+        return f"virsh edit {guest.name}: {parts} in <hyperv>, <timer name='hypervclock' present='yes'/> in <clock>"
+    text = change_of_xml(change.factor, change.better)
     where = "" if change.where == guest.name else f" of {change.where}"
     return f"virsh edit {guest.name}: {text}{where}" if text else ""
 
@@ -163,6 +205,8 @@ def _in_proxmox(change: SettingAdvice, guest: ExistingGuest) -> str:
 
 
 def _in_qemu(change: SettingAdvice, guest: ExistingGuest) -> str:
+    if change.factor == "cpu.hyperv":
+        return "hv-vpindex,hv-time,hv-synic,hv-stimer in -cpu"
     return _IN_QEMU.get((change.factor, change.better), "")
 
 

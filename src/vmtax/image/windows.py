@@ -1,4 +1,5 @@
-"""The pack for Windows: fio and stockfish built for it from Debian's sources, with their licences.
+"""The pack for Windows: fio and stockfish built for it from Debian's sources, with their licences, and a program of our
+own that sends and receives.
 
 They are other builds than the root image's, and fio is of another version. Host and guest, if both run Windows, have
 the same programs; of a comparison with Linux, the disk's part holds, and the CPU's does not.
@@ -22,8 +23,9 @@ Emit = Callable[[Event], None]
 KIND = PackKind(directory="windows", what="the pack for Windows", command="vmtax image windows", room=3 * 2**30)
 LAYOUT = 1  # of the pack; increased when code here changes its contents
 SCRIPT = "windows-programs"
+NET = "vmtax-net.c"  # sender and receiver for network measurements, for Windows and for Linux
 COMPILER = "x86_64-w64-mingw32-gcc-posix"
-PACKAGES = ("gcc-mingw-w64-x86-64-posix", "g++-mingw-w64-x86-64-posix", "make")
+PACKAGES = ("gcc-mingw-w64-x86-64-posix", "g++-mingw-w64-x86-64-posix", "make", "gcc", "libc6-dev")
 LICENCES = "--dpkgopt=path-include=/usr/share/doc/*/copyright"
 EPOCH = "1577836800"  # the time in what is built: 2020-01-01
 EROFS = ("-T1577836800", "-x-1", "-U", "c7f2a4d8-9b0e-4a63-8f15-2d6b7e90c134", "-zlz4hc,3")
@@ -38,6 +40,7 @@ STAGES = (
     ("installing remaining", 0.2),
     ("windows-programs: fio", 0.3),
     ("windows-programs: stockfish", 0.5),
+    ("windows-programs: vmtax-net", 0.68),
     ("cleaning package lists", 0.7),
 )
 
@@ -73,18 +76,18 @@ ARCHIVES = (
         "bdd0fbc5c7add7129ec1f91add520787f72043f9",
     ),
 )
-PROGRAMS = tuple(f"{each.name}.exe" for each in ARCHIVES)
+PROGRAMS = (*(f"{each.name}.exe" for each in ARCHIVES), "vmtax-net.exe", "vmtax-net")
 SOURCES = "SOURCES"  # file in the pack: where each source is, and its digest
 
 
 def _key() -> str:
     """Digest of everything that determines a pack's contents, except Debian's present compiler."""
     words = (str(LAYOUT), recipe.SUITE, recipe.COMPONENTS, *PACKAGES, *recipe.EXCLUDED, LICENCES, EPOCH, *EROFS)
-    return packs.key_of(*words, *(each.sha256 for each in ARCHIVES), _script())
+    return packs.key_of(*words, *(each.sha256 for each in ARCHIVES), _file(SCRIPT), _file(NET))
 
 
-def _script() -> bytes:
-    return resources.files("vmtax.image").joinpath(SCRIPT).read_bytes()
+def _file(name: str) -> bytes:
+    return resources.files("vmtax.image").joinpath(name).read_bytes()
 
 
 def fetch(keeper: LocalMachine, archive: SourceArchive, directory: Path) -> Path:
@@ -112,11 +115,13 @@ def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
     for archive in ARCHIVES:
         emit(Step(KIND.building, f"source of {archive.name} {archive.version}", 0.01))
         fetch(keeper, archive, sources)
-    script = work / SCRIPT
-    script.write_bytes(_script())
+    script, net = work / SCRIPT, work / NET
+    script.write_bytes(_file(SCRIPT))
     script.chmod(0o755)
-    hook = f"--customize-hook={script}"
-    tree = KIND.debian(keeper, work, PACKAGES, STAGES, emit, LICENCES, hook, SOURCES=str(sources), EPOCH=EPOCH)
+    net.write_bytes(_file(NET))
+    options = (LICENCES, f"--customize-hook={script}")
+    given = {"SOURCES": str(sources), "NET": str(net), "EPOCH": EPOCH}
+    tree = KIND.debian(keeper, work, PACKAGES, STAGES, emit, *options, **given)
     programs = tree / "programs"
     (programs / SOURCES).write_text(_sources())
     compiler = packs.inside(keeper, tree, COMPILER, "-dumpversion").strip()

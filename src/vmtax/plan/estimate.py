@@ -132,7 +132,7 @@ class Emulation:
     def boot_seconds(self, layer: str) -> float:
         """Seconds to start and settle a guest of that layer."""
         depth, known = self._depth(layer), LAYERS[layer]
-        return EMULATED_BOOT_SECONDS[depth] if depth and known.boots else known.start_seconds
+        return EMULATED_BOOT_SECONDS[depth] if depth and layer in GUESTS else known.start_seconds
 
     def case_seconds(self, layer: str, *, several: bool = False) -> Callable[[Workload[Any], str], float]:
         """Seconds of one case of a workload on that layer, including the time between cases.

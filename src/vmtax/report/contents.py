@@ -19,6 +19,7 @@ from vmtax.report.sections import (
     memory,
     noise,
     numbers,
+    prices,
     published,
     rankings,
     requirements,
@@ -55,6 +56,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield durability.section(analysis)
     yield summary.section(analysis)
     yield summary.decisions(analysis)
+    yield prices.section(analysis)
     for recommended in requirements.sections(analysis):
         yield from recommended
     yield rankings.section(ranked, ())
@@ -100,6 +102,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
         yield first.tiles(shown_first)
         yield first.verdict(shown_first)
     yield _at("first", summary.decisions(analysis))
+    yield _at("first", prices.section(analysis))
     if durability.is_all(analysis):
         yield _at("first", durability.section(analysis))
     yield from (section for section in pictures if section.place == "first")

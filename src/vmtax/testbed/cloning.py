@@ -88,7 +88,7 @@ class Cloning:
     @property
     def announced(self) -> str:
         left_out = self.definition.left_out[1:] if self.definition.left_out[:1] == ("its network",) else ()
-        also = f" It also lacks {', '.join(left_out)}." if left_out else ""
+        also = f" They also lack {', '.join(left_out)}." if left_out else ""
         return f"{IS_OFF if self.state == clones.OFF else RUNS}{BOOTS}.{also}".removesuffix(".")
 
     @property

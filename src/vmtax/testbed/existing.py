@@ -11,6 +11,7 @@ from vmtax.design.guest import COUNT
 from vmtax.design.settings import BACKED, PLUGGED
 from vmtax.design.size import SIZES
 from vmtax.hypervisor.confine import enter_tree
+from vmtax.image.place import Placed
 from vmtax.machine import Machine, tools
 from vmtax.meter.below import read_below
 from vmtax.plan.schema import Plan, from_data
@@ -86,14 +87,19 @@ def examined(on: Examined, vm: Way, options: TestbedOptions) -> Examined:
     if isinstance(vm, WindowsLogin) and isinstance(inside, WindowsInside):
         return examined_windows(on, vm, inside)
     placed, machine = inside.placed, inside.machine
-    assert placed.tree is not None, "it has been placed"
-    command = (*enter_tree(placed.tree, root=examine.is_root(machine), bubblewrap=placed.bubblewrap), "--", "true")
-    if not (tried := machine.try_run(*command)).ok:
-        raise CannotMeasure(f"{vm.name}: the image's programs cannot be started there: {tried.stderr.strip()}")
+    refuse_unentered(vm.name, machine, placed)
     there = TestbedOptions(target=Target(asked.directory))
     here = examine.examine(session, machine, plan_inside(on.plan), there, placed=placed)
     inside = inside.on(on.host)
     return replace(here, why_warm="", notes=(HANDS_OFF, *inside.notes), entered=inside)
+
+
+def refuse_unentered(name: str, machine: Machine, placed: Placed) -> None:
+    """Raises CannotMeasure if the image's programs cannot be started in that VM."""
+    assert placed.tree is not None, "it has been placed"
+    command = (*enter_tree(placed.tree, root=examine.is_root(machine), bubblewrap=placed.bubblewrap), "--", "true")
+    if not (tried := machine.try_run(*command)).ok:
+        raise CannotMeasure(f"{name}: the image's programs cannot be started there: {tried.stderr.strip()}")
 
 
 def refuse_factors(plan: Plan, vm: ExistingVm) -> None:

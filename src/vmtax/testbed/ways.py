@@ -41,8 +41,8 @@ UNSEEN = "that it runs on {} is not verified, and the ledger does not see it: {}
 
 def as_libvirt(levels: Mapping[str, str]) -> dict[str, str]:
     """The levels of a disk that is plugged in, as libvirt names them."""
-    options = {FACTORS[name].options["libvirt"]: level for name, level in levels.items() if name in FACTORS}
-    values = {option.name: option.of(level) for option, level in options.items()}
+    options = [(FACTORS[name].options["libvirt"], level) for name, level in levels.items() if name in FACTORS]
+    values = {option.name: option.of(level) for option, level in options}
     return {name: value if value is not None else OFF[name] for name, value in values.items()}
 
 

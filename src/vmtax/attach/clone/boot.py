@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from vmtax.attach import agent
+from vmtax.attach.agent import PATIENCE
 from vmtax.attach.clone.edit import CloneDisk, CloneParts, Overlay, edited
 from vmtax.attach.clone.point import ClonePoint, clone_script
 from vmtax.attach.domain import SECONDS, VIRSH, Domain, DomainError, words_of_virsh
@@ -21,6 +22,10 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 
 BOOT_SECONDS, EMULATED_BOOT_SECONDS = 300.0, 900.0  # until its agent answers
+LOGS = PurePosixPath("/var/log/libvirt/qemu")  # where libvirt leaves a log of each domain
+SERVICES_SECONDS = 120  # until all of its services have started
+# Ends when systemd has started everything, at once where there is none. Argument: the most seconds. Constant text.
+STARTED = 'command -v systemctl > /dev/null && timeout "$1" systemctl is-system-running --wait; exit 0'
 LAST_LINES = 3  # of its console, for a boot that failed
 
 
@@ -50,7 +55,7 @@ def booted(
     host, name = point.domain.host, local.fresh_name("clone")
     clone = Domain(host, name, str(uuid.uuid4()), point.domain.uri, point.domain.vcpus, point.domain.memory)
     directory = point.directory / name
-    removing = host.remove_later(directory)
+    removing = [host.remove_later(directory), host.remove_later(LOGS / f"{name}.log")]
     destroying = host.undo_later(*clone_script("destroy"), clone.uri, clone.uuid)
     try:
         host.run("mkdir", "-m", "711", str(directory))
@@ -62,6 +67,7 @@ def booted(
         if not said.ok:
             raise DomainError(f"a clone of {point.name}: {words_of_virsh(said)}")
         _await_agent(point, clone, parts)
+        _await_services(clone)
         machine = log_in(clone, path, local)
         ready = time.monotonic() - began
         try:
@@ -74,7 +80,8 @@ def booted(
             machine.close()
     finally:
         destroying.undo()
-        removing.undo()
+        for each in removing:
+            each.undo()
 
 
 def _make(
@@ -122,3 +129,11 @@ def _await_agent(point: ClonePoint, clone: Domain, parts: CloneParts) -> None:
             hint = "" if not state.ok else ": qemu-guest-agent must be installed in the VM"
             raise DomainError(f"a clone of {point.name} {what}{hint}; its console said: {last}")
         time.sleep(1.0)
+
+
+def _await_services(clone: Domain) -> None:
+    """Wait until the services of the clone have started, which would disturb what is measured. Raises AgentRefused."""
+    limit = time.monotonic() + SERVICES_SECONDS + PATIENCE
+    pid = agent.start(clone, ("/bin/sh", "-c", STARTED, "sh", str(SERVICES_SECONDS)))
+    while agent.ended(clone, pid) is None and time.monotonic() < limit:
+        time.sleep(0.5)

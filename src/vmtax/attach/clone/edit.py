@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from string import ascii_lowercase
 
 from vmtax.attach.clone.definition import Definition, read
-from vmtax.attach.domain import COPIED
+from vmtax.attach.clone.levels import CHANGES, add_controller, free_name, name_of
+from vmtax.attach.domain import DomainError
 
 AGENT = "org.qemu.guest_agent.0"
 QEMU_WORDS = "{http://libvirt.org/schemas/domain/qemu/1.0}"
@@ -25,11 +24,6 @@ OF_ITS_FILE = (
     *("backingStore", "mirror", "boot", "encryption", "auth", "readonly", "shareable", "transient", "serial", "wwn"),
     *("vendor", "product", "alias", "address", "source", "reservations", "throttlefilters"),
 )
-OF_VIRTIO = ("ioeventfd", "event_idx", "iommu", "ats", "packed", "page_per_vq")  # attributes of a driver
-BUSES = {"virtio-scsi": "scsi"}  # factor disk.bus -> libvirt's word, where they differ
-LARGE_PAGES = {"2MiB": "2048", "1GiB": "1048576"}  # memory.backing -> KiB
-
-Change = Callable[[ET.Element, ET.Element | None, str], None]  # of a clone and its disk under test, to a level
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +69,10 @@ def edited(definition: Definition, parts: CloneParts, levels: Mapping[str, str])
     had_screen = devices.find("video") is not None
     for device in [each for each in devices if each.tag in DROPPED or _is_medium(each) or _takes_a_file(each)]:
         devices.remove(device)
-    first = next(disk for disk in devices.findall("disk") if _dev(disk) == definition.disks[0].target)
+    first = next(disk for disk in devices.findall("disk") if name_of(disk) == definition.disks[0].target)
     data = None if parts.data is None else _data_disk(first, parts)
     for disk in devices.findall("disk"):
-        _put_over(disk, parts.overlays[_dev(disk)])
+        _put_over(disk, parts.overlays[name_of(disk)])
     if had_screen:  # a screen that nobody sees: programs in the firmware may want one
         ET.SubElement(ET.SubElement(devices, "video"), "model", type="vga")
     _add_ways(domain, devices, parts)
@@ -123,11 +117,6 @@ def _takes_a_file(device: ET.Element) -> bool:
     return device.tag == "memory" and device.get("model") in ("nvdimm", "virtio-pmem")
 
 
-def _dev(disk: ET.Element) -> str:
-    target = disk.find("target")
-    return target.get("dev", "") if target is not None else ""
-
-
 def _put_over(disk: ET.Element, overlay: Overlay) -> None:
     """An overlay in place of the domain's own disk, with its bus and place, so that the guest knows it again."""
     for each in [one for one in disk if one.tag in ("source", "backingStore", "mirror", "transient", "iotune")]:
@@ -170,7 +159,7 @@ def _place(domain: ET.Element, data: ET.Element, first: ET.Element) -> None:
     target = data.find("target")
     assert target is not None, "the first disk has one"
     bus = target.get("bus", "virtio")
-    target.set("dev", _free_name(domain, bus))
+    target.set("dev", free_name(domain, bus))
     if bus != "scsi":
         return
     address = first.find("address")
@@ -178,26 +167,7 @@ def _place(domain: ET.Element, data: ET.Element, first: ET.Element) -> None:
     known = (each for each in domain.findall("devices/controller") if each.get("type") == "scsi")
     own = next((each for each in known if each.get("index") == index), None)
     driver = own.find("driver") if own is not None else None
-    _add_controller(domain, data, dict(driver.attrib) if driver is not None else {})
-
-
-def _add_controller(domain: ET.Element, data: ET.Element, driver: Mapping[str, str]) -> ET.Element:
-    devices = domain.find("devices")
-    assert devices is not None
-    used = [each.get("index", "") for each in devices.findall("controller") if each.get("type") == "scsi"]
-    index = str(1 + max((int(each) for each in used if re.fullmatch(r"\d{1,3}", each)), default=-1))
-    controller = ET.SubElement(devices, "controller", type="scsi", model="virtio-scsi", index=index)
-    if driver:
-        ET.SubElement(controller, "driver", dict(driver))
-    ET.SubElement(data, "address", type="drive", controller=index, bus="0", target="0", unit="0")
-    return controller
-
-
-def _free_name(domain: ET.Element, bus: str) -> str:
-    """The first name of a disk on that bus that none has."""
-    used = {_dev(disk) for disk in domain.findall("devices/disk")}
-    start = {"virtio": "vd", "ide": "hd"}.get(bus, "sd")
-    return next(name for letter in ascii_lowercase if (name := start + letter) not in used)
+    add_controller(domain, data, dict(driver.attrib) if driver is not None else {})
 
 
 def _is_new(device: ET.Element, parts: CloneParts) -> bool:
@@ -221,7 +191,12 @@ def _put_last(domain: ET.Element, new: Sequence[ET.Element]) -> None:
     places = []
     for _ in new:
         index += 1
-        places.append((f"0x{index:02x}", "0x00") if is_express else ("0x00", next(free)))
+        slot = "0x00" if is_express else next(free, "")
+        if not slot:
+            raise DomainError(
+                "no slot for a disk is free on its PCI bus: remove a device from a copy of it, and clone that"
+            )
+        places.append((f"0x{index:02x}" if is_express else "0x00", slot))
         if is_express:
             ET.SubElement(devices, "controller", type="pci", index=str(index), model="pcie-root-port")
     for device, (bus, slot) in zip(new, places if is_express else reversed(places), strict=True):
@@ -234,7 +209,7 @@ def _add_ways(domain: ET.Element, devices: ET.Element, parts: CloneParts) -> Non
     ET.SubElement(image, "driver", name="qemu", type="raw")
     source = ET.SubElement(image, "source", file=parts.image)
     ET.SubElement(source, "seclabel", model="dac", relabel="no")
-    ET.SubElement(image, "target", dev=_free_name(domain, "virtio"), bus="virtio")
+    ET.SubElement(image, "target", dev=free_name(domain, "virtio"), bus="virtio")
     ET.SubElement(image, "readonly")
     ET.SubElement(image, "serial").text = parts.image_serial
     for name in (AGENT, parts.port):
@@ -243,161 +218,3 @@ def _add_ways(domain: ET.Element, devices: ET.Element, parts: CloneParts) -> Non
     serial = ET.SubElement(devices, "serial", type="file")
     ET.SubElement(serial, "source", path=parts.console)
     ET.SubElement(serial, "target", port="0")
-
-
-# One function for each factor that a clone can be given: the clone, its disk under test, and the level.
-
-
-def _driver(data: ET.Element | None) -> dict[str, str]:
-    driver = None if data is None else data.find("driver")
-    return {} if driver is None else driver.attrib
-
-
-def _attribute(name: str) -> Change:
-    assert name in COPIED
-
-    def change(domain: ET.Element, data: ET.Element | None, level: str) -> None:
-        _driver(data)[name] = level
-
-    return change
-
-
-def _bus(domain: ET.Element, data: ET.Element | None, level: str) -> None:
-    if data is None:
-        return
-    bus, target = BUSES.get(level, level), data.find("target")
-    assert target is not None
-    if target.get("bus") == bus:
-        return
-    target.attrib.clear()
-    target.attrib |= {"bus": bus, "dev": _free_name(domain, bus)}
-    for name in OF_VIRTIO:
-        _driver(data).pop(name, "")
-    address = data.find("address")
-    moved = {name: value for name in ("iothread", "queues") if (value := _driver(data).pop(name, ""))}
-    if address is not None:  # it was on SCSI, with a controller of its own
-        data.remove(address)
-        moved |= _controller_driver(domain, address.get("controller", ""))
-    if bus == "scsi":
-        _add_controller(domain, data, moved)
-    elif bus == "virtio":
-        _driver(data).update(moved)
-
-
-def _controller_driver(domain: ET.Element, index: str) -> dict[str, str]:
-    """Remove our SCSI controller; returns what it had."""
-    devices = domain.find("devices")
-    assert devices is not None
-    for each in devices.findall("controller"):
-        if each.get("type") == "scsi" and each.get("index") == index:
-            devices.remove(each)
-            driver = each.find("driver")
-            return {} if driver is None else dict(driver.attrib)
-    return {}
-
-
-def _of_controller(domain: ET.Element, data: ET.Element) -> dict[str, str]:
-    """Where iothread and queues of the disk under test are written: on SCSI, at its controller."""
-    address = data.find("address")
-    if address is None:
-        return _driver(data)
-    found = (each for each in domain.findall("devices/controller") if each.get("type") == "scsi")
-    controller = next(each for each in found if each.get("index") == address.get("controller"))
-    driver = controller.find("driver")
-    return (ET.SubElement(controller, "driver") if driver is None else driver).attrib
-
-
-def _iothread(domain: ET.Element, data: ET.Element | None, level: str) -> None:
-    if data is None:
-        return
-    where = _of_controller(domain, data)
-    where.pop("iothread", None)
-    if level == "off":
-        return
-    count, own = domain.find("iothreads"), domain.find("iothreadids")
-    if count is None:
-        count = ET.SubElement(domain, "iothreads")
-    number = int(count.text or "0") + 1  # of its own: another disk may have the first
-    count.text = str(number)
-    if own is not None:
-        taken = {each.get("id") for each in own}
-        number = next(each for each in range(1, len(taken) + 2) if str(each) not in taken)
-        ET.SubElement(own, "iothread", id=str(number))
-    where["iothread"] = str(number)
-
-
-def _queues(domain: ET.Element, data: ET.Element | None, level: str) -> None:
-    if data is None:
-        return
-    where = _of_controller(domain, data)
-    where.pop("queues", None)
-    if level != "auto":
-        where["queues"] = level
-
-
-def _backing(domain: ET.Element, data: ET.Element | None, level: str) -> None:
-    memory = domain.find("memoryBacking")
-    memory = ET.SubElement(domain, "memoryBacking") if memory is None else memory
-    for each in [one for one in memory if one.tag in ("hugepages", "source", "access", "allocation")]:
-        memory.remove(each)
-    if size := LARGE_PAGES.get(level):
-        ET.SubElement(ET.SubElement(memory, "hugepages"), "page", size=size, unit="KiB")
-    elif level == "memfd":
-        ET.SubElement(memory, "source", type="memfd")
-        ET.SubElement(memory, "access", mode="shared")
-
-
-def _merge(domain: ET.Element, data: ET.Element | None, level: str) -> None:
-    memory = domain.find("memoryBacking")
-    memory = ET.SubElement(domain, "memoryBacking") if memory is None else memory
-    for each in memory.findall("nosharepages"):
-        memory.remove(each)
-    if level == "off":
-        ET.SubElement(memory, "nosharepages")
-
-
-def _model(domain: ET.Element, data: ET.Element | None, level: str) -> None:
-    cpu = _cpu(domain)
-    for each in [one for one in cpu if one.tag not in ("topology", "numa", "cache", "maxphysaddr")]:
-        cpu.remove(each)
-    cpu.attrib.clear()
-    if level == "host":
-        cpu.set("mode", "maximum" if domain.get("type") == "qemu" else "host-passthrough")
-        cpu.set("check", "none")
-    else:
-        cpu.attrib |= {"mode": "custom", "match": "exact", "check": "none"}
-        ET.SubElement(cpu, "model", fallback="forbid").text = level
-
-
-def _topology(domain: ET.Element, data: ET.Element | None, level: str) -> None:
-    cpu, vcpu = _cpu(domain), domain.find("vcpu")
-    for each in cpu.findall("topology"):
-        cpu.remove(each)
-    count = int((vcpu.text if vcpu is not None else None) or "1")
-    shape = {"sockets": 1, "dies": 1, "cores": 1, "threads": 1}
-    if level == "threads":
-        shape |= {"cores": count // 2, "threads": 2}
-    else:
-        shape[level] = count
-    ET.SubElement(cpu, "topology", {name: str(number) for name, number in shape.items()})
-
-
-def _cpu(domain: ET.Element) -> ET.Element:
-    cpu = domain.find("cpu")
-    return ET.SubElement(domain, "cpu") if cpu is None else cpu
-
-
-# Factor -> how its level is written into the definition. The bus comes before what depends on it.
-CHANGES: Mapping[str, Change] = {
-    "disk.bus": _bus,
-    "disk.cache": _attribute("cache"),
-    "disk.aio": _attribute("io"),
-    "disk.discard": _attribute("discard"),
-    "disk.detect_zeroes": _attribute("detect_zeroes"),
-    "disk.iothread": _iothread,
-    "disk.queues": _queues,
-    "memory.backing": _backing,
-    "memory.merge": _merge,
-    "cpu.model": _model,
-    "cpu.topology": _topology,
-}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass, field
 from importlib import resources
@@ -10,7 +11,7 @@ from xml.sax.saxutils import quoteattr
 
 from vmtax.attach.agent import SILENT
 from vmtax.attach.clone.definition import Definition, OwnDisk
-from vmtax.attach.domain import ANSWERS, FIND_QEMU, RUNNING, SECONDS, Domain, DomainError, words_of_virsh
+from vmtax.attach.domain import ANSWERS, FIND_QEMU, OFF, RUNNING, SECONDS, Domain, DomainError, words_of_virsh
 from vmtax.core.machines import Machine, Process, Undoing
 from vmtax.core.units import format_room
 from vmtax.machine.answer import sha256_of, whole_of, words_of
@@ -18,7 +19,6 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.packages import install
 from vmtax.meter.text import fields
 
-OFF = "shut off"
 OVERLAY_BYTES = 2 * 2**30  # what a clone may write to its own disks from its boot to its end
 DIGEST_BYTES = 8 * 2**30  # of larger disks, size and time of the last change are compared
 SERVE_SECONDS = 20.0  # until qemu-nbd listens
@@ -101,13 +101,14 @@ def refuse(domain: Domain, state: str, directory: PurePosixPath) -> Definition:
     """What of its definition matters. Raises DomainError if it cannot be cloned, as far as can be read."""
     host, name = domain.host, f"libvirt:{domain.name}"
     if state not in (*RUNNING, OFF):
-        raise DomainError(f"{name} {ANSWERS.get(state, f'is {state}').format(domain.name)}; or shut it down")
+        also = "; or shut it down" if state in ("paused", "pmsuspended") else ""
+        raise DomainError(f"{name} {ANSWERS.get(state, f'is {state}').format(shlex.quote(domain.name))}{also}")
     if "/session" in domain.uri:
         raise DomainError(SESSION.format(domain.name, domain.uri.partition("?")[0]))
     for program, package in PROGRAMS.items():
         if not host.succeeds("sh", "-c", 'command -v "$1"', "sh", program):
             raise DomainError(f"{host.path}: {name}: {program} is missing there: {install(host, package)}")
-    said = domain.ask("dumpxml", "--security-info", *(["--inactive"] if state == OFF else []))
+    said = domain.ask("dumpxml", *(["--inactive"] if state == OFF else []))
     if not said.ok:
         raise DomainError(f"{name}: {words_of_virsh(said)}")
     definition = Definition.of(said.stdout, name)

@@ -13,11 +13,12 @@ from vmtax.core.layers import CLONE_PATH
 from vmtax.core.records import Treatment
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.image.place import place
+from vmtax.machine import Machine
 from vmtax.storage import Backing
 from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.cloning import ClonedBoot
 from vmtax.testbed.examine import examine
-from vmtax.testbed.existing import plan_inside
+from vmtax.testbed.existing import plan_inside, refuse_unentered
 from vmtax.testbed.layers import host
 from vmtax.testbed.provisioned import Provisioned
 from vmtax.testbed.session import TestbedOptions
@@ -42,6 +43,7 @@ def open_layer(
     except DomainError as error:  # this configuration is impossible, others may not be
         raise BootFailed(str(error)) from error
     placed = place(clone.machine, session.local, session.image, session.emit)
+    refuse_unentered(f"a clone of {cloning.name}", clone.machine, placed)
     inside = Inside(clone.machine, placed, uuid=clone.domain.uuid).on(on.host)
     there = Provisioned(**vars(examine(session, clone.machine, plan_inside(on.plan), TestbedOptions(), placed=placed)))
     device = Backing(PurePosixPath(clone.device), is_device=True, size=disk.size) if clone.device and disk else None
@@ -49,7 +51,7 @@ def open_layer(
     clone.machine.run("sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches")
     boot = ClonedBoot(
         "tcg" if cloning.is_emulated else "kvm",
-        _command_line(on, inside),
+        command_line(on.host, inside.qemu),
         clone.ready_seconds,
         inside.qemu,
         cloning.uuid,
@@ -58,8 +60,9 @@ def open_layer(
     return (), [RunningSubject(site, offers=(boot,), path=CLONE_PATH)]
 
 
-def _command_line(on: Provisioned, inside: Inside) -> tuple[str, ...]:
-    if inside.qemu is None:
+def command_line(machine: Machine, pid: int | None) -> tuple[str, ...]:
+    """The command line of a process; () if it cannot be read."""
+    if pid is None:
         return ()
-    words = on.host.try_run("tr", "\\0", "\\n", f"/proc/{inside.qemu}/cmdline").stdout
+    words = machine.try_run("sh", "-c", "tr '\\0' '\\n' < /proc/$1/cmdline", "sh", str(pid)).stdout
     return tuple(words.splitlines())

@@ -15,6 +15,7 @@ from vmtax.testbed.parts.enlightenments import Enlightened
 from vmtax.testbed.parts.equal import EqualCpus
 from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
+from vmtax.testbed.parts.numa import NumaMemory
 from vmtax.testbed.parts.pages import Pages
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.parts.pinning import Pinning
@@ -34,6 +35,7 @@ PARTS: tuple[Part, ...] = (
     Containers(),
     Pages(),
     EqualCpus(),
+    NumaMemory(),
     Balloon(),
     Pinning(),
     NetworkPart(),

@@ -1,0 +1,51 @@
+"""Guests on KVM whose memory is on another NUMA node than their CPUs: in a lab whose kernel makes two nodes of one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import HANGS, VMTAX, leftovers
+from vmtax.image.cache import Image
+from vmtax.lab.home import lab
+
+pytestmark = pytest.mark.machines
+
+NAME = "numa"
+PLAN = """\
+name: numa
+layers: [vm]
+guest: {vcpus: 1, memory: 512MiB}
+factors: {memory.node: [local, remote, interleaved]}
+workloads: [{cpuid: {seconds: 1}}]
+rounds: {min: 1, max: 1}
+"""
+
+
+def vmtax(*argv: str) -> str:
+    done = subprocess.run([*VMTAX, *argv], capture_output=True, text=True, timeout=HANGS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_memory_is_where_it_was_asked_for(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guest whose memory is elsewhere has not booted: each of them did."""
+    for kind in ("DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
+    monkeypatch.chdir(tmp_path)
+    vmtax("lab", "start", NAME, "--spares", "0", "--kernel-arguments", "numa=fake=2")
+    try:
+        (tmp_path / "numa.yaml").write_text(PLAN)
+        vmtax("run", "numa.yaml", "--host", f"lab:{NAME}", "--emulate", "--yes")
+        boots = json.loads(vmtax("show", "--json"))["data"]["boots"]
+        assert {boot["treatment"] for boot in boots} >= {
+            f"vm{x}" for x in ("", " memory.node=remote", " memory.node=interleaved")
+        }
+        assert {boot["accelerator"] for boot in boots} == {"kvm"}
+    finally:
+        up = lab(NAME).up()
+        vmtax("lab", "stop", NAME)
+    assert up is not None and leftovers(up.token) == []
