@@ -202,10 +202,11 @@ def test_a_plan_becomes_a_report(windows: WindowsHost, tmp_path: Path) -> None:
         trials = store.load(run["id"], with_raw=True).trials
     assert [(trial.treatment, trial.case, trial.error, trial.raw) for trial in trials if trial.status != "ok"] == []
     assert {(trial.treatment, trial.workload) for trial in trials} == {
-        (layer, workload) for layer in ("host", "existing") for workload in ("chess", "disk")
+        (layer, workload) for layer in ("host", "existing", "existing again") for workload in ("chess", "disk")
     }
     assert "left out, because ssh://win has no programs for it: memory" in done.stderr
     page = (tmp_path / "report.html").read_text()
+    assert "a existing VM" not in page
     assert "Windows build against Linux build: disk and network compare; CPU does not." in page
     assert "never run on Windows" in page
     assert (windows.ours, windows.tasks) == (before, tasks)

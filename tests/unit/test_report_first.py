@@ -19,7 +19,7 @@ from vmtax.core.records import Experiment, Measurement, Metric
 from vmtax.core.units import format_cost
 from vmtax.report.contents import document
 from vmtax.report.document import Detail, Paragraph, Section, Table, Tile, Tiles, plain
-from vmtax.report.sections.first import First, cost_cell, first, rare, word_of
+from vmtax.report.sections.first import First, _named, cost_cell, first, rare, word_of
 
 QUICK = with_repeat(sample_experiment(emulated=False))
 
@@ -177,6 +177,7 @@ def test_the_title_is_the_host_and_the_answer() -> None:
     assert title(QUICK) == "example: a VM costs +2.5 % CPU, +1.4 % memory, +23 % disk, +60 % network"
     assert title(dataclasses.replace(QUICK, host="ssh://root@b")).startswith("root@b: a VM costs +2.5 % CPU")
     assert "an emulated VM costs 21" in title(sample_experiment())
+    assert _named("existing VM", emulated=False) == "an existing VM"
     page = Page(html(QUICK))
     assert "".join(text for path, text in page.texts if path[-1:] == ("title",) and "head" in path) == title(QUICK)
 

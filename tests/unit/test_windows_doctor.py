@@ -5,6 +5,7 @@ No answer here was printed by a Windows: none could be had. A file that `vmtax d
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.command import vmtax
 from vmtax.core.checks import Check
@@ -21,6 +23,9 @@ from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.command_line import MOST_CHARACTERS
 from vmtax.meter import windows as questions
 from vmtax.meter.windows import QUESTIONS, WindowsDisk, WindowsFacts, parse_windows
+from vmtax.report.document import Detail
+from vmtax.report.render.terminal import whole
+from vmtax.report.sections.doctor import document
 
 NOW = datetime(2026, 11, 27, 14, 0, 3, tzinfo=UTC)
 ANSWERS = {
@@ -208,3 +213,16 @@ def test_bad_use_is_one_line(argv: tuple[str, ...], words: str, tmp_path: Path) 
     assert done.returncode == 2
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def screen() -> str:
+    """The diagnosis of ANSWERS on a terminal of 80 columns."""
+    stream = io.StringIO()
+    found = diagnose_windows("ssh://Administrator@win", "cmd.exe", facts(), NOW)
+    Console(file=stream, width=80).print(whole(document(found, verdict(found)), Detail.BRIEF))
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    page = Path(__file__).parents[2] / "docs/how-to/windows.md"
+    assert f"```\n{screen()}```\n" in page.read_text()

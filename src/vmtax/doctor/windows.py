@@ -19,7 +19,7 @@ NO_SERVER = (
     "in the VM, as an administrator in PowerShell: Add-WindowsCapability -Online -Name OpenSSH.Server~~~~0.0.1.0;"
     " Start-Service sshd"
 )
-_POWERSHELL = "in PowerShell there, as an administrator: "
+_POWERSHELL = "PowerShell there: "
 
 
 def open_windows(local: LocalMachine, name: str) -> WindowsMachine:
@@ -123,7 +123,7 @@ def _disturbances(facts: WindowsFacts) -> Iterator[Check]:
         "Defender",
         facts.real_time,
         "its real-time protection reads what is opened and written, also by fio",
-        f"{_POWERSHELL}Set-MpPreference -DisableRealtimeMonitoring $true",
+        f"{_POWERSHELL}Set-MpPreference -DisableRealtimeMonitoring 1",
         "no real-time protection",
     )
     what = "with memory integrity (HVCI)" if facts.hvci else "without memory integrity"

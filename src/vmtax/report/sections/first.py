@@ -198,11 +198,16 @@ def page_title(shown: First, choice: str = "") -> str:
         return f"{sides.other} against {sides.own}: {', '.join(costs)}"
     if costs:
         emulated = any(found.emulated for found in subjects.values() if found)
-        guest = LAYERS[shown.main_layer].title
         few = f"{too_few(shown.analysis)}, " if all(found.low is None for found in subjects.values() if found) else ""
-        return f"{where}: {few}{'an emulated' if emulated else 'a'} {guest} costs {', '.join(costs)}"
+        return f"{where}: {few}{_named(LAYERS[shown.main_layer].title, emulated=emulated)} costs {', '.join(costs)}"
     layers = dict.fromkeys(LAYERS[treatment.layer].title for treatment in run.treatments)
     return f"{where}: {run.name}, measured on {' and '.join(layers)}"
+
+
+def _named(title: str, *, emulated: bool) -> str:
+    """ "a VM", "an existing VM", "an emulated VM"."""
+    words = f"{'emulated ' if emulated else ''}{title}"
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
 def too_few(analysis: Analysis) -> str:
