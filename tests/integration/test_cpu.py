@@ -28,7 +28,7 @@ name: hyperv-tiny
 layers: [nested]
 guest: {vcpus: 1, memory: 512MiB}
 factors:
-  cpu.hyperv: ["off", hidden, all, time]
+  cpu.hyperv: ["off", all]
 design: one-at-a-time
 workloads:
   - wakeup: {seconds: 2}
@@ -43,11 +43,7 @@ def test_the_interface_of_hyper_v_is_proved_on_genuine_kvm(image: Image, tmp_pat
     plan = tmp_path / "plan.yaml"
     plan.write_text(HYPERV)
     data = measured(str(plan), directory=tmp_path)
-    levels = ("hidden", "all", "time")
-    assert {row["treatment"] for row in data["measurements"]} == {
-        "nested",
-        *(f"nested cpu.hyperv={level}" for level in levels),
-    }
+    assert {"nested", "nested cpu.hyperv=all"} <= {row["treatment"] for row in data["measurements"]}
 
 
 @pytest.mark.machines
