@@ -139,14 +139,14 @@ def disk_bytes(plan: Plan) -> int:
 
 
 def disk_sizes(plan: Plan) -> tuple[int, int, int]:
-    """Bytes of each disk under test; of the disks made for each boot; and of other files: the outer VMs' disks, and
-    copies of the disks of guests that were ended.
+    """Bytes of each disk under test; of the disks made for each boot beside one of them; and of other files: the outer
+    VMs' disks, and copies of the disks of guests that were ended.
     """
     workloads = plan.build_workloads()
     size = disk_size(workloads)
     outer = sum(outer_disks(plan, size)) if size and "nested" in plan.layers else 0
     fresh = fresh_size(workloads)
-    laid = (size + fresh) * guests_at_once(plan) if has_snapshots(plan) else 0
+    laid = size + fresh if has_snapshots(plan) else 0
     return size, fresh + laid + cut_size(workloads), outer + cut_room(plan)
 
 
