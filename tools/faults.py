@@ -1061,6 +1061,12 @@ FAULTS = (
         "what is measured does not fit in the half of the memory that a balloon leaves",
     ),
     Fault(
+        "experiment/writes.py",
+        "first = prepared + _written(plan, machines) + _copied(plan, machines)",
+        "first = prepared + _written(plan, machines)",
+        "what snapshots copy is no part of the bytes that a plan allows",
+    ),
+    Fault(
         "testbed/parts/disks.py",
         "if queues < count:",
         "if queues < 1:",

@@ -12,6 +12,7 @@ from vmtax.core.errors import BadInput
 from vmtax.core.records import Trial
 from vmtax.experiment.writes import foresee_writes, refuse_too_much, why_over, written_by_round
 from vmtax.plan.schema import Plan, parse
+from vmtax.plan.vary import varied
 from vmtax.workload.fio import PATTERNS, Disk
 
 GIB = 2**30
@@ -82,3 +83,30 @@ def test_no_more_is_expected_than_can_be_written() -> None:
     again = foresee_writes(plan, machines, 7, 7, 10.0**15)
     assert again.expected == again.most and "as when this plan last ran here" in str(again)
     assert any(PATTERNS[case].side == "write" for case in PATTERNS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "size", "fresh"),
+    [("randread-4k-qd1", 0, 0), ("write-1m", 1, 0), ("randwrite-4k-qd32", 1, 0), ("first-write-4k", 0, 1)],
+)
+def test_the_first_writes_after_a_snapshot_copy_each_image_once_at_most(pattern: str, size: int, fresh: int) -> None:
+    disk = f"disk: {{size: 1GiB, fresh_size: 128MiB, patterns: [{pattern}]}}"
+    text = f"{{name: x, layers: [vm], workloads: [{disk}]}}"
+    plain = parse(text)
+    laid = varied(plain, ("disk.snapshots=2",))
+    most = [foresee_writes(plan, plan.treatments()[0], 7, 7, None).most for plan in (plain, laid)]
+    assert most[1] - most[0] == 7 * (size * GIB + fresh * GIB // 8)
+    if most[1] > most[0]:
+        limit = round(most[1] / 7)
+        refuse_too_much(laid.model_copy(update={"max_writes": limit}), 0, laid.treatments()[0])
+        with pytest.raises(BadInput):
+            refuse_too_much(laid.model_copy(update={"max_writes": limit - 1}), 0, laid.treatments()[0])
+
+
+def test_few_blocks_copy_few_clusters() -> None:
+    plan = parse("{name: x, layers: [vm], workloads: [disk: {size: 64GiB, patterns: [randwrite-4k-fsync]}]}")
+    laid = varied(plan, ("disk.snapshots=2",))
+    usual = [foresee_writes(each, each.treatments()[0], 7, 7, None).expected for each in (plan, laid)]
+    assert usual[1] == pytest.approx(16 * usual[0])
+    again = [foresee_writes(each, each.treatments()[0], 7, 7, usual[0] / 7).expected for each in (plan, laid)]
+    assert again == pytest.approx(usual)
