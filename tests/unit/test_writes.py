@@ -10,7 +10,7 @@ from tests.changed import scaled
 from tests.sample import sample_experiment
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Trial
-from vmtax.experiment.writes import foresee_writes, refuse_too_much, why_over, written_by_round
+from vmtax.experiment.writes import foresee_writes, machines_of, refuse_too_much, why_over, written_by_round
 from vmtax.plan.schema import Plan, parse
 from vmtax.plan.vary import varied
 from vmtax.workload.fio import PATTERNS, Disk
@@ -101,6 +101,16 @@ def test_the_first_writes_after_a_snapshot_copy_each_image_once_at_most(pattern:
         refuse_too_much(laid.model_copy(update={"max_writes": limit}), 0, laid.treatments()[0])
         with pytest.raises(BadInput):
             refuse_too_much(laid.model_copy(update={"max_writes": limit - 1}), 0, laid.treatments()[0])
+
+
+def test_a_run_ends_before_a_round_that_copies_more_than_its_plan_allows() -> None:
+    plan = varied(limited("100GiB"), ("disk.snapshots=0,2", "guest.count=3"))
+    machines = machines_of(plan.treatments()[0])
+    assert [each.name for each in machines] == ["vm"] * 3 + ["vm disk.snapshots=2"] * 3
+    assert why_over(plan, GIB, {1: 30 * GIB, 2: 31 * GIB}) is None
+    ended = why_over(plan, GIB, {1: 30 * GIB, 2: 31 * GIB}, machines)  # 3 GiB are copied in each
+    assert ended == "after 2 rounds, which wrote up to 68.0 GiB: one more may exceed max_writes, 100.0 GiB"
+    assert why_over(plan, GIB, {1: 30 * GIB, 2: 30 * GIB}, machines) is None, "1 + 66 + 33 is 100"
 
 
 def test_few_blocks_copy_few_clusters() -> None:

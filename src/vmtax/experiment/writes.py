@@ -12,6 +12,7 @@ from vmtax.core.records import Treatment, Trial
 from vmtax.core.units import format_room
 from vmtax.design.disk import DiskSettings
 from vmtax.design.stopping import count
+from vmtax.design.topology import topology
 from vmtax.plan.estimate import sum_per_round
 from vmtax.plan.schema import Plan
 from vmtax.storage.chain import snapshots_of
@@ -35,6 +36,11 @@ class ForeseenWrites:
             return ""
         basis = "as when this plan last ran here" if self.measured else "on a SATA SSD"
         return f"then over it about {format_room(self.expected)} {basis}, at most {format_room(self.most)} on any disk"
+
+
+def machines_of(treatments: Sequence[Treatment]) -> list[Treatment]:
+    """The treatment of each machine of a round: one of several guests at once has as many."""
+    return [treatment for treatment in treatments for _ in topology(treatment).subjects]
 
 
 def foresee_writes(
@@ -61,14 +67,18 @@ def written_by_round(trials: Sequence[Trial], workloads: Sequence[Workload[Any]]
     return rounds
 
 
-def why_over(plan: Plan, prepared: float, by_round: Mapping[int, float]) -> str | None:
+def why_over(
+    plan: Plan, prepared: float, by_round: Mapping[int, float], machines: Sequence[Treatment] = ()
+) -> str | None:
     """Why the plan's limit ends the run after these rounds; None if another round fits.
 
-    prepared: bytes with which the disks were prepared
+    prepared: bytes with which the disks were prepared; machines: those of a round, for what their snapshots copy
     """
     if plan.max_writes is None or not by_round:
         return None
-    written, largest = prepared + sum(by_round.values()), max(by_round.values())
+    copied = _copied(plan, machines)
+    written = prepared + sum(by_round.values()) + copied * len(by_round)
+    largest = max(by_round.values()) + copied
     if written + largest <= plan.max_writes:
         return None
     limit = format_room(plan.max_writes)
