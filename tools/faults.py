@@ -1055,6 +1055,18 @@ FAULTS = (
         "a guest is measured before its balloon has grown",
     ),
     Fault(
+        "testbed/parts/balloon.py",
+        "least = 2 * max(LEAST_LEFT, needs.work_memory(request.plan))",
+        "least = 2 * LEAST_LEFT",
+        "what is measured does not fit in the half of the memory that a balloon leaves",
+    ),
+    Fault(
+        "experiment/writes.py",
+        "first = prepared + _written(plan, machines) + _copied(plan, machines)",
+        "first = prepared + _written(plan, machines)",
+        "what snapshots copy is no part of the bytes that a plan allows",
+    ),
+    Fault(
         "testbed/parts/disks.py",
         "if queues < count:",
         "if queues < 1:",

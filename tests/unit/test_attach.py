@@ -329,6 +329,14 @@ def test_a_vm_is_not_compared_with_a_host_of_other_levels(factors: str) -> None:
         refuse_factors(plan, ExistingVm("libvirt:web1"))
 
 
+@pytest.mark.parametrize(("name", "advised"), [("quick", False), ("density", True)])
+def test_a_plan_is_not_advised_in_its_own_place(name: str, advised: bool) -> None:
+    plan = parse(f"{{name: {name}, layers: [host, vm], factors: {{guest.count: ['1', '2']}}, workloads: [disk]}}")
+    with pytest.raises(BadInput) as refused:
+        refuse_factors(plan, ExistingVm("libvirt:web1"))
+    assert str(refused.value).endswith("such as quick" if advised else "leave them out")
+
+
 def test_each_way_in_which_entering_fails_has_its_sentence() -> None:
     codes = {int(code) for text in (script("inside")[2], LAUNCH) for code in re.findall(r"exit (7\d)", text)}
     assert codes == FAILURES.keys() and len(codes) > 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import PurePosixPath
 from types import SimpleNamespace
@@ -82,7 +83,7 @@ def test_only_guests_that_ask_for_one_have_a_balloon(level: str, count: int) -> 
     [
         (("guest.balloon=half",), ""),
         (("guest.balloon=half", "guest.memory=512MiB"), ""),
-        (("guest.balloon=half", "guest.memory=256MiB"), "guest.balloon=half takes a guest with 0.5 GiB or more"),
+        (("guest.balloon=half", "guest.memory=256MiB"), "guest.balloon=half takes a guest with 512 MiB or more"),
         (("guest.balloon=deflated", "guest.memory=256MiB"), ""),
     ],
 )
@@ -90,6 +91,28 @@ def test_a_guest_must_keep_enough_for_its_kernel(changes: tuple[str, ...], why: 
     plan = varied(parse(PLAN, "x"), changes)
     reasons = list(Balloon().lacking(Request(FakeMachine("host"), plan, plan.treatments()[0])).values())
     assert len(reasons) == bool(why) and all(reason.startswith(why) for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("workload", "memory", "least"),
+    [
+        ("memory", "512MiB", "640 MiB"),  # 192 MiB of arrays and 128 MiB for the kernel, twice
+        ("memory", "640MiB", ""),
+        ("tlb", "512MiB", "768 MiB"),
+        ("tlb: {cases: [shootdown]}", "512MiB", ""),
+        ("build", "1GiB", r"\d{4} MiB"),
+        ("durability: {writers: [postgresql], size: 1GiB}", "512MiB", "768 MiB"),
+        ("chess", "512MiB", ""),
+    ],
+)
+def test_what_is_measured_fits_in_the_half_that_is_left(workload: str, memory: str, least: str) -> None:
+    plan = varied(
+        parse(f"{{name: x, layers: [vm], guest: {{memory: {memory}}}, workloads: [{workload}]}}", "x"),
+        ("guest.balloon=none,half",),
+    )
+    found = Balloon().lacking(Request(FakeMachine("host"), plan, plan.treatments()[0]))
+    assert list(found) == (["vm guest.balloon=half"] if least else [])
+    assert all(re.match(f"guest.balloon=half takes a guest with {least} or more", why) for why in found.values())
 
 
 def test_huge_pages_are_not_given_back() -> None:

@@ -520,3 +520,10 @@ def test_the_page_shows_what_doctor_prints(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.chdir(root)
     printed = CliRunner().invoke(app, ["doctor", "tests/existing/libvirt/writethrough.xml"]).output
     assert f"```\n{printed}```\n" in (root / "docs/how-to/your-own-vm.md").read_text()
+
+
+@pytest.mark.parametrize(("clock", "asked"), [("", True), (HYPERVCLOCK, False)])
+def test_a_clock_that_the_guest_has_is_not_asked_for(clock: str, asked: bool) -> None:
+    guest = parsed(xml(cpu=hyperv("<vapic state='on'/>") + clock))
+    (patch,) = [each.patch(guest) for each in advice(guest) if each.factor == "cpu.hyperv"]
+    assert ("hypervclock" in patch) == asked and "<stimer state='on'/> in <hyperv>" in patch

@@ -46,3 +46,12 @@ def test_several_iothreads_take_as_many_queues_and_a_qemu_that_deals_them_out(
     request = Request(host, plan, plan.treatments()[0], qemu=Qemu(("qemu",), "8.2", "8.2"))
     reasons = list(DiskPart().lacking(request).values())
     assert len(reasons) == bool(why) and all(reason.startswith(why) for reason in reasons)
+
+
+@pytest.mark.parametrize(("level", "why"), [("2", None), ("4", "disk.iothread=4 takes as many queues")])
+def test_queues_of_nested_guests_are_counted_and_the_hosts_qemu_is_not_asked(level: str, why: str | None) -> None:
+    plan = varied(parse(PLAN.replace("[vm]", "[host, nested]"), "x"), (f"disk.iothread=off,{level}",))
+    request = Request(FakeMachine("host"), plan, plan.treatments()[0], qemu=Qemu(("qemu",), "8.2", "8.2"))
+    reasons = DiskPart().lacking(request)
+    assert list(reasons) == ([f"nested disk.iothread={level}"] if why else [])
+    assert all(reason.startswith(str(why)) for reason in reasons.values())

@@ -14,7 +14,8 @@ from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import Plan, parse
 from vmtax.plan.vary import varied
 from vmtax.report.wording.guest_settings import _disk
-from vmtax.storage import Backing, chain
+from vmtax.storage import Backing, Target, chain
+from vmtax.storage.backing import areas, directory_bytes
 from vmtax.testbed import needs
 from vmtax.testbed.disks import wanted
 from vmtax.testbed.parts import Request, lacking
@@ -96,6 +97,31 @@ def test_levels_that_cannot_be_are_refused(changes: tuple[str, ...], why: str) -
 def test_the_images_need_as_much_space_as_the_disk_again() -> None:
     without, with_them = plan(), plan("disk.snapshots=0,8")
     assert needs.disk_sizes(with_them)[1] - needs.disk_sizes(without)[1] == needs.disk_sizes(without)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken"),  # MiB: each guest has its disk, a disk that was never written, and an image over each
+    [
+        ((), 64 + 16),
+        (("disk.snapshots=0,8",), 2 * (64 + 16)),
+        (("guest.count=1,4",), 4 * (64 + 16)),
+        (("guest.count=1,4", "disk.snapshots=0,8"), 4 * 2 * (64 + 16)),
+    ],
+)
+def test_guests_at_once_need_room_for_their_images_at_once(changes: tuple[str, ...], taken: int) -> None:
+    made = plan(*changes, workloads="disk: {size: 64MiB, fresh_size: 16MiB, patterns: [first-write-4k]}")
+    disks = [settings for settings, _ in wanted(made.treatments()[0])]
+    assert directory_bytes(disks, Target(), *needs.disk_sizes(made)) == taken * MIB
+
+
+def test_a_file_system_for_one_guest_has_no_room_for_the_images_of_others() -> None:
+    def each(count: str) -> set[int]:
+        made = plan("disk.filesystem=ext4", "disk.snapshots=8", f"guest.count={count}")
+        size, spare, _ = needs.disk_sizes(made)
+        disks = [settings for settings, _ in wanted(made.treatments()[0])]
+        return {area.size for area in areas(disks, Target(), size, spare)}
+
+    assert each("4") == each("1")
 
 
 def test_treatments_share_the_disk_below_their_snapshots() -> None:

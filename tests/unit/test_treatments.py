@@ -177,7 +177,7 @@ def test_what_means_nothing_beside_another_level_makes_no_treatments() -> None:
         "vm disk.format=qcow2",
         "vm disk.format=qcow2 disk.cluster_size=2MiB",
     ]
-    assert left_out == ["vm: disk.cluster_size=2MiB needs disk.format=qcow2"]
+    assert left_out == ["vm disk.cluster_size=2MiB: disk.cluster_size=2MiB needs disk.format=qcow2"]
 
 
 def test_a_page_cache_is_bounded_only_where_it_is_used_and_a_cgroup_has_it() -> None:
@@ -188,7 +188,9 @@ def test_a_page_cache_is_bounded_only_where_it_is_used_and_a_cgroup_has_it() -> 
         "vm disk.cache=writeback",
         "vm disk.cache=writeback disk.page_cache=bounded",
     ]
-    assert left_out == ["vm: disk.page_cache=bounded needs disk.cache=writeback or writethrough or unsafe"]
+    assert left_out == [
+        "vm disk.page_cache=bounded: disk.page_cache=bounded needs disk.cache=writeback or writethrough or unsafe"
+    ]
     kept, left_out = treatments(["vm"], Space({**factors, "disk.volume": ["zvol"], "disk.filesystem": ["none"]}))
     assert not any(treatment.levels["disk.page_cache"] == "bounded" for treatment in kept)
     assert "ZFS has a cache of its own (ARC)" in left_out[0]

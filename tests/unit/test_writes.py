@@ -10,8 +10,9 @@ from tests.changed import scaled
 from tests.sample import sample_experiment
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Trial
-from vmtax.experiment.writes import foresee_writes, refuse_too_much, why_over, written_by_round
+from vmtax.experiment.writes import foresee_writes, machines_of, refuse_too_much, why_over, written_by_round
 from vmtax.plan.schema import Plan, parse
+from vmtax.plan.vary import varied
 from vmtax.workload.fio import PATTERNS, Disk
 
 GIB = 2**30
@@ -82,3 +83,40 @@ def test_no_more_is_expected_than_can_be_written() -> None:
     again = foresee_writes(plan, machines, 7, 7, 10.0**15)
     assert again.expected == again.most and "as when this plan last ran here" in str(again)
     assert any(PATTERNS[case].side == "write" for case in PATTERNS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "size", "fresh"),
+    [("randread-4k-qd1", 0, 0), ("write-1m", 1, 0), ("randwrite-4k-qd32", 1, 0), ("first-write-4k", 0, 1)],
+)
+def test_the_first_writes_after_a_snapshot_copy_each_image_once_at_most(pattern: str, size: int, fresh: int) -> None:
+    disk = f"disk: {{size: 1GiB, fresh_size: 128MiB, patterns: [{pattern}]}}"
+    text = f"{{name: x, layers: [vm], workloads: [{disk}]}}"
+    plain = parse(text)
+    laid = varied(plain, ("disk.snapshots=2",))
+    most = [foresee_writes(plan, plan.treatments()[0], 7, 7, None).most for plan in (plain, laid)]
+    assert most[1] - most[0] == 7 * (size * GIB + fresh * GIB // 8)
+    if most[1] > most[0]:
+        limit = round(most[1] / 7)
+        refuse_too_much(laid.model_copy(update={"max_writes": limit}), 0, laid.treatments()[0])
+        with pytest.raises(BadInput):
+            refuse_too_much(laid.model_copy(update={"max_writes": limit - 1}), 0, laid.treatments()[0])
+
+
+def test_a_run_ends_before_a_round_that_copies_more_than_its_plan_allows() -> None:
+    plan = varied(limited("100GiB"), ("disk.snapshots=0,2", "guest.count=3"))
+    machines = machines_of(plan.treatments()[0])
+    assert [each.name for each in machines] == ["vm"] * 3 + ["vm disk.snapshots=2"] * 3
+    assert why_over(plan, GIB, {1: 30 * GIB, 2: 31 * GIB}) is None
+    ended = why_over(plan, GIB, {1: 30 * GIB, 2: 31 * GIB}, machines)  # 3 GiB are copied in each
+    assert ended == "after 2 rounds, which wrote up to 68.0 GiB: one more may exceed max_writes, 100.0 GiB"
+    assert why_over(plan, GIB, {1: 30 * GIB, 2: 30 * GIB}, machines) is None, "1 + 66 + 33 is 100"
+
+
+def test_few_blocks_copy_few_clusters() -> None:
+    plan = parse("{name: x, layers: [vm], workloads: [disk: {size: 64GiB, patterns: [randwrite-4k-fsync]}]}")
+    laid = varied(plan, ("disk.snapshots=2",))
+    usual = [foresee_writes(each, each.treatments()[0], 7, 7, None).expected for each in (plan, laid)]
+    assert usual[1] == pytest.approx(16 * usual[0])
+    again = [foresee_writes(each, each.treatments()[0], 7, 7, usual[0] / 7).expected for each in (plan, laid)]
+    assert again == pytest.approx(usual)

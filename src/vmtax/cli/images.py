@@ -91,7 +91,7 @@ def image_postgresql(
 def image_windows(
     again: Annotated[bool, typer.Option("--again", help="Build even if there is a current one.")] = False,
 ) -> None:
-    """Build the pack for Windows: fio and stockfish for Windows, from Debian's sources. No run uses it yet."""
+    """Build the pack for Windows: fio and stockfish for Windows, from Debian's sources, for run --guest ssh://."""
     from vmtax.experiment import progress
     from vmtax.image import windows
 

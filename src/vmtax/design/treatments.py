@@ -97,6 +97,11 @@ class LeftOut:
     why: str  # for people
     levels: Mapping[str, str] = field(default_factory=dict)  # factor -> level
 
+    @property
+    def whole_name(self) -> str:
+        """Its name with the levels that the reason is about: without them it may be that of a treatment."""
+        return " ".join([self.name, *(f"{name}={self.levels[name]}" for name in self.factors if name in self.levels)])
+
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
@@ -110,8 +115,9 @@ class Expansion:
     def left_out(self) -> list[str]:
         """A line for each combination that was left out, or for each reason."""
         names: dict[str, dict[str, None]] = {}
+        measured = {each.name for each in self.kept}
         for one in self.omitted:
-            names.setdefault(one.why, {})[one.name] = None
+            names.setdefault(one.why, {})[one.name if one.name not in measured else one.whole_name] = None
         return _lines(names)
 
 

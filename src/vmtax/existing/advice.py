@@ -181,7 +181,9 @@ def change_of_xml(factor: str, level: str) -> str:
 def _in_xml(change: SettingAdvice, guest: ExistingGuest) -> str:
     if change.factor == "cpu.hyperv":
         parts = "".join(f"<{name} state='on'/>" for name in ("vpindex", "synic", TIMERS))
-        return f"virsh edit {guest.name}: {parts} in <hyperv>, <timer name='hypervclock' present='yes'/> in <clock>"
+        has_clock = "time" in parts_of(change.level)
+        clock = "" if has_clock else ", <timer name='hypervclock' present='yes'/> in <clock>"
+        return f"virsh edit {guest.name}: {parts} in <hyperv>{clock}"
     text = change_of_xml(change.factor, change.better)
     where = "" if change.where == guest.name else f" of {change.where}"
     return f"virsh edit {guest.name}: {text}{where}" if text else ""

@@ -35,7 +35,7 @@ from vmtax.experiment.reboots import Reboots
 from vmtax.experiment.resume import Before
 from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials, voided
-from vmtax.experiment.writes import why_over, written_by_round
+from vmtax.experiment.writes import machines_of, why_over, written_by_round
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineError, MachineLost
 from vmtax.plan.estimate import fit_rounds
@@ -217,7 +217,8 @@ class Loop:
 
     def _writes_over(self) -> str | None:
         """Why the plan's limit of writes ends the run; None if it goes on."""
-        return why_over(self.plan, needs.disk_bytes(self.plan), written_by_round(self.trials, self.workloads))
+        written = written_by_round(self.trials, self.workloads)
+        return why_over(self.plan, needs.disk_bytes(self.plan), written, machines_of(self.treatments))
 
     # One treatment
 

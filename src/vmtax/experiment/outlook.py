@@ -9,9 +9,9 @@ from vmtax.core.records import Json, Treatment
 from vmtax.core.units import count_of, format_duration, format_room, format_span
 from vmtax.design.interleaved import both
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
-from vmtax.design.topology import none_alike, topology
+from vmtax.design.topology import none_alike
 from vmtax.experiment.preview import Place, lacks_kernel_pack, lacks_postgresql_pack
-from vmtax.experiment.writes import ForeseenWrites, foresee_writes, refuse_too_much
+from vmtax.experiment.writes import ForeseenWrites, foresee_writes, machines_of, refuse_too_much
 from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
@@ -162,7 +162,7 @@ def writes_of_work(
 
     Raises BadInput if the plan allows less.
     """
-    machines = [treatment for treatment in treatments for _ in topology(treatment).subjects]
+    machines = machines_of(treatments)
     refuse_too_much(plan, needs.disk_bytes(plan), machines)
     return foresee_writes(plan, machines, _executions(plan, foreseen), foreseen.rounds, written)
 

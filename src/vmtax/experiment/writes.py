@@ -10,10 +10,16 @@ from typing import Any
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Treatment, Trial
 from vmtax.core.units import format_room
+from vmtax.design.disk import DiskSettings
 from vmtax.design.stopping import count
+from vmtax.design.topology import topology
 from vmtax.plan.estimate import sum_per_round
 from vmtax.plan.schema import Plan
+from vmtax.storage.chain import snapshots_of
 from vmtax.workload import Workload
+from vmtax.workload.fio import PATTERNS, Disk
+
+COPIED = 15  # blocks of 4 KiB that are copied with the first that is written of a qcow2 cluster of 64 KiB, the default
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +38,21 @@ class ForeseenWrites:
         return f"then over it about {format_room(self.expected)} {basis}, at most {format_room(self.most)} on any disk"
 
 
+def machines_of(treatments: Sequence[Treatment]) -> list[Treatment]:
+    """The treatment of each machine of a round: one of several guests at once has as many."""
+    return [treatment for treatment in treatments for _ in topology(treatment).subjects]
+
+
 def foresee_writes(
     plan: Plan, machines: Sequence[Treatment], executions: int, rounds: int, measured: float | None
 ) -> ForeseenWrites:
     """`executions`: how often each case is run in all rounds, at most; `measured`: bytes per round of an earlier run of
-    the same plan on the same host.
+    the same plan on the same host, without what was copied for snapshots.
     """
-    most = executions * sum_per_round(plan, machines, lambda workload, case: workload.written_bytes(case))
-    usual = executions * sum_per_round(plan, machines, lambda workload, case: workload.written_bytes(case, usual=True))
-    expected = usual if measured is None else measured * rounds
+    most = executions * (_written(plan, machines) + _copied(plan, machines))
+    copied = executions * _copied(plan, machines, usual=True)
+    usual = executions * _written(plan, machines, usual=True)
+    expected = copied + (usual if measured is None else measured * rounds)
     return ForeseenWrites(min(expected, most), most, measured is not None)
 
 
@@ -55,14 +67,18 @@ def written_by_round(trials: Sequence[Trial], workloads: Sequence[Workload[Any]]
     return rounds
 
 
-def why_over(plan: Plan, prepared: float, by_round: Mapping[int, float]) -> str | None:
+def why_over(
+    plan: Plan, prepared: float, by_round: Mapping[int, float], machines: Sequence[Treatment] = ()
+) -> str | None:
     """Why the plan's limit ends the run after these rounds; None if another round fits.
 
-    prepared: bytes with which the disks were prepared
+    prepared: bytes with which the disks were prepared; machines: those of a round, for what their snapshots copy
     """
     if plan.max_writes is None or not by_round:
         return None
-    written, largest = prepared + sum(by_round.values()), max(by_round.values())
+    copied = _copied(plan, machines)
+    written = prepared + sum(by_round.values()) + copied * len(by_round)
+    largest = max(by_round.values()) + copied
     if written + largest <= plan.max_writes:
         return None
     limit = format_room(plan.max_writes)
@@ -74,9 +90,30 @@ def refuse_too_much(plan: Plan, prepared: float, machines: Sequence[Treatment]) 
     """Raises BadInput if even the first round may write more than the plan allows."""
     if plan.max_writes is None:
         return
-    first = prepared + sum_per_round(plan, machines, lambda workload, case: workload.written_bytes(case))
+    first = prepared + _written(plan, machines) + _copied(plan, machines)
     if first > plan.max_writes:
         raise BadInput(
             f"max_writes is {format_room(plan.max_writes)}, and one round may write {format_room(first)} if the disk is"
             " fast: allow that much, or measure fewer disks or patterns, or for fewer seconds (workloads.disk.seconds)"
         )
+
+
+def _written(plan: Plan, machines: Sequence[Treatment], *, usual: bool = False) -> float:
+    """Bytes that guests and the host write in a round: at most, or usually."""
+    return sum_per_round(plan, machines, lambda workload, case: workload.written_bytes(case, usual=usual))
+
+
+def _copied(plan: Plan, machines: Sequence[Treatment], *, usual: bool = False) -> float:
+    """Bytes that a round copies into images over disks with snapshots: the first write to a cluster copies the rest of
+    it. At most, all of both disks in each boot; usually, as many clusters as there are blocks written.
+    """
+    copied = 0.0
+    disks = [workload for workload in plan.build_workloads() if isinstance(workload, Disk)]
+    for machine in (each for each in machines if each.layer == "vm" and snapshots_of(DiskSettings.of(each.levels))):
+        for disk in disks:
+            sizes = {False: disk.parameters.size_bytes, True: disk.parameters.fresh_bytes}
+            written = dict.fromkeys(sizes, 0.0)  # of the disk that was filled, and of the one that was never written
+            for case in plan.cases(disk, machine):
+                written[PATTERNS[case].fresh] += disk.written_bytes(case, usual=usual)
+            copied += sum(min(sizes[fresh], COPIED * bytes) for fresh, bytes in written.items())
+    return copied

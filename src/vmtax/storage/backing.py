@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -338,11 +339,14 @@ def areas(wanted: Sequence[DiskSettings], target: Target, size: int, spare: int)
 
 def directory_bytes(wanted: Sequence[DiskSettings], target: Target, size: int, spare: int, beside: int = 0) -> int:
     """The most bytes taken of the directory: by areas in files and by disks that are files; additionally, at first by
-    the file from which images are filled, later by a new disk for a boot and by what takes `beside`.
+    the file from which images are filled, later by new disks for a boot and by what takes `beside`.
+
+    `spare`: bytes of the new disks beside one disk; guests that run at once, with equal settings, have them all at once
     """
     cut = 0 if target.devices else sum(area.size * area.devices for area in areas(wanted, target, size, spare))
     files = [each for each in wanted if each.volume is Volume.PLAIN and each.filesystem == "as-is"]
-    return cut + size * len(files) + max(source_bytes(wanted, size), (spare if files else 0) + beside)
+    at_once = max(Counter(files).values(), default=0)
+    return cut + size * len(files) + max(source_bytes(wanted, size), spare * at_once + beside)
 
 
 def source_bytes(wanted: Sequence[DiskSettings], size: int) -> int:

@@ -128,7 +128,7 @@ class DiskOrder:
     treatments: Sequence[Treatment]
     size: int  # bytes of each disk
     fresh_size: int = 0  # bytes of one more disk for each boot; 0: none
-    spare: int = 0  # bytes of all disks that are made for a boot
+    spare: int = 0  # bytes of the disks that are made for a boot beside one of them
     beside: int = 0  # bytes that other files will take of the directory once the disks are filled
 
 

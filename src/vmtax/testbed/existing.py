@@ -107,9 +107,10 @@ def refuse_factors(plan: Plan, vm: ExistingVm) -> None:
     named = dict.fromkeys([*plan.space.factors, *(each for part in plan.space.parts for each in part.levels)])
     sizes = [each for each in named if each in (*SIZES, COUNT.name)]
     if fixed := sizes if vm.clone else [each for each in named if each in sizes or FACTORS[each].layers == BACKED]:
+        elsewhere = "" if plan.name == "quick" else ", or name a plan without them, such as quick"
         raise BadInput(
             f"plan {plan.name} compares {', '.join(fixed)}, in which {vm.name} stays as it is: its host would have"
-            " other levels: leave them out, or name a plan without them, such as quick"
+            f" other levels: leave them out{elsewhere}"
         )
     plugged = [each for each in named if FACTORS[each].layers == PLUGGED]
     if plugged and not vm.name.startswith(LIBVIRT):

@@ -112,6 +112,19 @@ def refuse_small_for_arrays(plan: Plan) -> None:
         )
 
 
+def work_memory(plan: Plan) -> int:
+    """Bytes of memory that a guest needs for what the plan's workloads keep in it at once, its kernel included; 0 if
+    none is known to need much.
+    """
+    arrays = [one.array_bytes for one in plan.build_workloads() if isinstance(one, Memory | Tlb)]
+    servers = databases(plan)
+    return max(
+        max((needed for needed, _ in _builds(plan)), default=0),
+        max(arrays, default=0) + KERNEL_MEMORY_BYTES if any(arrays) else 0,
+        GUEST_MEMORY_BYTES + servers * DATABASE_MEMORY_BYTES if servers else 0,
+    )
+
+
 def _builds(plan: Plan) -> list[tuple[int, str]]:
     """The memory of each kernel build in bytes, and how it is calculated."""
     workloads = (workload for workload in plan.build_workloads() if isinstance(workload, Build))
@@ -139,14 +152,14 @@ def disk_bytes(plan: Plan) -> int:
 
 
 def disk_sizes(plan: Plan) -> tuple[int, int, int]:
-    """Bytes of each disk under test; of the disks made for each boot; and of other files: the outer VMs' disks, and
-    copies of the disks of guests that were ended.
+    """Bytes of each disk under test; of the disks made for each boot beside one of them; and of other files: the outer
+    VMs' disks, and copies of the disks of guests that were ended.
     """
     workloads = plan.build_workloads()
     size = disk_size(workloads)
     outer = sum(outer_disks(plan, size)) if size and "nested" in plan.layers else 0
     fresh = fresh_size(workloads)
-    laid = (size + fresh) * guests_at_once(plan) if has_snapshots(plan) else 0
+    laid = size + fresh if has_snapshots(plan) else 0
     return size, fresh + laid + cut_size(workloads), outer + cut_room(plan)
 
 

@@ -12,6 +12,7 @@ from vmtax.design.guest import GuestSettings
 from vmtax.design.size import MEMORY
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.meter.memory import total_memory
+from vmtax.testbed import needs
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.provisioned import Provisioned
 
@@ -26,14 +27,15 @@ class Balloon(Part):
     """A balloon in the guest, which is inflated before anything is measured."""
 
     def lacking(self, request: Request) -> Mapping[str, str]:
-        least = 2 * LEAST_LEFT
+        least = 2 * max(LEAST_LEFT, needs.work_memory(request.plan))
         sizes = {
             each.name: parse_bytes(each.levels[MEMORY]) if MEMORY in each.levels else request.plan.guest.memory
             for each in request.guests
             if GuestSettings.of(each.levels).balloon == "half"
         }
-        why = f"{BALLOON}=half takes a guest with {format_room(least)} or more: guest.memory has"
-        return {name: f"{why} {format_room(size)}" for name, size in sizes.items() if size < least}
+        least_named = f"{-(-least // 2**20)} MiB"
+        why = f"{BALLOON}=half takes a guest with {least_named} or more, for what is measured in the half that is left"
+        return {name: f"{why}: it has {size // 2**20} MiB" for name, size in sizes.items() if size < least}
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         if GuestSettings.of(treatment.levels).balloon != "half":

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from vmtax.core.layers import GUESTS
 from vmtax.core.records import Treatment
 from vmtax.design.disk import THREADED, DiskSettings
 from vmtax.design.size import VCPUS
@@ -25,7 +26,7 @@ class DiskPart(Part):
     """The disks of which the speed is measured."""
 
     def lacking(self, request: Request) -> Mapping[str, str]:
-        reasons = {each.name: _why_no_threads(request, each) for each in request.guests if has_disk(each)}
+        reasons = {each.name: _why_no_threads(request, each) for each in request.treatments if has_disk(each)}
         return {name: why for name, why in reasons.items() if why}
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
@@ -36,15 +37,18 @@ class DiskPart(Part):
 
 
 def _why_no_threads(request: Request, treatment: Treatment) -> str:
-    """Why its disk cannot have as many iothreads as it asks for; "" if it can."""
+    """Why its disk cannot have as many iothreads as it asks for; "" if it can. The image's QEMU, which nested guests
+    have, can.
+    """
     settings = DiskSettings.of(treatment.levels)
     count = settings.iothread
-    if count < 2 or settings.bus not in THREADED:
+    if treatment.layer not in GUESTS or count < 2 or settings.bus not in THREADED:
         return ""
     queues = settings.queues or int(treatment.levels.get(VCPUS, request.plan.guest.vcpus))
     if queues < count:
         return f"disk.iothread={count} takes as many queues, and the disk has {queues}: add disk.queues={count}"
-    why = request.qemu.why_no_mapping(request.host, settings.bus) if request.qemu is not None else None
+    asked = request.qemu if treatment.layer == "vm" else None
+    why = asked.why_no_mapping(request.host, settings.bus) if asked is not None else None
     return f"disk.iothread={count}: {why}" if why else ""
 
 
