@@ -14,6 +14,7 @@ from vmtax.design.factors import FACTORS, why_illegal
 from vmtax.design.guest import GuestSettings
 from vmtax.design.hyperv import ENLIGHTENMENTS, LEVELS, cpu_options, level_of, parts_of, why_not
 from vmtax.hypervisor import Qemu
+from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import Plan, parse
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.enlightenments import READ, Enlightened, why_not_obtained
@@ -75,6 +76,13 @@ def test_every_set_has_one_level_and_the_level_has_that_set() -> None:
 )
 def test_what_is_no_level_is_refused(level: str) -> None:
     assert not FACTORS["cpu.hyperv"].takes(level)
+
+
+def test_how_parts_are_joined_is_said_where_they_are_not() -> None:
+    with pytest.raises(
+        PlanError, match=r"'all\+time'.* or several of the parts after all, joined by \+, as vapic\+time"
+    ):
+        plan("[all+time]")
 
 
 @pytest.mark.parametrize(("level", "is_legal"), [("off", True), ("hidden", False), ("all", False), ("time+ipi", False)])

@@ -217,6 +217,7 @@ class GuestSettings(Settings):
         " a guest of Hyper-V, as far as it has that interface; only KVM has it",
         scope="guest",
         others=hyperv.SETS,
+        form="several of the parts after all, joined by +, as vapic+time",
         conflicts=(
             Conflict(
                 {"cpu.hyperv": AllBut(hyperv.OFF), "cpu.timer": ("kvm-clock",)},

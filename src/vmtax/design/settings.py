@@ -93,6 +93,7 @@ class Factor:
     only_with: Mapping[str, Collection[str]]
     conflicts: tuple[Conflict, ...]
     others: str = ""  # regular expression for other levels, which depend on the host; empty: none
+    form: str = ""  # how the other levels are written, for people; empty: they are names or figures
     ends: tuple[str, str] | None = None  # the least and the greatest of the other levels
     # What a plan must measure for it to have an effect: "disk", "network", "migration"; "": anything
     work: str = ""
@@ -154,6 +155,7 @@ def setting(
     only_with: Mapping[str, Collection[str]] = MappingProxyType({}),
     conflicts: tuple[Conflict, ...] = (),
     others: str = "",
+    form: str = "",
     ends: tuple[str, str] | None = None,
     work: str = "",
 ) -> T:
@@ -161,7 +163,19 @@ def setting(
     work = work or (scope if scope in ("disk", "network") else "")
     every = tuple(map(str, levels))
     factor = Factor(
-        name, every, describe, layers, scope, read, options, only_with, conflicts, others, ends=ends, work=work
+        name,
+        every,
+        describe,
+        layers,
+        scope,
+        read,
+        options,
+        only_with,
+        conflicts,
+        others,
+        form=form,
+        ends=ends,
+        work=work,
     )
     return field(default=read(factor.default), metadata={_FACTOR: factor})
 

@@ -304,5 +304,7 @@ def _unknown_levels(at: Place, levels: Sequence[str]) -> list[Problem]:
     what, legal = (f"level of {name}", factor.levels) if factor else ("layer", LAYERS)
     if factor and factor.ends:
         legal = (*legal, f"or any from {' to '.join(factor.ends)}")
+    if factor and factor.form:
+        legal = (*legal, f"or {factor.form}")
     takes = factor.takes if factor else LAYERS.__contains__
     return [((*at, i), unknown(what, level, legal)) for i, level in enumerate(levels) if not takes(level)]
