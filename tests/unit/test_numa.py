@@ -71,6 +71,8 @@ def test_nodes(rooms: tuple[int, ...], home: int | None, wanted: MemoryNode, nod
             "memory.node=remote takes CPUs for the guests that",
         ),
         (TWO, {"room": "500000"}, "remote", "memory.node=remote takes 1"),
+        (TWO, {"room": "500000"}, "local", "memory.node=local cannot be had: node 0 has"),
+        ((Cores(1, node=0), Cores(1, node=1)), {}, "local", "memory.node=local cannot be had: it is bound for all"),
     ],
 )
 def test_hosts_that_cannot_give_such_memory(cores: Any, changed: dict[str, str], levels: str, why: str) -> None:
@@ -79,6 +81,14 @@ def test_hosts_that_cannot_give_such_memory(cores: Any, changed: dict[str, str],
     plan = varied(parse_plan(PLAN, "x"), (f"memory.node={levels}",))
     reasons = list(NumaMemory().lacking(Request(host, plan, plan.treatments()[0])).values())
     assert bool(reasons) == bool(why) and all(reason.startswith(why) for reason in reasons)
+
+
+def test_nodes_are_those_of_one_host() -> None:
+    plan = varied(parse_plan(PLAN, "x"), ("memory.node=local,remote",))
+    binds = lambda argv: argv[-1] == "true"  # noqa: E731
+    host = FakeMachine("host", {QUESTION: printed(files(*TWO)), binds: ""})
+    request = Request(host, plan, plan.treatments()[0], destination=FakeMachine("other"))
+    assert list(NumaMemory().lacking(request)) == ["vm memory.node=remote"]
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,12 @@ def test_the_last_image_may_be_smaller_than_the_disk() -> None:
     assert laid.top.size == 16 * MIB
 
 
+@pytest.mark.parametrize("count", ["1", "77", "200"])
+def test_any_number_of_snapshots_is_written_as_it_was_asked_for(count: str) -> None:
+    settings = DiskSettings.of({"disk.snapshots": count})
+    assert settings.levels["disk.snapshots"] == count and dict(settings.options("drive"))["cache"] == "none"
+
+
 def test_two_chains_over_one_disk_have_images_of_their_own() -> None:
     assert lay(1)[0].top.path != lay(1)[0].top.path
 

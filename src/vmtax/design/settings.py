@@ -131,8 +131,9 @@ class Factor:
         for level in self.levels:
             if self.read(level) == value:
                 return level
-        if isinstance(value, str) and self.takes(value):
-            return value
+        written = str(value)  # a name, or a figure: other levels are written as they are read
+        if self.takes(written) and self.read(written) == value:
+            return written
         raise ValueError(f"{self.name}: no level is read as {value!r}")
 
     def why_idle(self, levels: Mapping[str, str]) -> str | None:

@@ -17,7 +17,7 @@ from vmtax.machine.rights import why_not
 from vmtax.meter.text import whole
 from vmtax.plan.guests import guests_at_once, largest
 from vmtax.testbed import needs
-from vmtax.testbed.cpus import CpuTopology, read
+from vmtax.testbed.cpus import CpuTopology, Equal, read, why_unbound
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.provisioned import Provisioned
 
@@ -34,24 +34,26 @@ _WITH_MEMORY = (
     "sys.exit('set_mempolicy: ' + os.strerror(ctypes.get_errno())) if failed else os.execvp(sys.argv[3], sys.argv[3:])"
 )
 BIND, INTERLEAVE = "2", "3"
+FAR = "is about nodes of this host, and guests are migrated to another one"
 
 
 class NumaMemory(Part):
     """Memory on another node than the guest's CPUs, or on all nodes in turn. Local memory is what `EqualCpus` binds."""
 
     def lacking(self, request: Request) -> Mapping[str, str]:
-        wanted = {each.name: GuestSettings.of(each.levels).node for each in request.guests}
-        moved = {name: node for name, node in wanted.items() if node is not MemoryNode.LOCAL}
-        if not moved:
+        if request.plan.space.first(NODE) is None:
             return {}
+        wanted = {each.name: GuestSettings.of(each.levels).node for each in request.guests}
         plan = largest(request.plan)
         topology, memory = read(request.host), needs.most_memory(plan)
-        home = topology.equal(guests_at_once(plan) * plan.guest.vcpus).node
-        return {
-            name: f"{NODE}={node} {why}"
-            for name, node in moved.items()
-            if (why := _why_not(request.host, topology, home, node, memory))
+        chosen = topology.equal(guests_at_once(plan) * plan.guest.vcpus)
+        reasons = {
+            node: FAR
+            if request.destination is not None and node is not MemoryNode.LOCAL
+            else _why_not(request.host, topology, chosen, node, memory)
+            for node in dict.fromkeys(wanted.values())
         }
+        return {name: f"{NODE}={node} {reasons[node]}" for name, node in wanted.items() if reasons[node]}
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         node = GuestSettings.of(treatment.levels).node
@@ -80,8 +82,12 @@ def with_memory(nodes: tuple[int, ...], *, interleaved: bool) -> tuple[str, ...]
     return (PYTHON, *ISOLATED, _WITH_MEMORY, mode, ",".join(map(str, nodes)))
 
 
-def _why_not(host: Machine, topology: CpuTopology, home: int | None, wanted: MemoryNode, memory: int) -> str:
+def _why_not(host: Machine, topology: CpuTopology, chosen: Equal, wanted: MemoryNode, memory: int) -> str:
     """Why memory cannot be there; "" if it can. `memory`: bytes that are needed at most"""
+    home = chosen.node
+    if wanted is MemoryNode.LOCAL:  # with one node, all memory is
+        unbound = why_unbound(host, topology, chosen, memory)
+        return f"cannot be had: {unbound}" if unbound else ""
     if len(topology.room) < 2:
         return "takes a host with two NUMA nodes, and this one has one"
     if home is None:
