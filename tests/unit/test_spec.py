@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.design.disk import CacheMode, DiskSettings
+from vmtax.design.factors import FACTORS
 from vmtax.design.guest import GuestSettings
+from vmtax.design.migration import MigrationSettings
 from vmtax.design.settings import UnknownLevel
+from vmtax.design.size import SizeSettings
 from vmtax.hypervisor import FRESH_ID, Credentials, Drive, GuestSpec, Nic, Passed, Qemu, Tap, UserNetwork, boot
 from vmtax.hypervisor.base import BootFailed
 from vmtax.hypervisor.qemu.argv import kernel_arguments
@@ -215,6 +218,25 @@ def test_layers_come_behind_the_disks_which_so_keep_their_names() -> None:
 def test_a_disk_brings_what_its_bus_needs_and_nothing_its_bus_cannot(drive: Drive, expected: str) -> None:
     assert " ".join(disk_arguments([drive])) == expected
     assert machine_type([drive]) == "q35" and machine_type([drive, Drive("/d", DiskSettings(bus="ide"))]) == "pc"
+
+
+OTHER = {
+    **dict.fromkeys(("guest.vcpus", "disk.snapshots"), ("1", "77")),
+    "guest.memory": ("256MiB", "5GiB", "300MiB"),
+    "migration.downtime_limit": ("1ms", "45ms", "1999s"),
+    "migration.load": ("1MiB", "77MiB", "3GiB"),
+}
+
+
+def test_every_factor_with_other_levels_between_two_ends_is_tried() -> None:
+    assert {name for name, factor in FACTORS.items() if factor.ends} == OTHER.keys()
+
+
+@pytest.mark.parametrize(("name", "level"), [(name, level) for name, levels in OTHER.items() for level in levels])
+def test_a_level_that_is_not_listed_is_read_and_written(name: str, level: str) -> None:
+    kinds = (DiskSettings, SizeSettings, MigrationSettings)
+    (kind,) = (kind for kind in kinds if name in {each.name for each in kind.factors().values()})
+    assert kind.of({name: level}).levels[name] == level
 
 
 def test_a_treatments_levels_make_a_disk() -> None:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Self, TypeVar
 
 from vmtax.core.layers import CLONE, EXISTING, GUESTS
-from vmtax.core.units import parse_bytes, same_quantity, size_text
+from vmtax.core.units import as_size, parse_bytes, same_quantity, size_text
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
 # Programs with an option for a factor: -drive, -device, the kernel, qemu-img -o, mount, zfs -o, libvirt, Proxmox.
@@ -131,9 +131,9 @@ class Factor:
         for level in self.levels:
             if self.read(level) == value:
                 return level
-        written = str(value)  # a name, or a figure: other levels are written as they are read
-        if self.takes(written) and self.read(written) == value:
-            return written
+        for written in _spellings(value):
+            if self.takes(written) and self.read(written) == value:
+                return written
         raise ValueError(f"{self.name}: no level is read as {value!r}")
 
     def why_idle(self, levels: Mapping[str, str]) -> str | None:
@@ -142,6 +142,13 @@ class Factor:
             if levels[name] not in legal:
                 return f"{name}={' or '.join(legal)}"
         return None
+
+
+def _spellings(value: object) -> Iterator[str]:
+    """How a level can be written that is read as `value`: a name, a number, a size in bytes or MiB, seconds."""
+    yield str(value)
+    if isinstance(value, int | float):
+        yield from (as_size(round(value)), as_size(round(value * 2**20)), f"{value * 1000:g}ms", f"{value:g}s")
 
 
 def setting(
