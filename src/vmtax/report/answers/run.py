@@ -18,6 +18,7 @@ from vmtax.recommend import CARD, DISK, Advice
 from vmtax.report.answers.comparison import COMPARISON, RANKING
 from vmtax.report.answers.disks import ADVICE, CARD_ADVICE, SCORES, WITHIN, advised
 from vmtax.report.answers.durability import DURABILITY
+from vmtax.report.answers.envelope import pieces
 from vmtax.report.answers.notice import NoticeAnswer
 from vmtax.report.answers.part import written
 from vmtax.report.answers.shape import EITHER_EMULATED, EMULATED, UNIT, AnswerKey, Shape
@@ -164,6 +165,12 @@ def experiment(analysis: Analysis) -> Json:
     """Everything but the raw output of the tools; treatments are given by their names."""
     answer = with_iterators(analysis)
     return {key: list(value) if isinstance(value, Iterator) else value for key, value in answer.items()}
+
+
+def written_pieces(analysis: Analysis) -> Iterator[str]:
+    """The answer as the text of a file, piece by piece."""
+    yield from pieces("experiment", with_iterators(analysis))
+    yield "\n"
 
 
 def with_iterators(analysis: Analysis) -> Json:

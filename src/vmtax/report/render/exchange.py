@@ -12,7 +12,8 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
-from vmtax.analysis.many.costs import WITHOUT_COSTS, CostFigure, RunCosts
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.many.costs import UNKNOWN_WORK, WITHOUT_COSTS, CostFigure, RunCosts, costs_of_work
 from vmtax.core.errors import BadInput
 from vmtax.core.units import printable
 
@@ -23,6 +24,25 @@ UNIT = "x the time"
 
 class NoCosts(BadInput):
     """A run that compared nothing in enough rounds, or whose plan this version cannot read."""
+
+
+def bencher_of_run(analysis: Analysis) -> str:
+    """A run in Bencher Metric Format. Raises NoCosts."""
+    return bencher(_costs(analysis))
+
+
+def github_action_of_run(analysis: Analysis) -> str:
+    """A run for github-action-benchmark. Raises NoCosts."""
+    return github_action(_costs(analysis))
+
+
+def textfile_of_run(analysis: Analysis) -> str:
+    """A run for node_exporter's textfile collector. Raises NoCosts."""
+    return textfile([_costs(analysis)])
+
+
+def _costs(analysis: Analysis) -> RunCosts:
+    return costs_of_work(analysis.experiment, UNKNOWN_WORK)
 
 
 def bencher(costs: RunCosts) -> str:
