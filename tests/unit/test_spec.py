@@ -229,7 +229,7 @@ OTHER = {
 
 
 def test_every_factor_with_other_levels_between_two_ends_is_tried() -> None:
-    assert {name for name, factor in FACTORS.items() if factor.ends} == OTHER.keys()
+    assert {name for name, factor in FACTORS.items() if factor.others and factor.others.ends} == OTHER.keys()
 
 
 @pytest.mark.parametrize(("name", "level"), [(name, level) for name, levels in OTHER.items() for level in levels])

@@ -17,6 +17,7 @@ from vmtax.design.settings import (
     PLUGGED,
     SWITCH,
     Conflict,
+    OtherLevels,
     ProgramOption,
     Settings,
     in_bytes,
@@ -295,9 +296,7 @@ class DiskSettings(Settings):
         " data looks through all of them. They are made anew for each boot",
         layers=("vm",),
         scope="host",
-        work="disk",
-        others=r"[1-9]\d{0,2}",
-        ends=("1", "200"),
+        others=OtherLevels(r"[1-9]\d{0,2}", ends=("1", "200")),
         only_with={"disk.filesystem": ("as-is", *FILE_SYSTEMS), **A_DISK},
     )
     share: Share = setting(
@@ -372,7 +371,6 @@ class DiskSettings(Settings):
         " disk (limited by a memory cgroup)",
         layers=("vm",),
         scope="host",
-        work="disk",
         only_with={"disk.cache": CACHED, **A_DISK},
         conflicts=(
             Conflict(

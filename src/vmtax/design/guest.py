@@ -14,6 +14,7 @@ from vmtax.design.settings import (
     SWITCH,
     AllBut,
     Conflict,
+    OtherLevels,
     ProgramOption,
     Settings,
     Where,
@@ -153,7 +154,7 @@ class GuestSettings(Settings):
         " psABI, or a model that QEMU knows by name, such as Nehalem; QEMU must be able to give all of its features",
         layers=CLONED,
         scope="guest",
-        others=MODEL,
+        others=OtherLevels(MODEL),
     )
     topology: str = setting(
         "cpu.topology",
@@ -216,8 +217,7 @@ class GuestSettings(Settings):
         f" {hyperv.BASE}, or several joined by +. At each level but off, a Linux guest takes itself for"
         " a guest of Hyper-V, as far as it has that interface; only KVM has it",
         scope="guest",
-        others=hyperv.SETS,
-        form="several of the parts after all, joined by +, as vapic+time",
+        others=OtherLevels(hyperv.SETS, form="several of the parts after all, joined by +, as vapic+time"),
         conflicts=(
             Conflict(
                 {"cpu.hyperv": AllBut(hyperv.OFF), "cpu.timer": ("kvm-clock",)},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vmtax.core.layers import LAYERS
 from vmtax.core.records import Treatment
-from vmtax.design.settings import Settings, setting
+from vmtax.design.settings import OtherLevels, Settings, setting
 
 AS_USUAL = "none"  # the level for a host that is booted with its usual arguments only
 _ARGUMENT = r"[A-Za-z][A-Za-z0-9_.-]{0,60}(=[A-Za-z0-9_.,:/+@%=-]{0,60})?"
@@ -28,7 +28,7 @@ class HostSettings(Settings):
         " run` says when, and a lab reboots automatically",
         layers=tuple(LAYERS),
         scope="reboot",
-        others=ARGUMENTS,
+        others=OtherLevels(ARGUMENTS),
     )
 
 

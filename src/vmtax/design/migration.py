@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vmtax.core.units import parse_bytes, parse_duration
-from vmtax.design.settings import SWITCH, Settings, is_on, setting
+from vmtax.design.settings import SWITCH, OtherLevels, Settings, is_on, setting
 
 
 class Mode(StrEnum):
@@ -41,7 +41,6 @@ class MigrationSettings(Settings):
         " guest is lost",
         layers=("vm",),
         scope="guest",
-        work="migration",
     )
     downtime_limit: float = setting(
         "migration.downtime_limit",
@@ -51,10 +50,8 @@ class MigrationSettings(Settings):
         " limit makes more passes, and may never be reached by a guest that writes quickly",
         layers=("vm",),
         scope="guest",
-        others=r"[1-9]\d{0,6}(ms|s)",
-        ends=("1ms", "2000s"),  # QEMU's own maximum
+        others=OtherLevels(r"[1-9]\d{0,6}(ms|s)", ends=("1ms", "2000s")),  # QEMU's own maximum
         only_with={"migration.mode": BEFORE_IT_RUNS_THERE},
-        work="migration",
     )
     compression: str = setting(
         "migration.compression",
@@ -64,7 +61,6 @@ class MigrationSettings(Settings):
         layers=("vm",),
         scope="guest",
         only_with={"migration.mode": (Mode.MULTIFD,)},
-        work="migration",
     )
     auto_converge: bool = setting(
         "migration.auto_converge",
@@ -75,7 +71,6 @@ class MigrationSettings(Settings):
         layers=("vm",),
         scope="guest",
         only_with={"migration.mode": BEFORE_IT_RUNS_THERE},
-        work="migration",
     )
     load: int | None = setting(
         "migration.load",
@@ -85,9 +80,7 @@ class MigrationSettings(Settings):
         " (as-set); idle: nothing writes",
         layers=("vm",),
         scope="guest",
-        others=r"[1-9]\d{0,5}(MiB|GiB)",
-        ends=("1MiB", f"{MOST_LOAD}MiB"),
-        work="migration",
+        others=OtherLevels(r"[1-9]\d{0,5}(MiB|GiB)", ends=("1MiB", f"{MOST_LOAD}MiB")),
     )
 
 

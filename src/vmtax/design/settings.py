@@ -21,6 +21,7 @@ Scope = Literal["guest", "disk", "network", "host", "reboot"]
 # Programs with an option for a factor: -drive, -device, the kernel, qemu-img -o, mount, zfs -o, libvirt, Proxmox.
 Program = Literal["drive", "kernel", "qemu-img", "mount", "zfs", "libvirt", "proxmox", "device"]
 T = TypeVar("T")
+WORK = {"disk": "disk", "zfs": "disk", "net": "network", "migration": "migration"}  # by the first word of a factor
 
 BACKED = ("host", "container", CLONE, "vm")  # a nested guest's disk is always a raw file on its outer VM's disk
 CLONED = (*GUESTS, CLONE)  # a clone of a user's VM is booted with such a setting
@@ -79,6 +80,15 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherLevels:
+    """Levels beside those that are listed, which depend on the host or are as many as numbers."""
+
+    pattern: str  # regular expression
+    form: str = ""  # how they are written, for people; empty: they are names or figures
+    ends: tuple[str, str] | None = None  # the least and the greatest
+
+
+@dataclass(frozen=True, slots=True)
 class Factor:
     """A setting whose cost is of interest."""
 
@@ -92,24 +102,28 @@ class Factor:
     # Factor -> levels beside which it has a meaning; any level for a factor that is not listed
     only_with: Mapping[str, Collection[str]]
     conflicts: tuple[Conflict, ...]
-    others: str = ""  # regular expression for other levels, which depend on the host; empty: none
-    form: str = ""  # how the other levels are written, for people; empty: they are names or figures
-    ends: tuple[str, str] | None = None  # the least and the greatest of the other levels
-    # What a plan must measure for it to have an effect: "disk", "network", "migration"; "": anything
-    work: str = ""
+    others: OtherLevels | None = None
 
     @property
     def default(self) -> str:
         """The level for a plan that does not name the factor."""
         return self.levels[0]
 
+    @property
+    def work(self) -> str:
+        """What a plan must measure for it to have an effect: "disk", "network", "migration"; "": anything."""
+        return WORK.get(self.name.partition(".")[0], "")
+
     def takes(self, level: str) -> bool:
         """Whether it is a legal level."""
         if level in self.levels:
             return True
-        if self.others == "" or re.fullmatch(self.others, level) is None:
+        if self.others is None or re.fullmatch(self.others.pattern, level) is None:
             return False
-        return self.ends is None or self.read(self.ends[0]) <= self.read(level) <= self.read(self.ends[1])
+        if self.others.ends is None:
+            return True
+        least, greatest = map(self.read, self.others.ends)
+        return bool(least <= self.read(level) <= greatest)
 
     def spelled(self, written: str) -> str:
         """The level that a person wrote in another way: "64KiB" for "64k", "200us" for "0.2ms"; if there is none, what
@@ -124,7 +138,8 @@ class Factor:
         ordered = "+".join(level for level in self.levels if level in named)
         if named <= set(self.levels) and self.takes(ordered):
             return ordered
-        return size_text(written) if self.ends and self.ends[0].endswith("B") else written
+        ends = self.others and self.others.ends
+        return size_text(written) if ends and ends[0].endswith("B") else written
 
     def level(self, value: object) -> str:
         """The level for `value`."""
@@ -162,29 +177,11 @@ def setting(
     options: Mapping[Program, ProgramOption] = MappingProxyType({}),
     only_with: Mapping[str, Collection[str]] = MappingProxyType({}),
     conflicts: tuple[Conflict, ...] = (),
-    others: str = "",
-    form: str = "",
-    ends: tuple[str, str] | None = None,
-    work: str = "",
+    others: OtherLevels | None = None,
 ) -> T:
     """A field of a class of settings that is a factor of plans."""
-    work = work or (scope if scope in ("disk", "network") else "")
     every = tuple(map(str, levels))
-    factor = Factor(
-        name,
-        every,
-        describe,
-        layers,
-        scope,
-        read,
-        options,
-        only_with,
-        conflicts,
-        others,
-        form=form,
-        ends=ends,
-        work=work,
-    )
+    factor = Factor(name, every, describe, layers, scope, read, options, only_with, conflicts, others)
     return field(default=read(factor.default), metadata={_FACTOR: factor})
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from vmtax.core.layers import LAYERS
 from vmtax.core.units import parse_bytes
-from vmtax.design.settings import Settings, setting
+from vmtax.design.settings import OtherLevels, Settings, setting
 
 MOST_VCPUS = 1024
 LEAST_MEMORY, MOST_MEMORY = "256MiB", "1024TiB"
@@ -27,8 +27,7 @@ class SizeSettings(Settings):
         " compared with the host on its own number of CPUs",
         layers=tuple(LAYERS),
         scope="guest",
-        others=r"[1-9]\d{0,3}",
-        ends=("1", str(MOST_VCPUS)),
+        others=OtherLevels(r"[1-9]\d{0,3}", ends=("1", str(MOST_VCPUS))),
     )
     memory: int = setting(
         "guest.memory",
@@ -37,8 +36,7 @@ class SizeSettings(Settings):
         "memory of a guest, in place of the plan's guest.memory; a container is limited to as much, the host is not",
         layers=tuple(name for name in LAYERS if name != "host"),
         scope="guest",
-        others=r"[1-9]\d{0,15}([KMGT]i)?B",
-        ends=(LEAST_MEMORY, MOST_MEMORY),
+        others=OtherLevels(r"[1-9]\d{0,15}([KMGT]i)?B", ends=(LEAST_MEMORY, MOST_MEMORY)),
     )
 
 

@@ -302,9 +302,10 @@ def _unknown_levels(at: Place, levels: Sequence[str]) -> list[Problem]:
     name = at[-1]
     factor = FACTORS.get(str(name))
     what, legal = (f"level of {name}", factor.levels) if factor else ("layer", LAYERS)
-    if factor and factor.ends:
-        legal = (*legal, f"or any from {' to '.join(factor.ends)}")
-    if factor and factor.form:
-        legal = (*legal, f"or {factor.form}")
+    others = factor and factor.others
+    if others and others.ends:
+        legal = (*legal, f"or any from {' to '.join(others.ends)}")
+    if others and others.form:
+        legal = (*legal, f"or {others.form}")
     takes = factor.takes if factor else LAYERS.__contains__
     return [((*at, i), unknown(what, level, legal)) for i, level in enumerate(levels) if not takes(level)]
