@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateWriter:
     """A function of this part of vmtax whose module is imported when it is first called."""
 
     place: str  # module:function, the module as it is called inside report
@@ -39,7 +39,9 @@ class Format:
 
     name: str
     suffix: str  # of the file
-    write: Late  # of an analysis: the whole file as text, or pieces of it, each text of whole characters, or bytes
+    write: (
+        LateWriter  # of an analysis: the whole file as text, or pieces of it, each text of whole characters, or bytes
+    )
     text: bool = True  # UTF-8, so that a terminal can show it
     ranks: bool = True  # includes rankings; otherwise only measurements
     costs: bool = False  # has costs alone, and refuses a run that has none
@@ -58,31 +60,32 @@ class Format:
 FORMATS = {
     format.name: format
     for format in (
-        Format("html", ".html", Late("render.html:render_html")),
-        Format("markdown", ".md", Late("render.markdown:render_markdown")),
-        Format("json", ".json", Late("answers.run:written_pieces")),
-        Format("csv", ".csv", Late("render.csv:csv_pieces"), ranks=False),
-        Format("parquet", ".parquet", Late("render.parquet:parquet_pieces"), text=False, ranks=False),
-        Format("bencher", ".bencher.json", Late("render.exchange:bencher_of_run"), ranks=False, costs=True),
+        Format("html", ".html", LateWriter("render.html:render_html")),
+        Format("markdown", ".md", LateWriter("render.markdown:render_markdown")),
+        Format("json", ".json", LateWriter("answers.run:written_pieces")),
+        Format("csv", ".csv", LateWriter("render.csv:csv_pieces"), ranks=False),
+        Format("parquet", ".parquet", LateWriter("render.parquet:parquet_pieces"), text=False, ranks=False),
+        Format("bencher", ".bencher.json", LateWriter("render.exchange:bencher_of_run"), ranks=False, costs=True),
         Format(
             "github-action",
             ".github-action.json",
-            Late("render.exchange:github_action_of_run"),
+            LateWriter("render.exchange:github_action_of_run"),
             ranks=False,
             costs=True,
         ),
-        Format("prometheus", ".prom", Late("render.exchange:textfile_of_run"), ranks=False, costs=True),
+        Format("prometheus", ".prom", LateWriter("render.exchange:textfile_of_run"), ranks=False, costs=True),
     )
 }
 # Of the others, each writes what was found, with all details or without, as one text.
 CHANGE_FORMATS: dict[str, Callable[[Change, bool], str]] = {
-    name: Late(f"render.change_files:{name}") for name in ("terminal", "markdown", "junit", "json")
+    name: LateWriter(f"render.change_files:{name}") for name in ("terminal", "markdown", "junit", "json")
 }
 HISTORY_FORMATS: dict[str, Callable[[HostHistory, bool], str]] = {
-    name: Late(f"render.history_files:{name}") for name in ("terminal", "html", "markdown", "json", "csv")
+    name: LateWriter(f"render.history_files:{name}") for name in ("terminal", "html", "markdown", "json", "csv")
 }
 FLEET_FORMATS: dict[str, Callable[[Fleet, bool], str]] = {
-    name: Late(f"render.fleet_files:{name}") for name in ("terminal", "html", "markdown", "json", "csv", "prometheus")
+    name: LateWriter(f"render.fleet_files:{name}")
+    for name in ("terminal", "html", "markdown", "json", "csv", "prometheus")
 }
 
 
