@@ -1,9 +1,10 @@
 """Starts a lab many times and cuts its power many times: every start must be ready, every flushed file must be there.
 
-    python tools/prove_lab.py [--starts 20] [--cuts 20] [--restores 5]
+    python tools/prove_lab.py [--starts 20] [--cuts 20] [--restores 5] [--watch SECONDS] [--argument WORD]
 
 Its own lab, in a directory of its own; nothing of it is left. Exit code 1 where a lab did not come up, did not shut
-down by itself, lost a file, or where no cut took anything at all: then none was one.
+down by itself, lost a file, or where no cut took anything at all: then none was one. `--watch` leaves each started lab
+up for that long and then asks whether it stands still; `--argument` starts them with an argument of the kernel.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -24,6 +26,7 @@ from vmtax.core.events import Event
 from vmtax.lab.end import cut, remove, save, stop
 from vmtax.lab.home import Lab, Up, lab
 from vmtax.lab.reach import reach
+from vmtax.lab.standing import lab_standing
 from vmtax.lab.start import Wish, start
 from vmtax.machine.local import LocalMachine
 
@@ -38,9 +41,10 @@ def quiet(event: Event) -> None:
 
 
 class Tally:
-    """What was seen."""
+    """What was seen. `arguments`: of the kernel of each lab that is started from its disks."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: tuple[str, ...] = ()) -> None:
+        self.wish = replace(SMALL, kernel_arguments=arguments)
         self.ready: list[float] = []
         self.restored: list[float] = []
         self.retries: list[str] = []
@@ -50,13 +54,19 @@ class Tally:
 
     def started(self, one: Lab, source: Lab | None = None) -> Up | None:
         try:
-            up = start(one, SMALL if source is None else Wish(), quiet, source)
+            up = start(one, self.wish if source is None else Wish(), quiet, source)
         except CannotDo as error:
             self.failures.append(str(error))
             return None
         (self.restored if up.restored else self.ready).append(up.ready_seconds)
         self.retries += [line for line in up.warnings if "second attempt" in line]
         return up
+
+    def watched(self, one: Lab, seconds: float) -> None:
+        """Leave a lab alone for as long, which is when a timer has been seen to stop; then it must still work."""
+        time.sleep(seconds)
+        if why := lab_standing(one):
+            self.failures.append(why)
 
     def stopped(self, one: Lab) -> None:
         try:
@@ -100,8 +110,10 @@ def told(what: str, seconds: list[float]) -> str:
 def prove(tally: Tally, one: Lab, other: Lab, asked: argparse.Namespace) -> None:
     for number in range(asked.starts):
         if tally.started(one) is not None:
+            if asked.watch:
+                tally.watched(one, asked.watch)
             tally.stopped(one)
-        print(f"start {number + 1}: {tally.ready[-1:]}", flush=True)
+        print(f"start {number + 1}: {tally.ready[-1:]} {tally.failures[-1:]}", flush=True)
     if asked.cuts or asked.restores:
         tally.started(one)
     for number in range(asked.cuts):
@@ -128,9 +140,11 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=20)
     parser.add_argument("--cuts", type=int, default=20)
     parser.add_argument("--restores", type=int, default=5)
+    parser.add_argument("--watch", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--argument", action="append", default=[], metavar="WORD")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # in order, so that nothing is left
-    tally, began = Tally(), time.monotonic()
+    tally, began = Tally(tuple(asked.argument)), time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         os.environ["XDG_DATA_HOME"] = directory
         one, other = lab("prove"), lab("other")
