@@ -19,8 +19,8 @@ from vmtax.plan.schema import PlanError, builtin_plans, describe, from_data, loa
 from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
 BUILTIN = (
-    "build, build-2020, cpu, density, disk-aio, disk-cache, durability, idle, layers, migration, nesting-2016, network, pages,"
-    " quick, sriov, storage, storage-2013, windows"
+    "build, build-2020, cpu, density, disk-aio, disk-cache, durability, idle, layers, migration, nesting-2016, network,"
+    " pages, quick, sriov, storage, storage-2013, windows"
 )
 
 
