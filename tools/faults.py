@@ -58,6 +58,12 @@ FAULTS = (
     ),
     Fault(
         "plan/asked.py",
+        "if not any(layer in workload.layers_of(case) for workload in workloads for case in workload.cases()):",
+        "if not any(workload.layers_of(case) for workload in workloads for case in workload.cases()):",
+        "a layer on which nothing is measured is set up in every round",
+    ),
+    Fault(
+        "plan/asked.py",
         "if guests and all(each in impossible for each in guests):",
         "if guests and all(each in impossible for each in having) and len(having) == len(kept):",
         "a level that was typed is left out because the host cannot have it",

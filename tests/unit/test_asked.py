@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from dataclasses import replace
@@ -99,6 +100,19 @@ def test_what_levels_need_is_set_and_said(plan: str, vary: list[str], said: list
     lines = moved_defaults(wanted.space)
     assert len(lines) == len(said) and all(map(str.startswith, lines, said))
     assert len({treatment.name for treatment in wanted.treatments()[0]}) == len(wanted.treatments()[0])
+
+
+@pytest.mark.parametrize(
+    ("plan", "layers", "refused"),
+    [
+        ("migration", "host,vm", "measures nothing on host, because migration cannot run there"),
+        ("quick", "host,vm", ""),
+    ],
+)
+def test_a_layer_on_which_nothing_is_measured_is_refused(plan: str, layers: str, refused: str) -> None:
+    asked = Measured(PlanChanges(layers=layers))
+    with pytest.raises(NotMeasured, match=refused) if refused else contextlib.nullcontext():
+        new_work(plan, asked)
 
 
 def test_what_differs_with_a_level_is_in_the_names_of_the_configurations() -> None:

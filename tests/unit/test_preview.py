@@ -190,7 +190,7 @@ def test_files_are_needed_until_their_image_is_there(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("vmtax.image.cache.images", lambda: [here])
     hosts = Hosts(cast(Any, host()), host(), None)
     for image in (None, "another"):
-        with pytest.raises(BadInput, match=f"--files {tmp_path}/gone: No such file or directory"):
+        with pytest.raises(BadInput, match=f"files {tmp_path}/gone: No such file or directory"):
             look(plan, hosts, TestbedOptions(), image=image)
     assert look(plan, hosts, TestbedOptions(), image=here.identity), "a run goes on with the image that it has"
 

@@ -28,7 +28,14 @@ from vmtax.core.names import label_problem
 from vmtax.design.host import boots_asked
 from vmtax.design.interleaved import is_host
 from vmtax.experiment.resume import CannotResume
-from vmtax.plan.asked import refuse_left_out, refuse_lone, refuse_unmeasured, refuse_without_work, typed_in
+from vmtax.plan.asked import (
+    refuse_idle_layers,
+    refuse_left_out,
+    refuse_lone,
+    refuse_unmeasured,
+    refuse_without_work,
+    typed_in,
+)
 from vmtax.plan.cuts import not_ended
 from vmtax.plan.schema import Plan, from_data, load
 from vmtax.plan.vary import typed_levels, varied
@@ -145,6 +152,7 @@ def new_work(plan: str, asked: Measured) -> RunWork:
     before = on_existing(before, asked.changes.layers, vm.layer) if vm else without_existing(before)
     by_option = typed_levels(before, asked.changes.vary or ())
     typed = {**typed_in(plan or DEFAULT_PLAN, before), **by_option}
+    refuse_idle_layers(before)
     refuse_without_work(before, typed)
     wanted = varied(before, asked.changes.vary or ())
     if vm:

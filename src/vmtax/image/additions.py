@@ -66,7 +66,7 @@ class Additions:
         with path.open("wb") as stream:
             written = self._digest(_Sum(stream))
         if before != written:
-            raise BadInput(f"--files {', '.join(map(str, self.files))}: changed while they were copied: try again")
+            raise BadInput(f"files {', '.join(map(str, self.files))}: changed while they were copied: try again")
 
     def _digest(self, stream: _Sum) -> str:
         """Write the archive to the stream. Raises BadInput."""
@@ -82,7 +82,7 @@ class Additions:
                 size, number = size + status.st_size * stat.S_ISREG(status.st_mode), number + 1
                 if size > MOST_BYTES or number > MOST_FILES:
                     raise BadInput(
-                        f"--files {path}: at most {format_room(MOST_BYTES)} in {MOST_FILES} files are taken along, for"
+                        f"files {path}: at most {format_room(MOST_BYTES)} in {MOST_FILES} files are taken along, for"
                         " each machine keeps them in memory: name a smaller part"
                     )
                 _add(archive, name, path)
@@ -94,9 +94,9 @@ class Additions:
             named = top.absolute()
             name = Path(os.path.normpath(named)).name
             if not name:
-                raise BadInput(f"--files {top}: has no name of its own: name a directory below it")
+                raise BadInput(f"files {top}: has no name of its own: name a directory below it")
             if name in names:
-                raise BadInput(f"--files {top}: another one is called {name} too: name their common directory")
+                raise BadInput(f"files {top}: another one is called {name} too: name their common directory")
             names.add(name)
             waiting = [(name, _resolved(named))]
             while waiting:
@@ -107,7 +107,7 @@ class Additions:
                         below = sorted(path.iterdir(), reverse=True)
                         waiting += [(f"{inner}/{each.name}", each) for each in below]
                 except OSError as error:
-                    raise BadInput(f"--files {path}: {error.strerror}") from error
+                    raise BadInput(f"files {path}: {error.strerror}") from error
                 yield inner, path, status
 
 
@@ -116,7 +116,7 @@ def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
     except RuntimeError:  # what Python says of links in a circle
-        raise BadInput(f"--files {path}: {os.strerror(errno.ELOOP)}") from None
+        raise BadInput(f"files {path}: {os.strerror(errno.ELOOP)}") from None
 
 
 def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
@@ -124,7 +124,7 @@ def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
     try:
         entry = archive.gettarinfo(path, name)
         if entry is None or not (entry.isfile() or entry.isdir() or entry.issym() or entry.islnk()):
-            raise BadInput(f"--files {path}: is no file, directory or link, and cannot be taken along")
+            raise BadInput(f"files {path}: is no file, directory or link, and cannot be taken along")
         if entry.islnk():  # a second name of a file: the archive would depend on the order
             entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.lstat().st_size
         entry.uid = entry.gid = 0
@@ -137,7 +137,7 @@ def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
             archive.addfile(entry)
     except OSError as error:
         # "unexpected end of data", which has no number, if a file became shorter
-        raise BadInput(f"--files {path}: {error.strerror or error}") from error
+        raise BadInput(f"files {path}: {error.strerror or error}") from error
 
 
 NOTHING = Additions()

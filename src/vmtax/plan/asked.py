@@ -72,6 +72,15 @@ def refuse_without_work(plan: Plan, typed: Typed) -> None:
             raise NotMeasured(f"{name} needs a workload {WORK[work][0]}, and plan {plan.name} has none on these layers")
 
 
+def refuse_idle_layers(plan: Plan) -> None:
+    """Raises NotMeasured if one of its layers is set up and nothing is measured there."""
+    workloads = plan.build_workloads()
+    for layer in plan.layers:
+        if not any(layer in workload.layers_of(case) for workload in workloads for case in workload.cases()):
+            what = " and ".join(choice.name for choice in plan.workloads)
+            raise NotMeasured(f"layers: plan {plan.name} measures nothing on {layer}, because {what} cannot run there")
+
+
 def refuse_left_out(plan: Plan, typed: Typed, impossible: Mapping[str, str], where: str = "") -> None:
     """Raises NotMeasured if all configurations with a typed level are among the impossible ones.
 
