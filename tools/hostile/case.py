@@ -19,8 +19,9 @@ from typing import NoReturn
 from tools.program import import_all, main
 from vmtax.testbed.exclusive import LOCK
 
-CPU_SECONDS = 4.0  # no command may use more, whatever it is given, on a CPU that does LOOP in LOOP_SECONDS
-LOOP, LOOP_SECONDS = 2_000_000, 0.05  # beside a build, CPUs are half as fast as alone, and more is allowed
+CPU_SECONDS = 4.0  # no command may use more, whatever it is given, where ORDINARY takes ORDINARY_SECONDS
+# Beside a build, CPUs are half as fast as alone, and of a virtual machine the time that others got is counted, too.
+ORDINARY, ORDINARY_SECONDS = ("plan", "show", "quick"), 0.6
 MEMORY_BYTES = 500 * 10**6
 PATIENCE = 60.0  # seconds in which a command that hangs uses no CPU; on a busy machine it may not get any for some
 HOPELESS = 120.0  # seconds of CPU after which a command is ended
@@ -199,15 +200,9 @@ def _watched(child: Callable[[], NoReturn], stdin: bytes) -> Result:
 
 
 def slowness() -> float:
-    """How many times the CPU seconds that are usual a fixed loop takes at the moment; at least 1."""
-
-    def looped() -> float:
-        began = time.process_time()
-        for _ in range(LOOP):
-            pass
-        return time.process_time() - began
-
-    return max(1.0, *(looped() / LOOP_SECONDS for _ in range(3)))
+    """How many times the CPU seconds that are usual an ordinary command takes at the moment; at least 1."""
+    with tempfile.TemporaryDirectory() as home:
+        return max(1.0, *(started(*ORDINARY, home=Path(home)).cpu_seconds / ORDINARY_SECONDS for _ in range(3)))
 
 
 def _wait(pid: int) -> tuple[int | None, float, int]:
