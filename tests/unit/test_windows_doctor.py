@@ -40,6 +40,7 @@ ANSWERS = {
     "defender": "real-time=True\n",
     "disks": "disk=SATA|SSD|True|QEMU HARDDISK\ndisk=SAS|Unspecified||QEMU | one\n",
     "drivers": "driver=100.93.104.22500|Red Hat VirtIO Ethernet Adapter\n",
+    "tasks": "",
 }
 
 
@@ -89,6 +90,14 @@ def test_what_disturbs_is_said_with_what_changes_it() -> None:
     assert found["disk 2"].text == "QEMU | one, SAS, write cache not known"
     assert found["clock"].status == "ok"
     assert "never run on Windows" in found["VM"].text
+
+
+def test_what_an_interrupted_run_left_is_said_with_what_removes_it() -> None:
+    assert "left" not in checks(facts())
+    found = checks(facts({"tasks": "vmtax-0123456789abcdef\nvmtax-notes\nvmtax-fedcba9876543210\n"}))
+    assert found["left"].remedy == "if no run is at work there: schtasks /run /tn vmtax-0123456789abcdef"
+    assert found["left 2"].text.startswith("vmtax-fedcba9876543210, of a run that is at work there, or was interrupted")
+    assert "left 3" not in found, "that one is not ours"
 
 
 def test_what_does_not_disturb_is_said() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 from types import SimpleNamespace
@@ -16,13 +17,16 @@ from vmtax.analysis.comparisons import comparisons
 from vmtax.analysis.comparisons import contrasts as pairs_of
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Measurement, Metric, Treatment, Trial
-from vmtax.machine import MachineError
+from vmtax.machine import Machine, MachineError
+from vmtax.machine.ssh import SshMachine
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.machine import Windows, WindowsMachine
 from vmtax.meter.windows import WITHOUT_POWERSHELL, WindowsFacts, read_windows
 from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.storage import DISK_DIRECTORY
+from vmtax.storage.file import StorageError
+from vmtax.testbed import existing
 from vmtax.testbed.existing import fitted, not_measured
 from vmtax.testbed.windows_way import WindowsLogin, windows_login
 from vmtax.workload import Site
@@ -121,6 +125,32 @@ def test_its_size_is_known_without_powershell() -> None:
 )
 def test_where_our_directory_is_made(directory: PurePosixPath, home: str) -> None:
     assert str(windows_login("ssh://win", cast("WindowsMachine", SilentWindows()), directory).home) == home
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise fio would fill the disk of a Windows that is in use."""
+    monkeypatch.setattr(existing, "allowed_cpus", lambda host: {0, 1})
+    plan = parse("{name: x, layers: [host, existing], workloads: [{disk: {size: 4GiB}}]}")
+    vm, host = login(), cast("Machine", SimpleNamespace(path="host"))
+    lines: list[str] = []
+    for free, least in (("4509715661", 0), ("4509715660", 1)):
+
+        def carry(line: str, free: str = free) -> WindowsOutcome:
+            lines.append(line)
+            return WindowsOutcome(f"  15 Dir(s)  {free} bytes free\n", "", 0)
+
+        there = WindowsMachine(cast("SshMachine", SimpleNamespace(path="x")), "cmd.exe")
+        monkeypatch.setattr(there, "carry", carry)
+        with pytest.raises(StorageError) if least else contextlib.nullcontext() as refused:
+            existing.look(fitted(plan, vm), host, replace(vm, there=there))
+    assert refused is not None
+    assert str(refused.value) == (
+        "ssh://win: C:\\x has 4.2 GiB free, 4.0 GiB are needed; name another directory with --guest-dir, or a smaller"
+        " workloads.disk.size in the plan"
+    )
+    assert lines == ['dir /ad /-c "C:\\x"'] * 2
+    existing.look(parse("{name: x, layers: [host, existing], workloads: [chess]}"), host, replace(vm, there=there))
+    assert len(lines) == 2, "it needs no room"
 
 
 @pytest.mark.parametrize("directory", ["/srv", "C:", "\\x", "x"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +13,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.login_shell import NEVER_RUN
 from vmtax.machine.ssh import ssh_route
 from vmtax.machine.windows.machine import WindowsMachine, connect_guest
+from vmtax.machine.windows.task import running
 from vmtax.meter.windows import FAST_SCHEMES, WindowsFacts, read_windows
 
 CLOCK_OFF = timedelta(minutes=1)  # from which on a clock is said to be wrong
@@ -95,6 +97,10 @@ def _needs(shell: str, facts: WindowsFacts, now: datetime) -> Iterator[Check]:
     yield _need("administrator", facts.administrator, "the token of this login is an administrator's, not filtered")
     for number, problem in enumerate(facts.problems, 1):
         yield Check("need", f"answers {number}" if number > 1 else "answers", "unknown", problem)
+    for number, task in enumerate(facts.tasks, 1):
+        text = "of a run that is at work there, or was interrupted: then its task removes it"
+        sooner = f"if no run is at work there: {shlex.join(running(task))}"
+        yield Check("need", f"left {number}" if number > 1 else "left", "disturbs", f"{task}, {text}", sooner)
     off = facts.clock_off(now)
     if off is not None and abs(off) > CLOCK_OFF:
         seconds = abs(off.total_seconds())

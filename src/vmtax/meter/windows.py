@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from vmtax.core.records import Json
+from vmtax.machine.windows import task
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.command_line import encoded
 from vmtax.meter.text import fields, whole
@@ -59,6 +60,7 @@ QUESTIONS: Mapping[str, str] = {
     "defender": encoded(DEFENDER),
     "disks": encoded(DISKS),
     "drivers": encoded(DRIVERS),
+    "tasks": task.all_tasks(),
 }
 # Asked if PowerShell does not say it. Where there is no wmic, there is a PowerShell.
 WITHOUT_POWERSHELL: Mapping[str, str] = {
@@ -70,6 +72,7 @@ FAST_SCHEMES = ("8c5e7fda-e8bf-4a96-9a85-a6e23a8c635c", "e9a42b02-d5df-448d-aa00
 _SCHEME = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\s*(?:\((.{0,100})\))?", re.IGNORECASE)
 _LEVEL = re.compile(r"S-1-16-(\d{1,6})")
 HIGH_LEVEL = 12288  # of integrity: the token of an administrator that is not filtered
+_OURS = re.compile(r"vmtax-[0-9a-f]{16}")
 _HVCI = "2"  # in SecurityServicesRunning
 _RUNNING = 2  # VirtualizationBasedSecurityStatus
 _IDS = {  # FullyQualifiedErrorId and other words that are the same in every language -> what is wrong, and what helps
@@ -121,6 +124,7 @@ class WindowsFacts:
     real_time: bool | None = None  # Defender's real-time protection
     disks: tuple[WindowsDisk, ...] = ()
     drivers: tuple[str, ...] = ()  # of virtio-win, with their versions
+    tasks: tuple[str, ...] = ()  # of runs of vmtax that are at work there, or were interrupted
     problems: tuple[str, ...] = ()  # why something is not known, one line each
 
     def clock_off(self, now: datetime) -> timedelta | None:
@@ -184,6 +188,7 @@ def parse_windows(answers: Mapping[str, WindowsOutcome]) -> WindowsFacts:
         real_time=_switch(defender.get("real-time")),
         disks=tuple(_disks(text.get("disks", ""))),
         drivers=tuple(f"{name} {version}" for version, name in _rows(text.get("drivers", ""), "driver", 2)),
+        tasks=tuple(name for name in text.get("tasks", "").split() if _OURS.fullmatch(name)),
         problems=tuple(dict.fromkeys(_problems(answers))),
     )
 

@@ -16,12 +16,12 @@ from vmtax.machine import Machine, tools
 from vmtax.meter.below import read_below
 from vmtax.plan.schema import Plan, from_data
 from vmtax.storage import Target
-from vmtax.testbed import examine
+from vmtax.testbed import examine, needs
 from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure, ExistingVm, TestbedOptions
 from vmtax.testbed.ways import LIBVIRT, OwnVm, Way
-from vmtax.testbed.windows import examined_windows
+from vmtax.testbed.windows import examined_windows, refuse_little_room
 from vmtax.testbed.windows_way import WindowsInside, WindowsLogin
 
 HANDS_OFF = "measured as it runs, with the page cache that it has."
@@ -69,6 +69,8 @@ def look(plan: Plan, host: Machine, vm: OwnVm) -> None:
             f"{host.path}: vmtax may use {cpus} of its CPUs, and {vm.name} has {plan.guest.vcpus}: the host cannot be"
             " measured on as many"
         )
+    if isinstance(vm, WindowsLogin):
+        refuse_little_room(vm, needs.disk_size(plan.build_workloads()))
     if vm.machine is None:
         return
     if read_below(vm.machine)["virtualized"] is False:

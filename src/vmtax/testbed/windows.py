@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 
 from vmtax.core.records import Json
+from vmtax.core.units import format_room
 from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.storage import Target
-from vmtax.storage.file import StorageError, fill
+from vmtax.storage.file import HEADROOM, StorageError, fill
 from vmtax.testbed.cpus import Cpu, CpuTopology
 from vmtax.testbed.disks import WHEN
 from vmtax.testbed.examine import Examined
@@ -18,6 +19,19 @@ from vmtax.testbed.windows_way import WindowsInside, WindowsLogin
 from vmtax.workload import Site
 
 DISK_FILE = "disk.bin"
+
+
+def refuse_little_room(vm: WindowsLogin, size: int) -> None:
+    """Raises StorageError if a disk under test of that many bytes does not fit where it is to lie.
+
+    If Windows does not say how much is free, fio is what finds out.
+    """
+    free = vm.there.free_bytes(vm.home) if size else None
+    if free is not None and free < size * HEADROOM:
+        raise StorageError(
+            f"{vm.name}: {vm.home} has {format_room(free)} free, {format_room(size)} are needed; name another directory"
+            " with --guest-dir, or a smaller workloads.disk.size in the plan"
+        )
 
 
 def examined_windows(on: Examined, vm: WindowsLogin, inside: WindowsInside) -> Examined:

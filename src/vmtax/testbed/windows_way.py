@@ -25,8 +25,8 @@ from vmtax.workload.fio import Disk
 
 MEASURES = (Chess.name, Disk.name)  # workloads for which there are programs
 ENTERS = (
-    "a directory of ours and a scheduled task that removes it are made in that Windows, and fio and stockfish are"
-    f" copied there; all is removed at the end. vmtax was {NEVER_RUN}"
+    "a directory of ours and a scheduled task that removes it are made in that Windows; fio, stockfish and, for disk"
+    f" tests, a file that is written in full lie there; all is removed at the end. vmtax was {NEVER_RUN}"
 )
 NOTES = (
     "Windows build against Linux build: disk and network compare; CPU does not.",
