@@ -229,6 +229,7 @@ rounds: {min: 1, max: 1}
 workloads:
   - chess: {depth: 8}
   - memory
+  - transfer: {seconds: 1}
   - disk: {size: 64MiB, seconds: 1, patterns: [randread-4k-qd1, randwrite-4k-qd32, randwrite-4k-fsync]}
 """
 
@@ -245,7 +246,9 @@ def test_a_plan_becomes_a_report(windows: WindowsHost, tmp_path: Path) -> None:
         trials = store.load(run["id"], with_raw=True).trials
     assert [(trial.treatment, trial.case, trial.error, trial.raw) for trial in trials if trial.status != "ok"] == []
     assert {(trial.treatment, trial.workload) for trial in trials} == {
-        (layer, workload) for layer in ("host", "existing", "existing again") for workload in ("chess", "disk")
+        (layer, workload)
+        for layer in ("host", "existing", "existing again")
+        for workload in ("chess", "disk", "transfer")
     }
     assert "left out, because ssh://win has no programs for it: memory" in done.stderr
     page = (tmp_path / "report.html").read_text()

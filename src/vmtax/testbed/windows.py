@@ -14,9 +14,11 @@ from vmtax.testbed.cpus import Cpu, CpuTopology
 from vmtax.testbed.disks import WHEN
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.senders import open_ends
 from vmtax.testbed.session import CannotMeasure
 from vmtax.testbed.windows_way import WindowsInside, WindowsLogin
 from vmtax.workload import Site
+from vmtax.workload.transfer import Transfer
 
 DISK_FILE = "disk.bin"
 
@@ -69,10 +71,19 @@ def provision_windows(on: Examined) -> Provisioned:
     return replace(here, written={"host": written})
 
 
+def with_ends(on: Provisioned, vm: Provisioned) -> tuple[Provisioned, Provisioned]:
+    """The host and that VM, with the two ends of workload `transfer` if it is wanted. Raises MachineError."""
+    if not vm.wants(Transfer.name):
+        return on, vm
+    assert isinstance(vm.entered, WindowsInside)
+    ends = open_ends(on, _there(vm), vm.entered.far_end)
+    return replace(on, ends=ends), replace(vm, ends=ends)
+
+
 def windows_site(on: Provisioned) -> Site:
     """Where its programs work."""
-    file = str(_file(on)) if on.has_disks else None
-    return Site(machine=on.host, layer="host", vcpus=on.plan.guest.vcpus, prefix=(), disk=file, lead=on.lead)
+    file, link = str(_file(on)) if on.has_disks else None, on.ends.vm if on.ends else None
+    return Site(on.host, "host", on.plan.guest.vcpus, (), disk=file, link=link, lead=on.lead)
 
 
 def windows_facts(on: Examined) -> Json:

@@ -22,8 +22,9 @@ from vmtax.storage import DISK_DIRECTORY
 from vmtax.testbed.ways import Inside
 from vmtax.workload.chess import Chess
 from vmtax.workload.fio import Disk
+from vmtax.workload.transfer import PROGRAM, Transfer
 
-MEASURES = (Chess.name, Disk.name)  # workloads for which there are programs
+MEASURES = (Chess.name, Disk.name, Transfer.name)  # workloads for which there are programs
 ENTERS = (
     "a directory of ours and a scheduled task that removes it are made in that Windows; fio, stockfish and, for disk"
     f" tests, a file that is written in full lie there; all is removed at the end. vmtax was {NEVER_RUN}"
@@ -40,6 +41,7 @@ class WindowsInside(Inside):
 
     facts: WindowsFacts = field(default_factory=WindowsFacts)
     programs: Mapping[str, str] = field(default_factory=dict)  # name of a program -> sha256 of its file
+    far_end: Path = Path()  # of workload `transfer`, for Linux, here
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,13 @@ class WindowsLogin:
         pack = windows.PACK.current() or windows.PACK.build(emit)
         here, there = Path(local.scratch) / "windows-programs", self.there
         digests = windows.unpack(pack, local, here)
-        files = {name.removesuffix(".exe"): here / name for name in digests}
+        files = {name.removesuffix(".exe"): here / name for name in digests if name.endswith(".exe")}
         there.set_up(self.home, [there.file(name) for name in files])
         for name, file in files.items():
             emit(Step("copying programs to Windows", file.name))
             there.push(file, PureWindowsPath(there.os.program(name)))
         nowhere = Placed(root="", kernel="", initrd="")
-        return WindowsInside(there, nowhere, None, NOTES, self.uuid, facts=self.facts, programs=digests)
+        return WindowsInside(there, nowhere, None, NOTES, self.uuid, None, self.facts, digests, here / PROGRAM)
 
     def leave(self) -> Json:
         """Nothing is known of its definition; what is ours is removed when its machine is closed."""
