@@ -175,7 +175,7 @@ def parse_windows(answers: Mapping[str, WindowsOutcome]) -> WindowsFacts:
         cpus=whole(said.get("cpus")),
         memory_bytes=whole(said.get("memory")),
         model=said.get("model") or None,
-        is_vm=_switch(said.get("hypervisor")),
+        is_vm=switch(said.get("hypervisor")),
         uuid=said.get("uuid", "").lower() or None,
         booted=said.get("booted") or None,
         clock=said.get("clock") or None,
@@ -185,11 +185,11 @@ def parse_windows(answers: Mapping[str, WindowsOutcome]) -> WindowsFacts:
         administrator=None if level is None else (whole(level[1]) or 0) >= HIGH_LEVEL,
         vbs=None if vbs is None else vbs == _RUNNING,
         hvci=None if vbs is None else _HVCI in guard.get("services", "").split(),
-        real_time=_switch(defender.get("real-time")),
+        real_time=switch(defender.get("real-time")),
         disks=tuple(_disks(text.get("disks", ""))),
-        drivers=tuple(f"{name} {version}" for version, name in _rows(text.get("drivers", ""), "driver", 2)),
+        drivers=tuple(f"{name} {version}" for version, name in rows(text.get("drivers", ""), "driver", 2)),
         tasks=tuple(name for name in text.get("tasks", "").split() if _OURS.fullmatch(name)),
-        problems=tuple(dict.fromkeys(_problems(answers))),
+        problems=tuple(dict.fromkeys(problems(answers))),
     )
 
 
@@ -198,11 +198,11 @@ def _last_number(text: str) -> int | None:
 
 
 def _disks(text: str) -> Iterator[WindowsDisk]:
-    for bus, _, cache, name in _rows(text, "disk", 4):
-        yield WindowsDisk(name, bus, _switch(cache))
+    for bus, _, cache, name in rows(text, "disk", 4):
+        yield WindowsDisk(name, bus, switch(cache))
 
 
-def _rows(text: str, name: str, columns: int) -> Iterator[list[str]]:
+def rows(text: str, name: str, columns: int) -> Iterator[list[str]]:
     """Lines NAME=A|B|C."""
     for line in text.splitlines():
         key, _, rest = line.partition("=")
@@ -211,11 +211,13 @@ def _rows(text: str, name: str, columns: int) -> Iterator[list[str]]:
             yield words
 
 
-def _switch(text: str | None) -> bool | None:
+def switch(text: str | None) -> bool | None:
+    """True and False, as PowerShell prints them."""
     return {"true": True, "false": False}.get((text or "").strip().lower())
 
 
-def _problems(answers: Mapping[str, WindowsOutcome]) -> Iterator[str]:
+def problems(answers: Mapping[str, WindowsOutcome], questions: Mapping[str, str] = QUESTIONS) -> Iterator[str]:
+    """Why some are not answered, a line each."""
     for name, ended in answers.items():
         mode = fields(ended.stdout, "=").get("language")
         if mode and mode != "FullLanguage":
@@ -223,7 +225,7 @@ def _problems(answers: Mapping[str, WindowsOutcome]) -> Iterator[str]:
         found = [words for known, words in _IDS.items() if known in ended.stderr]
         yield from found
         if not found and ended.code:
-            program = QUESTIONS.get(name, name).partition(" ")[0]
+            program = questions.get(name, name).partition(" ")[0]
             yield f"{program} ended with exit code {ended.code} when asked about {name}"
         elif not found and ended.code == 0 and not ended.stdout.strip() and name in ("system", "power", "rights"):
             yield f"nothing was answered about {name}"

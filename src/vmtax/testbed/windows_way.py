@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -24,6 +25,7 @@ from vmtax.workload.chess import Chess
 from vmtax.workload.fio import Disk
 from vmtax.workload.transfer import PROGRAM, Transfer
 
+_DEVICES, _LETTER = ("\\\\.\\", "\\\\?\\"), re.compile(r"[A-Za-z]:")
 MEASURES = (Chess.name, Disk.name, Transfer.name)  # workloads for which there are programs
 ENTERS = (
     "a directory of ours and a scheduled task that removes it are made in that Windows; fio, stockfish and, for disk"
@@ -96,6 +98,11 @@ def windows_login(name: str, there: WindowsMachine, directory: PurePosixPath) ->
     home = PureWindowsPath(str(directory))
     if directory == DISK_DIRECTORY:
         home = PureWindowsPath(there.carry("echo %USERPROFILE%").stdout.strip())
-    if not home.is_absolute():
+    if home.drive.startswith(_DEVICES):
+        raise MachineError(
+            f"{name}: --guest-dir {home} is a disk, which would lose what it holds: only files are measured on Windows:"
+            " --guest-dir 'D:\\tests', on a volume of that disk"
+        )
+    if not _LETTER.fullmatch(home.drive) or not home.is_absolute():
         raise MachineError(f"{name}: is Windows, where {home} is no absolute path: --guest-dir 'D:\\tests'")
     return WindowsLogin(name, there, home, facts)

@@ -1,6 +1,6 @@
 """Network of a Windows VM as it runs: a sender and receiver of our own over TCP, because iperf3 needs Cygwin there.
 
-The far end is on the VM's host, and the layer's own end is the client, for firewalls: it also asks for what it receives.
+The far end is on the VM's host. The layer's own end is the client, for firewalls: it also asks for what it receives.
 """
 
 from __future__ import annotations
