@@ -11,16 +11,20 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
 from tests.command import vmtax
 from vmtax.core.checks import Check
-from vmtax.doctor.windows import diagnose_windows, verdict
+from vmtax.core.machines import MachineError
+from vmtax.doctor.windows import diagnose_windows, open_windows, verdict
 from vmtax.doctor.windows_try import redacted
+from vmtax.machine.local import LocalMachine
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.command_line import MOST_CHARACTERS
+from vmtax.meter import hyper_v
 from vmtax.meter import windows as questions
 from vmtax.meter.windows import QUESTIONS, WindowsDisk, WindowsFacts, parse_windows
 from vmtax.report.document import Detail
@@ -181,11 +185,32 @@ def test_the_verdict_says_that_it_never_ran_there() -> None:
     )
 
 
-@pytest.mark.parametrize("script", [questions.SYSTEM, questions.GUARD, questions.DEFENDER, questions.DISKS])
+SCRIPTS = (questions.SYSTEM, questions.GUARD, questions.DEFENDER, questions.DISKS, questions.DRIVERS)
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS, hyper_v.VMS, hyper_v.CARDS, hyper_v.METERED, hyper_v.USED])
 def test_scripts_only_read(script: str) -> None:
     verbs = re.findall(r"\b([A-Z][a-z]+)-[A-Z]\w+", script)
-    assert {*verbs} <= {"Get", "For", "Each", "Where"} | {"Where", "ForEach"}
+    assert {*verbs} <= {"Get", "Measure", "Where"}
     assert len(script.splitlines()) <= 15
+
+
+@pytest.mark.parametrize(
+    ("said", "adds"),
+    [
+        ("ssh: connect to host win port 22: Connection refused", "Add-WindowsCapability -Online -Name OpenSSH.Server"),
+        ("ssh: connect to host win port 22: No route to host", ""),
+    ],
+)
+def test_a_windows_without_an_ssh_server_is_helped(monkeypatch: pytest.MonkeyPatch, said: str, adds: str) -> None:
+    def refuse(*_: object) -> None:
+        raise MachineError(said)
+
+    monkeypatch.setattr("vmtax.doctor.windows.connect_guest", refuse)
+    with pytest.raises(MachineError) as refused:
+        open_windows(cast("LocalMachine", None), "ssh://win")
+    assert (adds in str(refused.value)) and bool(adds) == ("Start-Service sshd" in str(refused.value))
+    assert "\n" not in str(refused.value)
 
 
 def test_each_question_fits_a_line() -> None:

@@ -101,6 +101,17 @@ def test_a_program_that_is_gone_was_perhaps_taken_away(far: FarWindows) -> None:
     assert "antivirus" not in one.try_run("nothing.exe").stderr, "that was not ours"
 
 
+def test_a_program_that_is_taken_away_while_it_is_copied(far: FarWindows, tmp_path: Path) -> None:
+    """A virus scanner may empty a file, or put another in its place."""
+    one, file = machine(far, ("fio",)), tmp_path / "fio.exe"
+    file.write_bytes(b"MZ")
+    with pytest.raises(MachineError, match=r"has another content than fio\.exe a moment after it was written"):
+        one.push(file, PureWindowsPath(one.os.program("fio")))
+    far.batches["get"] = BytesOutcome(1, b"", b'remote open "/C:/x": No such file or directory\n')
+    with pytest.raises(MachineError, match=r"fio-\w+\.exe cannot be read: remote open"):
+        one.push(file, PureWindowsPath(one.os.program("fio")))
+
+
 def test_what_no_line_can_say_is_an_outcome(far: FarWindows) -> None:
     """Meters of Linux ask every machine: they get no answer here, and no exception."""
     done = machine(far).try_run("sh", "-c", "printf '%s'")
