@@ -44,7 +44,7 @@ class Transfer(Command[TransferParameters]):
     name = "transfer"
     describe = "network of a Windows VM that `--guest` names: TCP throughput in and out, with the CPU use of both ends"
     tool = PROGRAM
-    title = "Network"
+    title = "Network of the VM"
     headline = "transfer.tcp-in.bits_per_second"
     measures: ClassVar = {
         "bits_per_second": Measure("bits of payload that arrived in a second", "throughput"),
