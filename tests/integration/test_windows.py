@@ -214,12 +214,20 @@ def test_the_self_test_records_everything_and_leaves_nothing(windows: WindowsHos
     assert (windows.ours, windows.tasks) == (before, tasks)
 
 
-@pytest.mark.parametrize("argv", [("run", "quick", "--yes"), ("doctor",)])
-def test_as_a_host_it_is_refused_in_one_line(argv: tuple[str, ...], windows: WindowsHost, tmp_path: Path) -> None:
-    done = windows.vmtax(*argv, "--host", "ssh://win", directory=tmp_path)
+def test_as_a_host_it_is_refused_in_one_line(windows: WindowsHost, tmp_path: Path) -> None:
+    done = windows.vmtax("run", "quick", "--yes", "--host", "ssh://win", directory=tmp_path)
     assert done.returncode == 1
     assert "is Windows, whose shell is cmd.exe: vmtax measures Windows only as a VM of yours" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_as_a_host_of_hyper_v_it_is_looked_at(windows: WindowsHost, tmp_path: Path) -> None:
+    """Wine has no PowerShell, and no VMs."""
+    done = windows.vmtax("doctor", "--host", "ssh://win", directory=tmp_path)
+    said = " ".join(done.stdout.split())
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "Hyper-V does not say which VMs it has" in said and "a login's shell is cmd.exe" in said
+    assert "never run on Windows" in said
 
 
 PLAN = """\
