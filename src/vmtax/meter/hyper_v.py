@@ -15,8 +15,11 @@ from vmtax.machine.windows.command_line import encoded
 from vmtax.meter.text import fields, number, whole
 from vmtax.meter.windows import LineReader, problems, rows, switch
 
+# Without an answer of Get-VM, it must not say that there are no VMs.
 VMS = """\
-Get-VM|ForEach-Object{$p=Get-VMProcessor -VM $_
+$ErrorActionPreference='Stop';$v=@(Get-VM)
+"vms=$($v.Count)"
+$v|ForEach-Object{$p=Get-VMProcessor -VM $_
 "vm=$($_.State)|$($_.Generation)|$($p.Count)|$($_.MemoryAssigned)|$($p.ExposeVirtualizationExtensions)|$($_.Name)"}
 """
 CARDS = """\
@@ -120,10 +123,9 @@ def parse_hyper_v(answers: Mapping[str, WindowsOutcome]) -> HyperVFacts:
         for state, generation, cpus, memory, nesting, name in rows(text.get("vms", ""), "vm", 6)
     )
     found = tuple(dict.fromkeys(problems(answers, HOST_QUESTIONS)))
-    asked = answers.get("vms")
     return HyperVFacts(
         guests=guests,
-        is_host=bool(guests) or bool(asked and asked.code == 0 and not (asked.stdout + asked.stderr).strip()),
+        is_host=whole(fields(text.get("vms", ""), "=").get("vms")) is not None,
         hypervisor=_share(used.get("hypervisor")),
         idle=_share(used.get("idle")),
         deferred=_share(used.get("dpc")),
