@@ -1494,8 +1494,8 @@ FAULTS = (
     ),
     Fault(
         "analysis/builds.py",
-        "metric.measure in OF_SYSTEMS",
-        "False",
+        "of_cpu = metric.workload in OF_COMPILERS or metric.measure in OF_SYSTEMS",
+        "of_cpu = metric.workload in OF_COMPILERS",
         "Windows' own count of CPU time is compared with Linux', which counts interrupts too",
     ),
     Fault(
