@@ -167,7 +167,7 @@ prove-postgresql: setup-test ## show that committed transactions survive power c
 	@$(BIN)/vmtax image postgresql
 	@$(PROOF) $(BIN)/python -m pytest -m pack tests/integration
 
-# covers: src/vmtax/image/packs.py src/vmtax/image/windows.py src/vmtax/image/windows-programs src/vmtax/image/vmtax-net.c src/vmtax/workload/chess.py src/vmtax/workload/fio.py tools/prove_windows_pack.py
+# covers: src/vmtax/image/packs.py src/vmtax/image/windows.py src/vmtax/image/windows-programs src/vmtax/image/vmtax-net.c src/vmtax/workload/chess.py src/vmtax/workload/fio.py src/vmtax/workload/transfer.py tools/prove_windows_pack.py
 prove-windows-pack: setup-test ## show that the pack for Windows is built twice alike, and works as the image's programs do: under Wine
 	@./tools/packages wine64 wine
 	@$(BIN)/vmtax image build

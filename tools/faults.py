@@ -1488,9 +1488,39 @@ FAULTS = (
     ),
     Fault(
         "analysis/builds.py",
-        "return not (workload in OF_COMPILERS and differ and has_windows(facts))",
+        "return not (of_cpu and differ and has_windows(facts))",
         "return True",
         "a Windows VM costs less CPU than none, because another compiler built its stockfish",
+    ),
+    Fault(
+        "analysis/builds.py",
+        "of_cpu = metric.workload in OF_COMPILERS or metric.measure in OF_SYSTEMS",
+        "of_cpu = metric.workload in OF_COMPILERS",
+        "Windows' own count of CPU time is compared with Linux', which counts interrupts too",
+    ),
+    Fault(
+        "machine/windows/machine.py",
+        "now = self._written(file)",
+        "now = datetime.now(UTC)",
+        "the task that cleans up is due by the controller's clock, at once or in years",
+    ),
+    Fault(
+        "testbed/windows.py",
+        "if free is not None and free < size * HEADROOM:",
+        "if free is not None and free < 0:",
+        "the disk of a Windows that is in use is filled",
+    ),
+    Fault(
+        "testbed/windows_way.py",
+        "if home.drive.startswith(_DEVICES):",
+        "if False:",
+        "a disk of the user's is taken for a directory",
+    ),
+    Fault(
+        "meter/hyper_v.py",
+        "found[name] = (before[0] + shares[0], before[1] + shares[1])",
+        "found[name] = (shares[0], shares[1])",
+        "of a VM's CPUs only the last one is counted",
     ),
     Fault(
         "workload/fio.py",

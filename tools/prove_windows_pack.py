@@ -5,7 +5,7 @@
 Wine runs the programs: their work is proved, not their speed, and nothing of Windows itself. stockfish must search as
 many positions as the image's, at each depth; fio's JSON must be what workload `disk` reads, of as many bytes as the
 file that it left. The sender must find the rate that iperf3 finds, between two network namespaces whose link the kernel
-limits, from Linux and from Wine, and must keep to a rate that it is given.
+limits, in both directions, from Linux and from Wine, and must keep to a rate that it is given.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def link() -> Iterator[None]:
             *((*near, "link", "set", name, "up") for name in ("lo", "v0")),
             *((*far, "link", "set", name, "up") for name in ("lo", "v1")),
             ("tc", "-n", SENDING, "qdisc", "add", "dev", "v0", "root", "tbf", *LIMIT),
+            ("tc", "-n", RECEIVING, "qdisc", "add", "dev", "v1", "root", "tbf", *LIMIT),
         ):
             subprocess.run(argv, check=True)
         yield
@@ -116,22 +117,22 @@ def listening(argv: Sequence[str], environment: dict[str, str], ready: str) -> I
             process.kill()
 
 
-def sent(sender: Sequence[str], receiver: Sequence[str], rate: float | None, environment: dict[str, str]) -> float:
-    """Bits a second that arrived, by the sender's own clock; `rate`: bits a second that it is to send."""
-    place = (ADDRESS, str(PORT))
-    with listening((*receiver, "receive", *place), environment, "ready") as counts:
-        asked = (str(SECONDS), *([f"{rate / 8:.0f}"] if rate else []))
-        said = json.loads(output(inside(SENDING, *sender, "send", *place, *asked), environment).splitlines()[0])
-        counted = json.loads(counts.readline())
-    if said["bytes"] != counted["bytes"]:
-        raise SystemExit(f"{counted['bytes']} of {said['bytes']} bytes arrived")
+def moved(client: Sequence[str], server: Sequence[str], way: str, rate: float | None, env: dict[str, str]) -> float:
+    """Bits a second that arrived, by the client's clock, of a client that sends or receives; the other end has counted
+    as many bytes, or it fails. `rate`: bits a second that are to be sent
+    """
+    asked = (str(SECONDS), *([f"{rate / 8:.0f}"] if rate else []))
+    with listening((*server, "serve", ADDRESS, str(PORT)), env, "ready"):
+        said = json.loads(output(inside(SENDING, *client, way, ADDRESS, str(PORT), *asked), env).splitlines()[0])
+    if not 0 < said["cpu_seconds"] + said["far_cpu_seconds"] < 4 * SECONDS:
+        raise SystemExit(f"impossible CPU times: {said}")
     return float(said["bytes"] * 8 / said["seconds"])
 
 
-def of_iperf3(tree: str) -> float:
+def of_iperf3(tree: str, *way: str) -> float:
     """Bits a second that arrived, according to the image's iperf3."""
     with listening(of_image(tree, "iperf3", "-s", "-1", "--forceflush"), dict(os.environ), "listening"):
-        client = of_image(tree, "iperf3", "-c", ADDRESS, "-t", str(SECONDS), "-J")
+        client = of_image(tree, "iperf3", "-c", ADDRESS, "-t", str(SECONDS), "-J", *way)
         found = json.loads(output(inside(SENDING, *client)))
     return float(found["end"]["sum_received"]["bits_per_second"])
 
@@ -139,18 +140,24 @@ def of_iperf3(tree: str) -> float:
 def network(programs: Path, tree: str, under_wine: dict[str, str]) -> list[str]:
     """What is wrong with the sender and the receiver."""
     linux, wine = (str(programs / "vmtax-net"),), ("wine", str(programs / "vmtax-net.exe"))
-    pairs = {"Linux to Linux": (linux, linux), "Windows to Linux": (wine, linux), "Linux to Windows": (linux, wine)}
-    rates: dict[str, list[float]] = {name: [] for name in ("iperf3", *pairs)}
+    ends = {
+        "Linux with Linux": (linux, linux),
+        "Windows with Linux": (wine, linux),
+        "Linux with Windows": (linux, wine),
+    }
+    pairs = {f"{name}, {way}": (*pair, way) for name, pair in ends.items() for way in ("send", "receive")}
+    rates: dict[str, list[float]] = {name: [] for name in ("send", "receive", *pairs)}
     wrong = []
     with link():
         for _ in range(ROUNDS):
-            rates["iperf3"].append(of_iperf3(tree))
-            for name, (sender, receiver) in pairs.items():
-                rates[name].append(sent(sender, receiver, None, under_wine))
+            rates["send"].append(of_iperf3(tree))
+            rates["receive"].append(of_iperf3(tree, "--reverse"))
+            for name, (client, server, way) in pairs.items():
+                rates[name].append(moved(client, server, way, None, under_wine))
         found = {name: statistics.median(values) for name, values in rates.items()}
-        for name, (sender, receiver) in pairs.items():
-            given = sent(sender, receiver, GIVEN_BITS, under_wine)
-            ratio = found[name] / found["iperf3"]
+        for name, (client, server, way) in pairs.items():
+            given = moved(client, server, way, GIVEN_BITS, under_wine)
+            ratio = found[name] / found[way]
             print(f"{name}: {ratio:.3f} of iperf3's rate, {given / GIVEN_BITS:.3f} of a given rate", flush=True)
             if abs(ratio - 1) > NEAR or abs(given / GIVEN_BITS - 1) > EXACT:
                 wrong.append(name)
@@ -202,7 +209,7 @@ def main() -> int:
             print(f"{name} {digest}")
     print(
         f"{second.version}: 2 builds are equal; {len(DEPTHS)} numbers of positions, {len(PATTERNS)} patterns of fio"
-        f" and 3 pairs of senders and receivers compared, wrong: {len(wrong)}{''.join(f'; {each}' for each in wrong)}"
+        f" and 6 pairs of senders and receivers compared, wrong: {len(wrong)}{''.join(f'; {each}' for each in wrong)}"
     )
     return 1 if wrong else 0
 

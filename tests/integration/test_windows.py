@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
+from xml.etree import ElementTree
 
 import pytest
 
@@ -20,6 +22,7 @@ from vmtax.machine.login_shell import WindowsThere
 from vmtax.machine.reader import SshReader
 from vmtax.machine.ssh import connect_host
 from vmtax.machine.windows.machine import WindowsMachine, connect_guest
+from vmtax.meter.windows import QUESTIONS, parse_windows
 from vmtax.store import Store
 
 pytestmark = pytest.mark.machines
@@ -128,6 +131,46 @@ def test_what_runs_when_it_is_closed_is_ended_and_nothing_stays(windows: Windows
     assert (one.left, windows.ours, windows.tasks) == ([], before, tasks)
 
 
+def for_cmd(line: str) -> str:
+    """With a caret before what a cmd.exe would take for itself, outside of quotation marks, which it hands on."""
+    parts = line.split('"')
+    parts[::2] = [re.sub("([&>])", r"^\1", part) for part in parts[::2]]
+    return '"'.join(parts)
+
+
+def test_the_task_of_an_interrupted_run_removes_everything(windows: WindowsHost, local: LocalMachine) -> None:
+    """Wine runs no task by itself, so what the task would execute is executed here. A second visit finds it before."""
+    before, tasks = windows.ours, windows.tasks
+    (windows.drive / "users/root/a & b (c)").mkdir()
+    one, next_visit = logged_in(windows, local), logged_in(windows, local)
+    one.set_up(PureWindowsPath("C:\\users\\root\\a & b (c)"), [f"program-{one.token}.exe"])
+    program = one.os.program("program")
+    one.push(windows.directory / "program.exe", PureWindowsPath(program))
+    thread = threading.Thread(target=lambda: one.try_run(program, "wait", timeout=60))
+    thread.start()
+    folder = windows.drive / "users/root/a & b (c)" / one.name
+    limit = time.monotonic() + HANGS
+    while not (folder / "waits").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    assert one.name in parse_windows({"tasks": next_visit.carry(QUESTIONS["tasks"])}).tasks
+    for action in ElementTree.parse(folder / "task.xml").iter():
+        if action.tag.endswith("Exec"):
+            next_visit.carry(f"{action[0].text} {for_cmd(str(action[1].text))}")
+    thread.join()
+    assert not folder.exists()
+    assert (windows.ours, windows.tasks) == (before, tasks)
+    one.close()
+    next_visit.close()
+    assert one.left == []
+
+
+def test_free_room_of_a_drive(machine: WindowsMachine, windows: WindowsHost) -> None:
+    there = os.statvfs(windows.drive)
+    assert machine.free_bytes(HOME) == pytest.approx(there.f_bavail * there.f_frsize, rel=0.05)
+    assert machine.free_bytes(PureWindowsPath("C:\\nowhere")) is None
+
+
 def test_a_program_that_a_virus_scanner_took_away(windows: WindowsHost, local: LocalMachine) -> None:
     one = logged_in(windows, local)
     one.set_up(HOME, [f"program-{one.token}.exe"])
@@ -171,12 +214,20 @@ def test_the_self_test_records_everything_and_leaves_nothing(windows: WindowsHos
     assert (windows.ours, windows.tasks) == (before, tasks)
 
 
-@pytest.mark.parametrize("argv", [("run", "quick", "--yes"), ("doctor",)])
-def test_as_a_host_it_is_refused_in_one_line(argv: tuple[str, ...], windows: WindowsHost, tmp_path: Path) -> None:
-    done = windows.vmtax(*argv, "--host", "ssh://win", directory=tmp_path)
+def test_as_a_host_it_is_refused_in_one_line(windows: WindowsHost, tmp_path: Path) -> None:
+    done = windows.vmtax("run", "quick", "--yes", "--host", "ssh://win", directory=tmp_path)
     assert done.returncode == 1
     assert "is Windows, whose shell is cmd.exe: vmtax measures Windows only as a VM of yours" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_as_a_host_of_hyper_v_it_is_looked_at(windows: WindowsHost, tmp_path: Path) -> None:
+    """Wine has no PowerShell, and no VMs."""
+    done = windows.vmtax("doctor", "--host", "ssh://win", directory=tmp_path)
+    said = " ".join(done.stdout.split())
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "Hyper-V does not say which VMs it has" in said and "a login's shell is cmd.exe" in said
+    assert "never run on Windows" in said
 
 
 PLAN = """\
@@ -186,6 +237,7 @@ rounds: {min: 1, max: 1}
 workloads:
   - chess: {depth: 8}
   - memory
+  - transfer: {seconds: 1}
   - disk: {size: 64MiB, seconds: 1, patterns: [randread-4k-qd1, randwrite-4k-qd32, randwrite-4k-fsync]}
 """
 
@@ -202,7 +254,9 @@ def test_a_plan_becomes_a_report(windows: WindowsHost, tmp_path: Path) -> None:
         trials = store.load(run["id"], with_raw=True).trials
     assert [(trial.treatment, trial.case, trial.error, trial.raw) for trial in trials if trial.status != "ok"] == []
     assert {(trial.treatment, trial.workload) for trial in trials} == {
-        (layer, workload) for layer in ("host", "existing", "existing again") for workload in ("chess", "disk")
+        (layer, workload)
+        for layer in ("host", "existing", "existing again")
+        for workload in ("chess", "disk", "transfer")
     }
     assert "left out, because ssh://win has no programs for it: memory" in done.stderr
     page = (tmp_path / "report.html").read_text()

@@ -36,7 +36,7 @@ SAYS_WHEN = {
     "lab/start.py",
     "doctor/windows.py",
     "doctor/windows_try.py",
-    "machine/windows/machine.py",
+    "doctor/hyper_v.py",
 }
 DATE = re.compile(r"\bdate (?:-u )?\+")
 SHELLS_DATE = {"meter/moment.py", "workload/build.py"}  # both believe it only as far as /proc/uptime allows

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from vmtax.machine.login_shell import PROBE, LoginShell, WindowsThere, windows_shell
-from vmtax.machine.windows import task
+from vmtax.machine.windows import room, task
 from vmtax.machine.windows.command import MOST_OF_POWERSHELL, WindowsCommand
 from vmtax.machine.windows.command_line import MOST_CHARACTERS, BadCommandLine, encoded, quoted
 from vmtax.machine.windows.machine import Windows, _in_batch, _remote
@@ -227,6 +227,22 @@ def test_the_code_page_is_read_in_any_language(answer: str, page: int | None) ->
     assert code_page_of(answer) == page
 
 
+@pytest.mark.parametrize(
+    ("answer", "free"),
+    [
+        ("  0 File(s)              0 bytes\n  15 Dir(s)  79734747136 bytes free\n", 79734747136),
+        ("  0 Datei(en),           0 Bytes\n   2 Verzeichnis(se), 1024 Bytes frei\n", 1024),
+        ("   0 個のファイル  0 バイト\n   3 個のディレクトリ  12884901888 バイトの空き領域\n\n", 12884901888),
+        ("   2 Dir(s)  0 bytes free\n", 2),
+        ("File Not Found\n", None),
+        ("", None),
+        ("   2 Dir(s)\n", None),
+    ],
+)
+def test_free_room_is_read_in_any_language(answer: str, free: int | None) -> None:
+    assert room.free_bytes(answer) == free
+
+
 def command() -> WindowsCommand:
     return WindowsCommand.of(["fio.exe", "a b"], "cmd.exe", PureWindowsPath("C:\\vmtax a"))
 
@@ -283,7 +299,9 @@ def test_the_task_ends_our_programs_then_removes_our_directory() -> None:
     tree = ElementTree.fromstring(data)
     texts = {each.tag.rpartition("}")[2]: each.text for each in tree.iter()}
     actions = [(one[0].text, one[1].text) for one in tree.iter() if one.tag.endswith("Exec")]
-    assert actions == [("taskkill.exe", "/f /im fio-1.exe"), ("cmd.exe", '/c rmdir /s /q "D:\\a & b\\vmtax-1"')]
+    assert actions[0] == ("taskkill.exe", "/f /im fio-1.exe")
+    assert {*actions[1:-1]} == {("cmd.exe", '/c ping -n 3 127.0.0.1 >nul& rmdir /s /q "D:\\a & b\\vmtax-1"')}
+    assert actions[-1] == ("schtasks.exe", "/delete /tn vmtax-1 /f"), "no task stays for a year"
     assert texts["StartBoundary"] == "2026-11-30T23:30:00Z"
     assert texts["UserId"] == "S-1-5-18"
     assert texts["StartWhenAvailable"] == "true"

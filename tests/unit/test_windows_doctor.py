@@ -11,16 +11,20 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
 from tests.command import vmtax
 from vmtax.core.checks import Check
-from vmtax.doctor.windows import diagnose_windows, verdict
+from vmtax.core.machines import MachineError
+from vmtax.doctor.windows import diagnose_windows, open_windows, verdict
 from vmtax.doctor.windows_try import redacted
+from vmtax.machine.local import LocalMachine
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.command_line import MOST_CHARACTERS
+from vmtax.meter import hyper_v
 from vmtax.meter import windows as questions
 from vmtax.meter.windows import QUESTIONS, WindowsDisk, WindowsFacts, parse_windows
 from vmtax.report.document import Detail
@@ -40,6 +44,7 @@ ANSWERS = {
     "defender": "real-time=True\n",
     "disks": "disk=SATA|SSD|True|QEMU HARDDISK\ndisk=SAS|Unspecified||QEMU | one\n",
     "drivers": "driver=100.93.104.22500|Red Hat VirtIO Ethernet Adapter\n",
+    "tasks": "",
 }
 
 
@@ -89,6 +94,14 @@ def test_what_disturbs_is_said_with_what_changes_it() -> None:
     assert found["disk 2"].text == "QEMU | one, SAS, write cache not known"
     assert found["clock"].status == "ok"
     assert "never run on Windows" in found["VM"].text
+
+
+def test_what_an_interrupted_run_left_is_said_with_what_removes_it() -> None:
+    assert "left" not in checks(facts())
+    found = checks(facts({"tasks": "vmtax-0123456789abcdef\nvmtax-notes\nvmtax-fedcba9876543210\n"}))
+    assert found["left"].remedy == "if no run is at work there: schtasks /run /tn vmtax-0123456789abcdef"
+    assert found["left 2"].text.startswith("vmtax-fedcba9876543210, of a run that is at work there, or was interrupted")
+    assert "left 3" not in found, "that one is not ours"
 
 
 def test_what_does_not_disturb_is_said() -> None:
@@ -172,11 +185,32 @@ def test_the_verdict_says_that_it_never_ran_there() -> None:
     )
 
 
-@pytest.mark.parametrize("script", [questions.SYSTEM, questions.GUARD, questions.DEFENDER, questions.DISKS])
+SCRIPTS = (questions.SYSTEM, questions.GUARD, questions.DEFENDER, questions.DISKS, questions.DRIVERS)
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS, hyper_v.VMS, hyper_v.CARDS, hyper_v.METERED, hyper_v.USED])
 def test_scripts_only_read(script: str) -> None:
     verbs = re.findall(r"\b([A-Z][a-z]+)-[A-Z]\w+", script)
-    assert {*verbs} <= {"Get", "For", "Each", "Where"} | {"Where", "ForEach"}
+    assert {*verbs} <= {"Get", "Measure", "Where"}
     assert len(script.splitlines()) <= 15
+
+
+@pytest.mark.parametrize(
+    ("said", "adds"),
+    [
+        ("ssh: connect to host win port 22: Connection refused", "Add-WindowsCapability -Online -Name OpenSSH.Server"),
+        ("ssh: connect to host win port 22: No route to host", ""),
+    ],
+)
+def test_a_windows_without_an_ssh_server_is_helped(monkeypatch: pytest.MonkeyPatch, said: str, adds: str) -> None:
+    def refuse(*_: object) -> None:
+        raise MachineError(said)
+
+    monkeypatch.setattr("vmtax.doctor.windows.connect_guest", refuse)
+    with pytest.raises(MachineError) as refused:
+        open_windows(cast("LocalMachine", None), "ssh://win")
+    assert (adds in str(refused.value)) and bool(adds) == ("Start-Service sshd" in str(refused.value))
+    assert "\n" not in str(refused.value)
 
 
 def test_each_question_fits_a_line() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path, PureWindowsPath
 from types import SimpleNamespace
 from typing import cast
@@ -30,10 +33,13 @@ class FarWindows:
     batches: dict[str, BytesOutcome] = field(default_factory=dict)  # a part of a batch for sftp -> what comes back
     lines: list[str] = field(default_factory=list)
     path: str = "host/existing"
+    clock: datetime = datetime(2031, 2, 28, 23, 0, tzinfo=UTC)  # when its files are written
 
     @property
     def local(self) -> object:
         return SimpleNamespace(scratch=self.scratch)
+
+    sent: list[bytes] = field(default_factory=list)  # files that were put there
 
     def bytes_of(self, line: str, given: bytes, timeout: float) -> BytesOutcome:
         self.lines.append(line)
@@ -47,6 +53,12 @@ class FarWindows:
 
     def transfer(self, batch: str, timeout: float) -> BytesOutcome:
         self.lines.append(batch)
+        if put := re.search(r'put "([^"]*)"', batch):
+            self.sent.append(Path(put[1]).read_bytes())
+        if got := re.search(r'get (-p )?"[^"]*" "([^"]*)"', batch):
+            Path(got[2]).touch()
+            if got[1]:
+                os.utime(got[2], (0, self.clock.timestamp()))
         return next((found for part, found in self.batches.items() if part in batch), BytesOutcome(0, b"", b""))
 
     def hang_up(self) -> None:
@@ -89,6 +101,17 @@ def test_a_program_that_is_gone_was_perhaps_taken_away(far: FarWindows) -> None:
     assert "antivirus" not in one.try_run("nothing.exe").stderr, "that was not ours"
 
 
+def test_a_program_that_is_taken_away_while_it_is_copied(far: FarWindows, tmp_path: Path) -> None:
+    """A virus scanner may empty a file, or put another in its place."""
+    one, file = machine(far, ("fio",)), tmp_path / "fio.exe"
+    file.write_bytes(b"MZ")
+    with pytest.raises(MachineError, match=r"has another content than fio\.exe a moment after it was written"):
+        one.push(file, PureWindowsPath(one.os.program("fio")))
+    far.batches["get"] = BytesOutcome(1, b"", b'remote open "/C:/x": No such file or directory\n')
+    with pytest.raises(MachineError, match=r"fio-\w+\.exe cannot be read: remote open"):
+        one.push(file, PureWindowsPath(one.os.program("fio")))
+
+
 def test_what_no_line_can_say_is_an_outcome(far: FarWindows) -> None:
     """Meters of Linux ask every machine: they get no answer here, and no exception."""
     done = machine(far).try_run("sh", "-c", "printf '%s'")
@@ -119,7 +142,27 @@ def test_the_task_is_made_before_anything_of_ours_is_copied(far: FarWindows) -> 
     one = WindowsMachine(cast("SshMachine", far), "cmd.exe")
     one.set_up(HOME, ["fio-1.exe"])
     order = [re.sub(r".*(mkdir|put|schtasks /create).*", r"\1", line, flags=re.DOTALL) for line in far.lines]
-    assert order == ["mkdir", "put", "schtasks /create"]
+    assert [line for line in order if "get -p" not in line] == ["mkdir", "put", "put", "schtasks /create"]
+    assert far.sent[0] == b"", "only when it was written is asked"
+    assert b"fio-1.exe".decode().encode("utf-16-le") in far.sent[1]
+
+
+def test_the_deadline_is_by_the_clock_of_that_windows(far: FarWindows) -> None:
+    """Ours may be years off; then the task would come at once, in the middle of the run, or never."""
+    machine(far)
+    assert "<StartBoundary>2031-03-03T23:00:00Z<".encode("utf-16-le") in far.sent[-1]
+
+
+def test_a_run_of_days_puts_its_deadline_off(far: FarWindows, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, now = machine(far, ("fio",)), time.monotonic()
+    for hours, made in ((23.9, 0), (24.1, 1), (47.0, 0), (72.5, 1)):
+        monkeypatch.setattr(windows.time, "monotonic", lambda hours=hours: now + 3600 * hours)
+        far.lines.clear()
+        far.clock = datetime(2031, 3, 1, tzinfo=UTC)
+        assert one.answers()
+        assert sum("schtasks /create" in line for line in far.lines) == made, hours
+    assert "<StartBoundary>2031-03-04T00:00:00Z<".encode("utf-16-le") in far.sent[-1]
+    assert "fio-".encode("utf-16-le") in far.sent[-1]
 
 
 def test_a_command_that_does_not_end_is_ended_by_its_name(far: FarWindows) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 from types import SimpleNamespace
@@ -16,13 +17,16 @@ from vmtax.analysis.comparisons import comparisons
 from vmtax.analysis.comparisons import contrasts as pairs_of
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Measurement, Metric, Treatment, Trial
-from vmtax.machine import MachineError
+from vmtax.machine import Machine, MachineError
+from vmtax.machine.ssh import SshMachine
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.machine import Windows, WindowsMachine
 from vmtax.meter.windows import WITHOUT_POWERSHELL, WindowsFacts, read_windows
 from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.storage import DISK_DIRECTORY
+from vmtax.storage.file import StorageError
+from vmtax.testbed import existing
 from vmtax.testbed.existing import fitted, not_measured
 from vmtax.testbed.windows_way import WindowsLogin, windows_login
 from vmtax.workload import Site
@@ -97,7 +101,7 @@ def test_what_has_no_program_there_is_left_out_of_all_layers() -> None:
     assert [one.name for one in kept.workloads] == ["chess", "disk"]
     assert {metric.partition(".")[0] for metric in kept.primary} <= {"chess", "disk"}
     assert (kept.guest.vcpus, kept.guest.memory) == (2, 4 * 2**30)
-    with pytest.raises(BadInput, match="ssh://win can measure nothing of it, only chess and disk"):
+    with pytest.raises(BadInput, match="ssh://win can measure nothing of it: only chess and disk and transfer"):
         fitted(parse("{name: x, layers: [host, existing], workloads: [memory]}"), login())
 
 
@@ -123,7 +127,41 @@ def test_where_our_directory_is_made(directory: PurePosixPath, home: str) -> Non
     assert str(windows_login("ssh://win", cast("WindowsMachine", SilentWindows()), directory).home) == home
 
 
-@pytest.mark.parametrize("directory", ["/srv", "C:", "\\x", "x"])
+def test_a_disk_without_room_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise fio would fill the disk of a Windows that is in use."""
+    monkeypatch.setattr(existing, "allowed_cpus", lambda host: {0, 1})
+    plan = parse("{name: x, layers: [host, existing], workloads: [{disk: {size: 4GiB}}]}")
+    vm, host = login(), cast("Machine", SimpleNamespace(path="host"))
+    lines: list[str] = []
+    for free, least in (("4509715661", 0), ("4509715660", 1)):
+
+        def carry(line: str, free: str = free) -> WindowsOutcome:
+            lines.append(line)
+            return WindowsOutcome(f"  15 Dir(s)  {free} bytes free\n", "", 0)
+
+        there = WindowsMachine(cast("SshMachine", SimpleNamespace(path="x")), "cmd.exe")
+        monkeypatch.setattr(there, "carry", carry)
+        with pytest.raises(StorageError) if least else contextlib.nullcontext() as refused:
+            existing.look(fitted(plan, vm), host, replace(vm, there=there))
+    assert refused is not None
+    assert str(refused.value) == (
+        "ssh://win: C:\\x has 4.2 GiB free, 4.0 GiB are needed; name another directory with --guest-dir, or a smaller"
+        " workloads.disk.size in the plan"
+    )
+    assert lines == ['dir /ad /-c "C:\\x"'] * 2
+    existing.look(parse("{name: x, layers: [host, existing], workloads: [chess]}"), host, replace(vm, there=there))
+    assert len(lines) == 2, "it needs no room"
+
+
+@pytest.mark.parametrize("directory", ["\\\\.\\PhysicalDrive1", "\\\\.\\D:", "\\\\?\\Volume{0}\\x"])
+def test_a_disk_is_refused_by_name(directory: str) -> None:
+    """Whatever its volumes: nothing of the user's is erased on a system on which vmtax never ran."""
+    with pytest.raises(MachineError) as refused:
+        windows_login("ssh://win", cast("WindowsMachine", SilentWindows()), PurePosixPath(directory))
+    assert f"--guest-dir {PureWindowsPath(directory)} is a disk, which would lose what it holds" in str(refused.value)
+
+
+@pytest.mark.parametrize("directory", ["/srv", "C:", "\\x", "x", "\\\\server\\share\\x"])
 def test_a_directory_of_another_system_is_refused(directory: str) -> None:
     with pytest.raises(MachineError, match=r"is no absolute path: --guest-dir 'D:\\tests'"):
         windows_login("ssh://win", cast("WindowsMachine", SilentWindows()), PurePosixPath(directory))
@@ -144,7 +182,12 @@ def test_beside_its_figures_stands_what_they_compare() -> None:
 def test_cpu_figures_of_other_builds_are_not_compared() -> None:
     """A Windows VM cannot cost less CPU than none: its stockfish is another compiler's."""
     treatments = [Treatment("host", "host"), Treatment("existing", "existing"), Treatment("vm", "vm")]
-    metrics = (NODES_PER_SECOND, Metric("disk.read-1m.iops", "1/s", "higher"))
+    metrics = (
+        NODES_PER_SECOND,
+        Metric("disk.read-1m.iops", "1/s", "higher"),
+        Metric("transfer.tcp-in.bits_per_second", "bit/s", "higher"),
+        Metric("transfer.tcp-in.local_seconds_per_byte", "s/B", "lower"),
+    )
     trials = [
         replace(trial_of(one.name, metric), round=number)
         for number in range(1, 7)
@@ -155,11 +198,12 @@ def test_cpu_figures_of_other_builds_are_not_compared() -> None:
 
     def pairs(facts: dict[str, Any]) -> set[tuple[str, str, str]]:
         found = comparisons(treatments, trials, (), facts=facts)
-        return {(one.metric.workload, one.baseline, one.treatment) for one in found}
+        return {(one.metric.name, one.baseline, one.treatment) for one in found}
 
-    every = {(each, *pair) for each in ("chess", "disk") for pair in pairs_of(treatments)}
+    every = {(each.name, *pair) for each in metrics for pair in pairs_of(treatments)}
     assert pairs({}) == every
-    left = {one for one in every if one[0] == "disk" or "existing" not in one}
+    alike = {"disk.read-1m.iops", "transfer.tcp-in.bits_per_second"}
+    left = {one for one in every if one[0] in alike or "existing" not in one}
     assert pairs(windows) == left
-    assert ("chess", "host", "vm") in left
-    assert ("disk", "host", "existing") in left
+    assert (NODES_PER_SECOND.name, "host", "vm") in left
+    assert ("disk.read-1m.iops", "host", "existing") in left

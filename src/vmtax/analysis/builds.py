@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vmtax.core.layers import EXISTING, EXISTING_PATH
-from vmtax.core.records import Json, Treatment
+from vmtax.core.records import Json, Metric, Treatment
 
 OF_COMPILERS = ("chess",)  # workloads whose figures are above all those of the compiler that built the program
+# What each system counts in a way of its own: Windows serves interrupts in no program's time
+OF_SYSTEMS = ("local_seconds_per_byte",)
 
 
 def has_windows(facts: Mapping[str, Json]) -> bool:
@@ -15,7 +17,8 @@ def has_windows(facts: Mapping[str, Json]) -> bool:
     return "windows_programs" in (facts.get(EXISTING_PATH) or {})
 
 
-def is_like(workload: str, one: Treatment, another: Treatment, facts: Mapping[str, Json]) -> bool:
+def is_like(metric: Metric, one: Treatment, another: Treatment, facts: Mapping[str, Json]) -> bool:
     """Whether figures of these two can be compared: the disk's do not depend on the build, the CPU's do."""
+    of_cpu = metric.workload in OF_COMPILERS or metric.measure in OF_SYSTEMS
     differ = (one.layer == EXISTING) != (another.layer == EXISTING)
-    return not (workload in OF_COMPILERS and differ and has_windows(facts))
+    return not (of_cpu and differ and has_windows(facts))

@@ -94,16 +94,16 @@ def comparisons(
     pairs = contrasts(treatments)
     return tuple(
         comparison
-        for metric, (workload, _) in records.source.items()
-        for comparison in _of_metric(metric, _like(workload, pairs, records, facts or {}), records, alpha)
+        for metric in records.source
+        for comparison in _of_metric(metric, _like(metric, pairs, records, facts or {}), records, alpha)
     )
 
 
 def _like(
-    workload: str, pairs: Sequence[tuple[str, str]], records: _Records, facts: Mapping[str, Json]
+    metric: Metric, pairs: Sequence[tuple[str, str]], records: _Records, facts: Mapping[str, Json]
 ) -> list[tuple[str, str]]:
     known = records.treatments
-    return [(low, high) for low, high in pairs if is_like(workload, known[low], known[high], facts)]
+    return [(low, high) for low, high in pairs if is_like(metric, known[low], known[high], facts)]
 
 
 def _of_metric(

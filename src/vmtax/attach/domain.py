@@ -15,6 +15,7 @@ from xml.sax.saxutils import quoteattr
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import Machine, Outcome, Undoing
 from vmtax.machine.answer import whole_of
+from vmtax.machine.login_shell import NEVER_RUN
 from vmtax.machine.packages import install
 from vmtax.meter.text import fields
 
@@ -42,6 +43,7 @@ ANSWERS = {
     "pmsuspended": "is suspended: virsh dompmwakeup {}",
     "in shutdown": "is being shut down: virsh start {}",
 }
+WINDOWS = re.compile(r"<libosinfo:os id=['\"]http://microsoft\.com/win")  # as virt-manager and virt-install say it
 SCSI = re.compile(r"<controller type='scsi' index='(\d+)' model='virtio-scsi'")
 UNITS = (101, 102)  # of our disks on a controller, which may be the user's own: of one for data, of the image
 # Prints the process id of each QEMU whose command line has this UUID. Argument: the UUID. Constant text.
@@ -56,6 +58,16 @@ Bus = Literal["virtio", "scsi"]
 
 class DomainError(CannotDo):
     """The domain cannot be measured as it runs; the text says why and what to type."""
+
+
+class IsWindows(DomainError):
+    """What is plugged into a domain, and what clones boot with, is for Linux."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__(
+            f"libvirt:{domain.name} is Windows, which is entered by a login: --guest ssh://Administrator@ADDRESS"
+            f" (vmtax doctor ssh://Administrator@ADDRESS looks at it; {NEVER_RUN})"
+        )
 
 
 def script(name: str) -> tuple[str, ...]:
@@ -219,7 +231,10 @@ def look_up(host: Machine, name: str) -> tuple[Domain, str]:
     vcpus = whole_of(host, f"CPU(s) of virsh dominfo {name}", facts.get("CPU(s)", ""), most=2**16)
     used = facts.get("Used memory", "").removesuffix(" KiB")
     memory = whole_of(host, f"Used memory of virsh dominfo {name}", used, most=2**53) * 1024
-    return Domain(host, name, uuid, uri.stdout.strip(), vcpus, memory), facts.get("State", "")
+    domain = Domain(host, name, uuid, uri.stdout.strip(), vcpus, memory)
+    if WINDOWS.search(domain.ask("dumpxml").stdout):
+        raise IsWindows(domain)
+    return domain, facts.get("State", "")
 
 
 def refuse_connection(what: str, uri: str) -> None:

@@ -11,12 +11,13 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from vmtax.attach import agent
-from vmtax.attach.domain import FULL, SCSI, Bus, Domain, DomainError, script
+from vmtax.attach.domain import FULL, SCSI, Bus, Domain, DomainError, IsWindows, script
 from vmtax.core.machines import Machine, MachineLost
 from vmtax.hypervisor import Credentials
 from vmtax.image.place import Placed
 from vmtax.machine.local import ISOLATED, LocalMachine
 from vmtax.machine.ssh import SshMachine
+from vmtax.meter.text import fields
 
 # The guest makes the server's key itself, so that none is on a command line. The socket of the port, which only root of
 # its host can reach, says which guest it is.
@@ -70,6 +71,8 @@ def enter(domain: Domain, path: str, local: LocalMachine, image: Placed, directo
     Raises DomainError, AgentRefused, MachineLost and CommandFailed.
     """
     host = domain.host
+    if fields(domain.ask("guestinfo", "--os").stdout).get("os.id") == "mswindows":
+        raise IsWindows(domain)
     domain.before[:] = domain.digests()
     file = directory / local.fresh_name("image")
     domain.later(host.remove_later(file))

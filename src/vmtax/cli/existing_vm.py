@@ -18,6 +18,7 @@ from vmtax.storage import DISK_DIRECTORY
 from vmtax.testbed.session import ExistingVm
 from vmtax.testbed.ways import LIBVIRT
 from vmtax.workload import WORKLOADS
+from vmtax.workload.transfer import Transfer
 
 
 def existing_vm(asked: Measured) -> ExistingVm | None:
@@ -108,4 +109,6 @@ def without_existing(plan: Plan) -> Plan:
     if own := [layer for layer in plan.layers if layer in OWNERS]:
         also = " and --clone" if own[0] == CLONE else ""
         raise BadUse(f"layer {own[0]} is of a VM of yours: name it with --guest{also}")
+    if any(one.name == Transfer.name for one in plan.workloads):
+        raise BadUse(f"workload {Transfer.name} is for a Windows VM of yours: name it with --guest, or take net")
     return plan

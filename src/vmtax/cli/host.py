@@ -40,6 +40,7 @@ def doctor(
 ) -> None:
     """List what can be measured, what is missing, and what would disturb it. Nothing is made that stays."""
     from vmtax.doctor import diagnose, examine
+    from vmtax.machine.login_shell import WindowsThere
     from vmtax.plan import rules
     from vmtax.report.document import Detail
     from vmtax.report.render.terminal import whole
@@ -62,6 +63,12 @@ def doctor(
         readings = examine(rules.host(host or "local"))
     except ValueError as error:
         raise BadUse(f"--host {error}") from error
+    except WindowsThere:
+        if try_:
+            raise
+        from vmtax.cli.windows import print_host
+
+        print_host(host or "", json=json)
     tried: tuple[Check, ...] = ()
     if try_:
         readings, tried = _tried(readings, yes=yes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_format
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from vmtax.cli.app import NOBODY, BadUse, agree, answer, printed, say, say_wrapped
 from vmtax.core.checks import Diagnosis
@@ -21,9 +22,6 @@ def print_windows(name: str, host: str | None, *, try_: bool, yes: bool, json: b
     from vmtax.cli.files import check_output
     from vmtax.doctor.windows import examine_windows, verdict
     from vmtax.plan import rules
-    from vmtax.report.document import Detail
-    from vmtax.report.render.terminal import whole
-    from vmtax.report.sections.doctor import document
 
     if host is not None:
         raise BadUse(f"--host {host}: {name} is reached from here: leave it out")
@@ -36,15 +34,32 @@ def print_windows(name: str, host: str | None, *, try_: bool, yes: bool, json: b
     if try_:
         check_output(TRY_FILE)
     diagnosis = _tried(name, yes=yes) if try_ else examine_windows(name)
-    if json:
-        from vmtax.report.answers.others import DIAGNOSIS
-
-        answer("doctor", DIAGNOSIS.made(diagnosis))
-    else:
-        printed(whole(document(diagnosis, verdict(diagnosis)), Detail.BRIEF))
+    _print(diagnosis, verdict(diagnosis), json=json)
     if try_:
         say_wrapped(f"{TRY_FILE}: every command and its output, without names: look at it, and please send it")
     raise SystemExit(FAILED if diagnosis.bad else 0)
+
+
+def print_host(name: str, *, json: bool) -> NoReturn:
+    """The diagnosis of the Windows of that name as a host of Hyper-V. Raises MachineError and SystemExit."""
+    from vmtax.doctor.hyper_v import examine_hyper_v, verdict
+
+    diagnosis = examine_hyper_v(name)
+    _print(diagnosis, verdict(diagnosis), json=json)
+    raise SystemExit(FAILED if diagnosis.bad else 0)
+
+
+def _print(diagnosis: Diagnosis, words: str, *, json: bool) -> None:
+    """`words`: the verdict."""
+    from vmtax.report.answers.others import DIAGNOSIS
+    from vmtax.report.document import Detail
+    from vmtax.report.render.terminal import whole
+    from vmtax.report.sections.doctor import document
+
+    if json:
+        answer("doctor", DIAGNOSIS.made(diagnosis))
+    else:
+        printed(whole(document(diagnosis, words), Detail.BRIEF))
 
 
 def _tried(name: str, *, yes: bool) -> Diagnosis:

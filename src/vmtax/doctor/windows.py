@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +13,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.login_shell import NEVER_RUN
 from vmtax.machine.ssh import ssh_route
 from vmtax.machine.windows.machine import WindowsMachine, connect_guest
+from vmtax.machine.windows.task import running
 from vmtax.meter.windows import FAST_SCHEMES, WindowsFacts, read_windows
 
 CLOCK_OFF = timedelta(minutes=1)  # from which on a clock is said to be wrong
@@ -53,15 +55,20 @@ def diagnose_windows(
     name: str, shell: str, facts: WindowsFacts, now: datetime, tried: tuple[Check, ...] = ()
 ) -> Diagnosis:
     """Draw conclusions. `name`: as the user names it; `now`: when the facts were read, UTC."""
-    about = (
+    checks = (*_measurable(name, facts), *needs(shell, facts, now), *disturbances(facts), *tried)
+    return Diagnosis(name, about(facts), checks)
+
+
+def about(facts: WindowsFacts) -> str:
+    """Processor, memory and system, in one line."""
+    words = (
         facts.cpu or "unknown CPU",
         count_of(facts.cpus, "CPU") if facts.cpus else "",
         format_room(facts.memory_bytes) if facts.memory_bytes else "",
         facts.system or "Windows",
         f"build {facts.build}" if facts.build else "",
     )
-    checks = (*_measurable(name, facts), *_needs(shell, facts, now), *_disturbances(facts), *tried)
-    return Diagnosis(name, ", ".join(filter(None, about)), checks)
+    return ", ".join(filter(None, words))
 
 
 def verdict(diagnosis: Diagnosis) -> str:
@@ -85,16 +92,21 @@ def _measurable(name: str, facts: WindowsFacts) -> Iterator[Check]:
         )
         yield Check("measurable", VM, "missing", f"{text} removes what is ours if we never come back", remedy)
     else:
-        yield Check("measurable", VM, "ok", f"fio and chess, as it runs; {NEVER_RUN}")
-    text = "iperf3, kernel builds, PostgreSQL and boots: vmtax has no programs for them on Windows"
+        yield Check("measurable", VM, "ok", f"fio, chess and network (transfer), as it runs; {NEVER_RUN}")
+    text = "kernel builds, PostgreSQL and boots: vmtax has no programs for them on Windows"
     yield Check("measurable", "the rest", "unknown", text)
 
 
-def _needs(shell: str, facts: WindowsFacts, now: datetime) -> Iterator[Check]:
+def needs(shell: str, facts: WindowsFacts, now: datetime) -> Iterator[Check]:
+    """What a login there has and lacks."""
     yield Check("need", "shell", "ok", f"a login's shell is {shell}")
     yield _need("administrator", facts.administrator, "the token of this login is an administrator's, not filtered")
     for number, problem in enumerate(facts.problems, 1):
         yield Check("need", f"answers {number}" if number > 1 else "answers", "unknown", problem)
+    for number, task in enumerate(facts.tasks, 1):
+        text = "of a run that is at work there, or was interrupted: then its task removes it"
+        sooner = f"if no run is at work there: {shlex.join(running(task))}"
+        yield Check("need", f"left {number}" if number > 1 else "left", "disturbs", f"{task}, {text}", sooner)
     off = facts.clock_off(now)
     if off is not None and abs(off) > CLOCK_OFF:
         seconds = abs(off.total_seconds())
@@ -111,7 +123,8 @@ def _need(name: str, value: bool | None, text: str) -> Check:
     return Check("need", name, status, text if value else "it does not say" if value is None else f"not so: {text}")
 
 
-def _disturbances(facts: WindowsFacts) -> Iterator[Check]:
+def disturbances(facts: WindowsFacts) -> Iterator[Check]:
+    """What changes figures, beside each what ends it."""
     if facts.scheme is None:
         yield _disturbance("power plan", None)
     elif facts.scheme in FAST_SCHEMES:

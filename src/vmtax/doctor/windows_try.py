@@ -16,8 +16,10 @@ from vmtax.core.machines import MachineError
 from vmtax.core.records import Json
 from vmtax.doctor.windows import diagnose_windows, open_windows
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.windows import room
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.machine import WindowsMachine
+from vmtax.meter.hyper_v import read_hyper_v
 from vmtax.meter.windows import read_windows
 
 EVERY_BYTE = bytes(range(256)) * 16
@@ -77,6 +79,7 @@ def try_windows(name: str, emit: Callable[[str], None]) -> tuple[Diagnosis, Json
             names = asked.stdout.splitlines()
             emit("reading what it says about itself")
             facts, now = read_windows(recording), datetime.now(UTC)
+            guests = read_hyper_v(recording).guests  # if it is a host of Hyper-V
             emit("making a directory, a task and files")
             checks += _tries(recording, PureWindowsPath(names[-1] if names else "C:\\"))
         finally:
@@ -84,7 +87,8 @@ def try_windows(name: str, emit: Callable[[str], None]) -> tuple[Diagnosis, Json
         checks.append(_check("removal", not machine.left, "nothing is left", "; ".join(machine.left)))
         diagnosis = diagnose_windows(name, machine.shell, facts, now, tuple(checks))
         user, _, host = name.removeprefix("ssh://").rpartition("@")
-        hidden = [*names[:-1], *re.split(r"[\\@]", user), host.partition(":")[0]]
+        theirs = [name for guest in guests for name in (guest.name, *(card.switch for card in guest.cards))]
+        hidden = [*names[:-1], *theirs, *re.split(r"[\\@]", user), host.partition(":")[0]]
         record: Json = {
             "schema": "vmtax-windows/1",
             "vmtax": __version__,
@@ -104,7 +108,13 @@ def _hide(value: object, names: Sequence[str]) -> object:
 
 def _tries(on: Recording, home: PureWindowsPath) -> Iterator[Check]:
     machine = on.machine
-    for line in ("ver", "chcp", "echo %PROCESSOR_ARCHITECTURE% %NUMBER_OF_PROCESSORS%", "where powershell"):
+    for line in (
+        "ver",
+        "chcp",
+        "echo %PROCESSOR_ARCHITECTURE% %NUMBER_OF_PROCESSORS%",
+        "where powershell",
+        room.listing(home),
+    ):
         on.carry(line)
     said = on.carry(f"echo {CHARACTERS}").stdout.strip()
     wanted = re.sub(r"\^(.)", r"\1", CHARACTERS)

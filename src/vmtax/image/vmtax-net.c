@@ -1,11 +1,14 @@
-/* Sends bytes over TCP from one machine to another, and says how many arrived in which time: for Windows, where iperf3
- * does not exist without Cygwin. The same source is built for Linux, where it is checked against iperf3.
+/* Sends bytes over TCP from one machine to another, and says how many arrived in which time, and what CPU time both ends
+ * took: for Windows, where iperf3 does not exist without Cygwin. The same source is built for Linux, where it is checked
+ * against iperf3.
  *
- *   vmtax-net receive ADDRESS PORT                 takes one connection, counts what comes, answers with the count
- *   vmtax-net send ADDRESS PORT SECONDS [RATE]     sends for that time, at RATE bytes a second or as fast as it can
+ *   vmtax-net serve ADDRESS PORT                     takes one connection after the other, for the two below
+ *   vmtax-net send ADDRESS PORT SECONDS [RATE]       sends for that time, at RATE bytes a second or as fast as it can
+ *   vmtax-net receive ADDRESS PORT SECONDS [RATE]    the same the other way, over a connection of its own
  *
- * The clock of the sender runs from its first byte until the receiver has answered: what lies in buffers, and never
- * arrives, does not count. Each prints one line of JSON.
+ * A client begins with REQUEST bytes: the way, the milliseconds, the bytes a second. The receiving end counts, and the
+ * clock of the client runs from the first byte until the count is known: what lies in buffers, and never arrives, does
+ * not count. A client prints one line of JSON.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
@@ -27,6 +30,7 @@ typedef SOCKET socket_t;
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -38,7 +42,9 @@ typedef int socket_t;
 
 #define BLOCK 131072        /* bytes of one send, as of iperf3 */
 #define PATIENCE 30         /* seconds that a peer may say nothing */
-#define COUNT_BYTES 8       /* of the receiver's answer, the least significant first */
+#define MOST_SECONDS 3600
+#define REQUEST 24          /* three numbers of 8 bytes, as in all that the ends tell each other */
+#define ANSWER 16           /* the bytes that the far end counted, and microseconds of CPU time that this took it */
 
 static void fail(const char *what)
 {
@@ -48,7 +54,8 @@ static void fail(const char *what)
 
 static void usage(void)
 {
-    fputs("usage: vmtax-net receive ADDRESS PORT\n       vmtax-net send ADDRESS PORT SECONDS [BYTES_PER_SECOND]\n", stderr);
+    fputs("usage: vmtax-net serve ADDRESS PORT\n       vmtax-net send|receive ADDRESS PORT SECONDS [BYTES_PER_SECOND]\n",
+          stderr);
     exit(2);
 }
 
@@ -109,21 +116,138 @@ static void limit(socket_t one)
     setsockopt(one, SOL_SOCKET, SO_SNDTIMEO, (const char *)&limit, sizeof limit);
 }
 
-static void result(const char *side, uint64_t bytes, double seconds)
+/* Seconds of CPU time that this program took so far, also in its kernel. */
+static double cpu(void)
 {
-    printf("{\"side\": \"%s\", \"bytes\": %llu, \"seconds\": %.6f}\n", side, (unsigned long long)bytes, seconds);
-    fflush(stdout);
+#ifdef _WIN32
+    FILETIME born, died, kernel, user;
+    GetProcessTimes(GetCurrentProcess(), &born, &died, &kernel, &user);
+    return ((double)kernel.dwHighDateTime + (double)user.dwHighDateTime) * 429.4967296
+           + ((double)kernel.dwLowDateTime + (double)user.dwLowDateTime) / 1e7;
+#else
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec)
+           + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+#endif
 }
 
-static int receive_all(const char *address, const char *port, char *block)
+/* Numbers of 8 bytes, the least significant first. */
+static void put(unsigned char *to, uint64_t value)
+{
+    int i;
+    for (i = 0; i < 8; i++)
+        to[i] = (unsigned char)(value >> 8 * i);
+}
+
+static uint64_t taken(const unsigned char *from)
+{
+    uint64_t value = 0;
+    int i;
+    for (i = 0; i < 8; i++)
+        value |= (uint64_t)from[i] << 8 * i;
+    return value;
+}
+
+/* Whether all of it was sent, or came. */
+static int all_sent(socket_t one, const unsigned char *bytes, int size)
+{
+    int done = 0, more;
+    while (done < size && (more = (int)send(one, (const char *)bytes + done, (size_t)(size - done), 0)) > 0)
+        done += more;
+    return done == size;
+}
+
+static int all_came(socket_t one, unsigned char *bytes, int size)
+{
+    int done = 0, more;
+    while (done < size && (more = (int)recv(one, (char *)bytes + done, (size_t)(size - done), 0)) > 0)
+        done += more;
+    return done == size;
+}
+
+/* Bytes that were sent in that time; negative: the other end is gone. */
+static int64_t pour(socket_t one, const char *block, double seconds, double rate)
+{
+    double began = now(), passed;
+    int64_t bytes = 0;
+    int sent;
+    while ((passed = now() - began) < seconds) {
+        if (rate > 0 && (double)bytes > rate * passed) {
+            rest(0.001);
+            continue;
+        }
+        sent = (int)send(one, block, BLOCK, 0);
+        if (sent <= 0)
+            return -1;
+        bytes += sent;
+    }
+    return bytes;
+}
+
+/* Bytes that came until the other end had sent all; negative: it is gone. */
+static int64_t drain(socket_t one, char *block, double *began)
+{
+    int64_t bytes = 0;
+    int got;
+    while ((got = (int)recv(one, block, BLOCK, 0)) > 0) {
+        if (!bytes)
+            *began = now();
+        bytes += got;
+    }
+    return got < 0 ? -1 : bytes;
+}
+
+/* The same, if the last ANSWER bytes are the other end's answer. */
+static int64_t drain_counted(socket_t one, char *block, double *began, unsigned char *answer)
+{
+    unsigned char *tail = answer;
+    int64_t bytes = 0;
+    int got, kept = 0, keep;
+    while ((got = (int)recv(one, block, BLOCK, 0)) > 0) {
+        if (!bytes)
+            *began = now();
+        bytes += got;
+        if (got >= ANSWER) {
+            memcpy(tail, block + got - ANSWER, ANSWER);
+            kept = ANSWER;
+            continue;
+        }
+        keep = kept < ANSWER - got ? kept : ANSWER - got;
+        memmove(tail, tail + kept - keep, (size_t)keep);
+        memcpy(tail + keep, block, (size_t)got);
+        kept = keep + got;
+    }
+    return got < 0 || kept < ANSWER ? -1 : bytes - ANSWER;
+}
+
+/* Serves one client; it says itself what went wrong. */
+static void serve_one(socket_t peer, char *block)
+{
+    unsigned char request[REQUEST], answer[ANSWER];
+    double before = cpu(), began;
+    int64_t bytes;
+    limit(peer);
+    if (!all_came(peer, request, REQUEST) || taken(request) > 1 || taken(request + 8) > MOST_SECONDS * 1000)
+        return;
+    if (taken(request))
+        bytes = pour(peer, block, (double)taken(request + 8) / 1000, (double)taken(request + 16));
+    else
+        bytes = drain(peer, block, &began);
+    if (bytes < 0)
+        return;
+    put(answer, (uint64_t)bytes);
+    put(answer + 8, (uint64_t)((cpu() - before) * 1e6));
+    all_sent(peer, answer, ANSWER);
+    shutdown(peer, SHUT_WR);
+}
+
+static void serve(const char *address, const char *port, char *block)
 {
     struct sockaddr_in own = place(address, port);
     socklen_t size = sizeof own;
     socket_t listening = socket(AF_INET, SOCK_STREAM, 0), peer;
-    uint64_t bytes = 0;
-    unsigned char answer[COUNT_BYTES];
-    double began = 0, ended = 0;
-    int yes = 1, got, i;
+    int yes = 1;
 
     if (listening == NO_SOCKET)
         fail("no socket");
@@ -136,69 +260,53 @@ static int receive_all(const char *address, const char *port, char *block)
         fail("no port");
     printf("{\"side\": \"ready\", \"port\": %d}\n", ntohs(own.sin_port));
     fflush(stdout);
-    limit(listening);
-    peer = accept(listening, NULL, NULL);
-    if (peer == NO_SOCKET)
-        fail("nobody came");
-    limit(peer);
-    while ((got = (int)recv(peer, block, BLOCK, 0)) > 0) {
-        if (!bytes)
-            began = now();
-        bytes += (uint64_t)got;
+    for (;;) {
+        peer = accept(listening, NULL, NULL);
+        if (peer == NO_SOCKET)
+            fail("nobody came");
+        serve_one(peer, block);
+        close_socket(peer);
+        (void)yes;
     }
-    ended = now();
-    if (got < 0)
-        fail("the sender is gone");
-    for (i = 0; i < COUNT_BYTES; i++)
-        answer[i] = (unsigned char)(bytes >> 8 * i);
-    if (send(peer, (const char *)answer, COUNT_BYTES, 0) != COUNT_BYTES)
-        fail("the count does not reach the sender");
-    close_socket(peer);
-    close_socket(listening);
-    result("receive", bytes, bytes ? ended - began : 0);
-    (void)yes;
-    return 0;
 }
 
-static int send_all(const char *address, const char *port, double seconds, double rate, char *block)
+static int ask(int receives, const char *address, const char *port, double seconds, double rate, char *block)
 {
-    struct sockaddr_in peer = place(address, port);
+    struct sockaddr_in there = place(address, port);
     socket_t one = socket(AF_INET, SOCK_STREAM, 0);
-    uint64_t bytes = 0, arrived = 0;
-    unsigned char answer[COUNT_BYTES];
-    double began, passed;
-    int sent, got = 0, more, i;
+    unsigned char request[REQUEST], answer[ANSWER];
+    double began, passed, before;
+    int64_t bytes, counted;
 
     if (one == NO_SOCKET)
         fail("no socket");
     limit(one);
-    if (connect(one, (struct sockaddr *)&peer, sizeof peer))
-        fail("cannot connect");
+    if (connect(one, (struct sockaddr *)&there, sizeof there))
+        fail("cannot connect: a firewall there?");
+    put(request, (uint64_t)receives);
+    put(request + 8, (uint64_t)(seconds * 1000));
+    put(request + 16, (uint64_t)rate);
+    if (!all_sent(one, request, REQUEST))
+        fail("the server is gone");
+    before = cpu();
     began = now();
-    while ((passed = now() - began) < seconds) {
-        if (rate > 0 && (double)bytes > rate * passed) {
-            rest(0.001);
-            continue;
-        }
-        sent = (int)send(one, block, BLOCK, 0);
-        if (sent <= 0)
-            fail("the receiver is gone");
-        bytes += (uint64_t)sent;
-    }
-    shutdown(one, SHUT_WR);
-    while (got < COUNT_BYTES && (more = (int)recv(one, (char *)answer + got, (size_t)(COUNT_BYTES - got), 0)) > 0)
-        got += more;
-    passed = now() - began;
-    if (got < COUNT_BYTES)
+    bytes = receives ? drain_counted(one, block, &began, answer) : pour(one, block, seconds, rate);
+    if (bytes < 0)
+        fail("the other end is gone");
+    if (!receives)
+        shutdown(one, SHUT_WR);
+    if (!receives && !all_came(one, answer, ANSWER))
         fail("the receiver does not answer");
-    for (i = 0; i < COUNT_BYTES; i++)
-        arrived |= (uint64_t)answer[i] << 8 * i;
+    passed = now() - began;
+    counted = (int64_t)taken(answer);
     close_socket(one);
-    if (arrived != bytes) {
-        fprintf(stderr, "vmtax-net: %llu of %llu bytes arrived\n", (unsigned long long)arrived, (unsigned long long)bytes);
+    if (counted != bytes) {
+        fprintf(stderr, "vmtax-net: %lld bytes left, %lld arrived\n", (long long)(receives ? counted : bytes),
+                (long long)(receives ? bytes : counted));
         return 1;
     }
-    result("send", bytes, passed);
+    printf("{\"side\": \"%s\", \"bytes\": %lld, \"seconds\": %.6f, \"cpu_seconds\": %.6f, \"far_cpu_seconds\": %.6f}\n",
+           receives ? "receive" : "send", (long long)bytes, passed, cpu() - before, (double)taken(answer + 8) / 1e6);
     return 0;
 }
 
@@ -218,10 +326,11 @@ int main(int argc, char **argv)
         seed = seed * 1103515245u + 12345u;
         block[i] = (char)(seed >> 16);
     }
-    if (argc == 4 && !strcmp(argv[1], "receive"))
-        return receive_all(argv[2], argv[3], block);
-    if ((argc == 5 || argc == 6) && !strcmp(argv[1], "send"))
-        return send_all(argv[2], argv[3], number(argv[4], 0.1, 3600), argc == 6 ? number(argv[5], 1, 1e12) : 0, block);
+    if (argc == 4 && !strcmp(argv[1], "serve"))
+        serve(argv[2], argv[3], block);
+    if ((argc == 5 || argc == 6) && (!strcmp(argv[1], "send") || !strcmp(argv[1], "receive")))
+        return ask(argv[1][0] == 'r', argv[2], argv[3], number(argv[4], 0.1, MOST_SECONDS),
+                   argc == 6 ? number(argv[5], 1, 1e12) : 0, block);
     usage();
     return 2;
 }

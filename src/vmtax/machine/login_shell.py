@@ -13,7 +13,7 @@ _ANSWERS: dict[str, LoginShell] = {"Windows_NT$env:OS": "cmd.exe", "%OS%Windows_
 NEVER_RUN = "never run on Windows itself, only on Wine"
 WHERE_WINDOWS = (
     "vmtax measures Windows only as a VM of yours, with --guest ssh://user@host; `vmtax doctor ssh://user@host`"
-    f" looks at it ({NEVER_RUN})"
+    f" looks at it, `vmtax doctor --host` at a host of Hyper-V ({NEVER_RUN})"
 )
 
 

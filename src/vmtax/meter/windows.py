@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from vmtax.core.records import Json
+from vmtax.machine.windows import task
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.command_line import encoded
 from vmtax.meter.text import fields, whole
@@ -59,6 +60,7 @@ QUESTIONS: Mapping[str, str] = {
     "defender": encoded(DEFENDER),
     "disks": encoded(DISKS),
     "drivers": encoded(DRIVERS),
+    "tasks": task.all_tasks(),
 }
 # Asked if PowerShell does not say it. Where there is no wmic, there is a PowerShell.
 WITHOUT_POWERSHELL: Mapping[str, str] = {
@@ -70,6 +72,7 @@ FAST_SCHEMES = ("8c5e7fda-e8bf-4a96-9a85-a6e23a8c635c", "e9a42b02-d5df-448d-aa00
 _SCHEME = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\s*(?:\((.{0,100})\))?", re.IGNORECASE)
 _LEVEL = re.compile(r"S-1-16-(\d{1,6})")
 HIGH_LEVEL = 12288  # of integrity: the token of an administrator that is not filtered
+_OURS = re.compile(r"vmtax-[0-9a-f]{16}")
 _HVCI = "2"  # in SecurityServicesRunning
 _RUNNING = 2  # VirtualizationBasedSecurityStatus
 _IDS = {  # FullyQualifiedErrorId and other words that are the same in every language -> what is wrong, and what helps
@@ -121,6 +124,7 @@ class WindowsFacts:
     real_time: bool | None = None  # Defender's real-time protection
     disks: tuple[WindowsDisk, ...] = ()
     drivers: tuple[str, ...] = ()  # of virtio-win, with their versions
+    tasks: tuple[str, ...] = ()  # of runs of vmtax that are at work there, or were interrupted
     problems: tuple[str, ...] = ()  # why something is not known, one line each
 
     def clock_off(self, now: datetime) -> timedelta | None:
@@ -171,7 +175,7 @@ def parse_windows(answers: Mapping[str, WindowsOutcome]) -> WindowsFacts:
         cpus=whole(said.get("cpus")),
         memory_bytes=whole(said.get("memory")),
         model=said.get("model") or None,
-        is_vm=_switch(said.get("hypervisor")),
+        is_vm=switch(said.get("hypervisor")),
         uuid=said.get("uuid", "").lower() or None,
         booted=said.get("booted") or None,
         clock=said.get("clock") or None,
@@ -181,10 +185,11 @@ def parse_windows(answers: Mapping[str, WindowsOutcome]) -> WindowsFacts:
         administrator=None if level is None else (whole(level[1]) or 0) >= HIGH_LEVEL,
         vbs=None if vbs is None else vbs == _RUNNING,
         hvci=None if vbs is None else _HVCI in guard.get("services", "").split(),
-        real_time=_switch(defender.get("real-time")),
+        real_time=switch(defender.get("real-time")),
         disks=tuple(_disks(text.get("disks", ""))),
-        drivers=tuple(f"{name} {version}" for version, name in _rows(text.get("drivers", ""), "driver", 2)),
-        problems=tuple(dict.fromkeys(_problems(answers))),
+        drivers=tuple(f"{name} {version}" for version, name in rows(text.get("drivers", ""), "driver", 2)),
+        tasks=tuple(name for name in text.get("tasks", "").split() if _OURS.fullmatch(name)),
+        problems=tuple(dict.fromkeys(problems(answers))),
     )
 
 
@@ -193,11 +198,11 @@ def _last_number(text: str) -> int | None:
 
 
 def _disks(text: str) -> Iterator[WindowsDisk]:
-    for bus, _, cache, name in _rows(text, "disk", 4):
-        yield WindowsDisk(name, bus, _switch(cache))
+    for bus, _, cache, name in rows(text, "disk", 4):
+        yield WindowsDisk(name, bus, switch(cache))
 
 
-def _rows(text: str, name: str, columns: int) -> Iterator[list[str]]:
+def rows(text: str, name: str, columns: int) -> Iterator[list[str]]:
     """Lines NAME=A|B|C."""
     for line in text.splitlines():
         key, _, rest = line.partition("=")
@@ -206,11 +211,13 @@ def _rows(text: str, name: str, columns: int) -> Iterator[list[str]]:
             yield words
 
 
-def _switch(text: str | None) -> bool | None:
+def switch(text: str | None) -> bool | None:
+    """True and False, as PowerShell prints them."""
     return {"true": True, "false": False}.get((text or "").strip().lower())
 
 
-def _problems(answers: Mapping[str, WindowsOutcome]) -> Iterator[str]:
+def problems(answers: Mapping[str, WindowsOutcome], questions: Mapping[str, str] = QUESTIONS) -> Iterator[str]:
+    """Why some are not answered, a line each."""
     for name, ended in answers.items():
         mode = fields(ended.stdout, "=").get("language")
         if mode and mode != "FullLanguage":
@@ -218,7 +225,7 @@ def _problems(answers: Mapping[str, WindowsOutcome]) -> Iterator[str]:
         found = [words for known, words in _IDS.items() if known in ended.stderr]
         yield from found
         if not found and ended.code:
-            program = QUESTIONS.get(name, name).partition(" ")[0]
+            program = questions.get(name, name).partition(" ")[0]
             yield f"{program} ended with exit code {ended.code} when asked about {name}"
         elif not found and ended.code == 0 and not ended.stdout.strip() and name in ("system", "power", "rights"):
             yield f"nothing was answered about {name}"

@@ -19,6 +19,7 @@ from vmtax.machine.answer import json_or_none, whole_of, words_of
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.workload.fio import INCOMPRESSIBLE, escaped
 
+HEADROOM = 1.05  # free bytes for each byte of a disk under test
 FULL_OR_FAILING = "see whether its disk is full or failing, or name another with --disk-dir"
 
 
@@ -87,7 +88,7 @@ class _Fio(TypedDict):
 def check_free(machine: Machine, directory: PurePosixPath, size: int) -> None:
     """Raises StorageError if `size` bytes do not fit into a directory's file system."""
     free = free_bytes(machine, directory)
-    if free < size * 1.05:
+    if free < size * HEADROOM:
         raise StorageError(
             f"{machine.path}: {directory} has {format_room(free)} free, {format_room(size)} are needed; "
             "name another directory with --disk-dir, or a smaller workloads.disk.size in the plan"

@@ -16,13 +16,15 @@ from vmtax.machine import Machine, tools
 from vmtax.meter.below import read_below
 from vmtax.plan.schema import Plan, from_data
 from vmtax.storage import Target
-from vmtax.testbed import examine
+from vmtax.testbed import examine, needs, senders
 from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure, ExistingVm, TestbedOptions
 from vmtax.testbed.ways import LIBVIRT, OwnVm, Way
-from vmtax.testbed.windows import examined_windows
+from vmtax.testbed.windows import examined_windows, refuse_little_room
 from vmtax.testbed.windows_way import WindowsInside, WindowsLogin
+from vmtax.workload import WORKLOADS
+from vmtax.workload.transfer import Transfer
 
 HANDS_OFF = "measured as it runs, with the page cache that it has."
 
@@ -47,14 +49,16 @@ def fitted(plan: Plan, vm: OwnVm) -> Plan:
     data = plan.model_dump(mode="json")
     data["workloads"] = [entry for entry in data["workloads"] if entry["name"] not in left_out]
     if not data["workloads"]:
-        raise BadInput(f"plan {plan.name}: {vm.name} can measure nothing of it, only {' and '.join(vm.measures or ())}")
+        only = f"only {' and '.join(vm.measures)}" if vm.measures else f"{Transfer.name} is for Windows"
+        raise BadInput(f"plan {plan.name}: {vm.name} can measure nothing of it: {only}")
     data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] not in left_out]
     return from_data(data, source="command line")
 
 
 def not_measured(plan: Plan, vm: OwnVm) -> list[str]:
     """Names of the plan's workloads for which that VM has no programs."""
-    return [one.name for one in plan.workloads if vm.measures is not None and one.name not in vm.measures]
+    measures = vm.measures if vm.measures is not None else {*WORKLOADS} - {Transfer.name}
+    return [one.name for one in plan.workloads if one.name not in measures]
 
 
 def look(plan: Plan, host: Machine, vm: OwnVm) -> None:
@@ -69,6 +73,10 @@ def look(plan: Plan, host: Machine, vm: OwnVm) -> None:
             f"{host.path}: vmtax may use {cpus} of its CPUs, and {vm.name} has {plan.guest.vcpus}: the host cannot be"
             " measured on as many"
         )
+    if isinstance(vm, WindowsLogin):
+        refuse_little_room(vm, needs.disk_size(plan.build_workloads()))
+        if any(one.name == Transfer.name for one in plan.workloads):
+            senders.refuse(vm.name, host, vm.there)
     if vm.machine is None:
         return
     if read_below(vm.machine)["virtualized"] is False:

@@ -29,7 +29,7 @@ from vmtax.testbed.networks import open_network
 from vmtax.testbed.parts import Request
 from vmtax.testbed.provisioned import KernelPack, Provisioned
 from vmtax.testbed.session import CannotMeasure
-from vmtax.testbed.windows import is_windows, provision_windows
+from vmtax.testbed.windows import is_windows, provision_windows, with_ends
 from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
 
@@ -76,6 +76,7 @@ def provision(on: Examined) -> Provisioned:
         on.host.run("chmod", "711", str(here.disks_directory))  # QEMU of libvirt runs as a user of its own
     if on.existing is not None:
         vm = provision_windows(on.existing) if is_windows(on.existing) else provision(on.existing)
+        here, vm = with_ends(here, vm)
         here = replace(here, existing=vm)
         notes += [f"Existing VM: {note}" for note in vm.notes]
         if vm.is_plugged and here.disks_directory is not None:

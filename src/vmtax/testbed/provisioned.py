@@ -21,6 +21,7 @@ from vmtax.testbed.databases import DatabasePack
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.networks import Network
+from vmtax.testbed.senders import Ends
 from vmtax.workload import Command, Link
 from vmtax.workload.net import PORT
 from vmtax.workload.site import Access, PeerServer
@@ -59,6 +60,7 @@ class Provisioned(Examined):
     checking: Checking | None = None  # None if no guest is ended while it writes
     disks_directory: PurePosixPath | None = None  # of this run; None if no disk is measured
     existing: Provisioned | None = None
+    ends: Ends | None = None  # of what a Windows VM sends and receives; None if that is not measured
     access: Access = field(default_factory=Access.random)  # to the servers of this run
 
     @property
@@ -119,6 +121,8 @@ class Provisioned(Examined):
         """The link to the peer for one set of processes on the host; without root, both ends are on a private
         loopback.
         """
+        if self.ends is not None:
+            return self.ends.host
         if not self.networked:
             return None
         if self.network is not None:

@@ -6,18 +6,34 @@ from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 
 from vmtax.core.records import Json
+from vmtax.core.units import format_room
 from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.storage import Target
-from vmtax.storage.file import StorageError, fill
+from vmtax.storage.file import HEADROOM, StorageError, fill
 from vmtax.testbed.cpus import Cpu, CpuTopology
 from vmtax.testbed.disks import WHEN
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.senders import open_ends
 from vmtax.testbed.session import CannotMeasure
 from vmtax.testbed.windows_way import WindowsInside, WindowsLogin
 from vmtax.workload import Site
+from vmtax.workload.transfer import Transfer
 
 DISK_FILE = "disk.bin"
+
+
+def refuse_little_room(vm: WindowsLogin, size: int) -> None:
+    """Raises StorageError if a disk under test of that many bytes does not fit where it is to lie.
+
+    If Windows does not say how much is free, fio is what finds out.
+    """
+    free = vm.there.free_bytes(vm.home) if size else None
+    if free is not None and free < size * HEADROOM:
+        raise StorageError(
+            f"{vm.name}: {vm.home} has {format_room(free)} free, {format_room(size)} are needed; name another directory"
+            " with --guest-dir, or a smaller workloads.disk.size in the plan"
+        )
 
 
 def examined_windows(on: Examined, vm: WindowsLogin, inside: WindowsInside) -> Examined:
@@ -55,10 +71,19 @@ def provision_windows(on: Examined) -> Provisioned:
     return replace(here, written={"host": written})
 
 
+def with_ends(on: Provisioned, vm: Provisioned) -> tuple[Provisioned, Provisioned]:
+    """The host and that VM, with the two ends of workload `transfer` if it is wanted. Raises MachineError."""
+    if not vm.wants(Transfer.name):
+        return on, vm
+    assert isinstance(vm.entered, WindowsInside)
+    ends = open_ends(on, _there(vm), vm.entered.far_end)
+    return replace(on, ends=ends), replace(vm, ends=ends)
+
+
 def windows_site(on: Provisioned) -> Site:
     """Where its programs work."""
-    file = str(_file(on)) if on.has_disks else None
-    return Site(machine=on.host, layer="host", vcpus=on.plan.guest.vcpus, prefix=(), disk=file, lead=on.lead)
+    file, link = str(_file(on)) if on.has_disks else None, on.ends.vm if on.ends else None
+    return Site(on.host, "host", on.plan.guest.vcpus, (), disk=file, link=link, lead=on.lead)
 
 
 def windows_facts(on: Examined) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -22,11 +23,13 @@ from vmtax.storage import DISK_DIRECTORY
 from vmtax.testbed.ways import Inside
 from vmtax.workload.chess import Chess
 from vmtax.workload.fio import Disk
+from vmtax.workload.transfer import PROGRAM, Transfer
 
-MEASURES = (Chess.name, Disk.name)  # workloads for which there are programs
+_DEVICES, _LETTER = ("\\\\.\\", "\\\\?\\"), re.compile(r"[A-Za-z]:")
+MEASURES = (Chess.name, Disk.name, Transfer.name)  # workloads for which there are programs
 ENTERS = (
-    "a directory of ours and a scheduled task that removes it are made in that Windows, and fio and stockfish are"
-    f" copied there; all is removed at the end. vmtax was {NEVER_RUN}"
+    "a directory of ours and a scheduled task that removes it are made in that Windows; fio, stockfish and, for disk"
+    f" tests, a file that is written in full lie there; all is removed at the end. vmtax was {NEVER_RUN}"
 )
 NOTES = (
     "Windows build against Linux build: disk and network compare; CPU does not.",
@@ -40,6 +43,7 @@ class WindowsInside(Inside):
 
     facts: WindowsFacts = field(default_factory=WindowsFacts)
     programs: Mapping[str, str] = field(default_factory=dict)  # name of a program -> sha256 of its file
+    far_end: Path = Path()  # of workload `transfer`, for Linux, here
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +79,13 @@ class WindowsLogin:
         pack = windows.PACK.current() or windows.PACK.build(emit)
         here, there = Path(local.scratch) / "windows-programs", self.there
         digests = windows.unpack(pack, local, here)
-        files = {name.removesuffix(".exe"): here / name for name in digests}
+        files = {name.removesuffix(".exe"): here / name for name in digests if name.endswith(".exe")}
         there.set_up(self.home, [there.file(name) for name in files])
         for name, file in files.items():
             emit(Step("copying programs to Windows", file.name))
             there.push(file, PureWindowsPath(there.os.program(name)))
         nowhere = Placed(root="", kernel="", initrd="")
-        return WindowsInside(there, nowhere, None, NOTES, self.uuid, facts=self.facts, programs=digests)
+        return WindowsInside(there, nowhere, None, NOTES, self.uuid, None, self.facts, digests, here / PROGRAM)
 
     def leave(self) -> Json:
         """Nothing is known of its definition; what is ours is removed when its machine is closed."""
@@ -94,6 +98,11 @@ def windows_login(name: str, there: WindowsMachine, directory: PurePosixPath) ->
     home = PureWindowsPath(str(directory))
     if directory == DISK_DIRECTORY:
         home = PureWindowsPath(there.carry("echo %USERPROFILE%").stdout.strip())
-    if not home.is_absolute():
+    if home.drive.startswith(_DEVICES):
+        raise MachineError(
+            f"{name}: --guest-dir {home} is a disk, which would lose what it holds: only files are measured on Windows:"
+            " --guest-dir 'D:\\tests', on a volume of that disk"
+        )
+    if not _LETTER.fullmatch(home.drive) or not home.is_absolute():
         raise MachineError(f"{name}: is Windows, where {home} is no absolute path: --guest-dir 'D:\\tests'")
     return WindowsLogin(name, there, home, facts)

@@ -23,6 +23,7 @@ from vmtax.workload.output import BadOutput
 from vmtax.workload.site import Link, Site
 from vmtax.workload.smb import Smb
 from vmtax.workload.tlb import Tlb
+from vmtax.workload.transfer import Transfer
 from vmtax.workload.wakeup import Wakeup
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {
@@ -36,6 +37,7 @@ WORKLOADS: dict[str, type[Workload[Any]]] = {
         Disk,
         Net,
         Latency,
+        Transfer,
         Smb,
         Build,
         OwnCommand,

@@ -19,7 +19,7 @@ from vmtax.machine.local import LocalMachine, to_bytes
 from vmtax.machine.login_shell import LoginShell, WindowsThere
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, excerpt
 from vmtax.machine.ssh import LOGIN_SECONDS, SshMachine, SshRoute
-from vmtax.machine.windows import task
+from vmtax.machine.windows import room, task
 from vmtax.machine.windows.command import WindowsCommand, WindowsOutcome
 from vmtax.machine.windows.command_line import BadCommandLine, quoted
 from vmtax.machine.windows.text import code_page_of
@@ -64,6 +64,7 @@ class WindowsMachine(Machine):
         self.code_page: int | None = None  # of the console, before UTF-8 is asked for; None: not known
         self._home: PureWindowsPath | None = None  # the parent of our directory, once that is there
         self._programs: list[str] = []  # files of ours that may run
+        self._scheduled = 0.0  # when our task was, by our steady clock
 
     @property
     def name(self) -> str:
@@ -82,6 +83,8 @@ class WindowsMachine(Machine):
         return Windows(self.directory, self.token)
 
     def answers(self) -> bool:
+        if self._home and time.monotonic() - self._scheduled > 3600 * task.RENEWED_HOURS:
+            self._schedule()
         return self.succeeds("cmd", "/c", "ver")
 
     def file(self, program: str) -> str:
@@ -93,6 +96,10 @@ class WindowsMachine(Machine):
         listing = self._sftp(f"ls -ln {_remote(path)}", f"{path} cannot be read")
         words = words_of(self, "the listing of its sftp server", listing)
         return whole_of(self, "the size in the listing of its sftp server", words[4] if len(words) > 4 else "")
+
+    def free_bytes(self, directory: PureWindowsPath) -> int | None:
+        """Bytes that are free there for us; None: not known. Raises MachineLost."""
+        return room.free_bytes(self.carry(room.listing(directory)).stdout)
 
     def ask_code_page(self) -> None:
         """Read which code page the console has; what is not UTF-8 is in that one."""
@@ -112,14 +119,33 @@ class WindowsMachine(Machine):
         quoted([str(home)])
         self._home, self._programs = home, list(programs)
         self._sftp(f"mkdir {_remote(self.directory)}", f"no directory can be made in {home}")
-        self.write_bytes(self.directory / "task.xml", task.removal_task(self.directory, programs, datetime.now(UTC)))
-        made = self.try_run(*task.creation(self.name, self.directory / "task.xml"))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """Schedule the task, or put it off. Raises MachineError."""
+        file = self.directory / "task.xml"
+        self.write_bytes(file, b"")
+        now = self._written(file)
+        self.write_bytes(file, task.removal_task(self.directory, self._programs, now))
+        made = self.try_run(*task.creation(self.name, file))
         if not made.ok:
             said = made.stderr.strip() or made.stdout.strip() or f"exit code {made.code}"
             raise MachineError(
                 f"{self.path}: the task that removes what is ours cannot be scheduled ({said}): log in as a member of"
                 " Administrators whose token is not filtered, such as ssh://Administrator@…"
             )
+        self._scheduled = time.monotonic()
+
+    def _written(self, path: PurePath) -> datetime:
+        """When a file there was last written, by that machine's clock, in UTC: sftp hands seconds since 1970 over.
+
+        Raises MachineError.
+        """
+        copy = self._fetched(path, SMALL_SECONDS)
+        try:
+            return datetime.fromtimestamp(copy.stat().st_mtime, UTC)
+        finally:
+            copy.unlink()
 
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         started = time.monotonic()
@@ -263,7 +289,7 @@ class WindowsMachine(Machine):
 
     def _fetched(self, path: PurePath, timeout: float) -> Path:
         copy = self._scratch_file()
-        self._sftp(f"get {_remote(path)} {_local(copy)}", f"{path} cannot be read", timeout)
+        self._sftp(f"get -p {_remote(path)} {_local(copy)}", f"{path} cannot be read", timeout)
         return copy
 
 

@@ -12,16 +12,20 @@ from pathlib import PureWindowsPath
 from xml.etree import ElementTree
 
 DEADLINE_HOURS = 72  # after which nothing of a run is left
+RENEWED_HOURS = 24  # after which a run that goes on schedules it anew
 _NAMESPACE = "http://schemas.microsoft.com/windows/2004/02/mit/task"
 _SYSTEM = "S-1-5-18"  # the user LocalSystem, in every language
 _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+_REMOVAL = '/c ping -n 3 127.0.0.1 >nul& rmdir /s /q "{}"'
+_ATTEMPTS = 3  # a program that was ended, or a virus scanner, lets go of a file a moment later
 _FOLDER = r"%SystemRoot%\System32\Tasks"  # of the files of all tasks
 
 
 def removal_task(directory: PureWindowsPath, programs: Sequence[str], now: datetime) -> bytes:
-    """The file for `creation`: programs of these names are ended, and the directory is removed, DEADLINE_HOURS later.
+    """The file for `creation`: DEADLINE_HOURS later, programs of these names are ended, and the directory and the task,
+    which has its name, are removed.
 
-    `now`: UTC
+    `now`: by the clock of that Windows, UTC: ours may be another one
     """
     due = now + timedelta(hours=DEADLINE_HOURS)
     task = ElementTree.Element("Task", version="1.2", xmlns=_NAMESPACE)
@@ -45,7 +49,8 @@ def removal_task(directory: PureWindowsPath, programs: Sequence[str], now: datet
     actions.set("Context", "Author")
     for command, arguments in (
         *(("taskkill.exe", f"/f /im {name}") for name in programs),
-        ("cmd.exe", f'/c rmdir /s /q "{directory}"'),
+        *[("cmd.exe", _REMOVAL.format(directory))] * _ATTEMPTS,
+        ("schtasks.exe", f"/delete /tn {directory.name} /f"),
     ):
         action = _add(actions, "Exec")
         _add(action, "Command", command)
@@ -63,9 +68,19 @@ def deletion(name: str) -> tuple[str, ...]:
     return ("schtasks", "/delete", "/tn", name, "/f")
 
 
+def running(name: str) -> tuple[str, ...]:
+    """The command that does now what the task will do."""
+    return ("schtasks", "/run", "/tn", name)
+
+
 def ending(program: str) -> tuple[str, ...]:
     """The command that ends every process of a program whose name is this run's alone."""
     return ("taskkill", "/f", "/im", program)
+
+
+def all_tasks() -> str:
+    """The line for cmd.exe that prints the names of the tasks of all runs, one a line, and succeeds."""
+    return f'dir /b "{_FOLDER}\\vmtax-*" 2>nul|| ver >nul'
 
 
 def leftovers(name: str, directory: PureWindowsPath) -> str:
