@@ -137,7 +137,7 @@ def show_history(runs: Sequence[RunCosts], label: str, format: str, output: Path
 
     render = find_history(format)
     found = history(runs, label)
-    _show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
+    show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
 
 
 def show_fleet(runs: Sequence[RunCosts], label: str, format: str, output: Path | None, *, full: bool) -> None:
@@ -147,10 +147,10 @@ def show_fleet(runs: Sequence[RunCosts], label: str, format: str, output: Path |
 
     render = find_fleet(format)
     found = fleet(runs, label)
-    _show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
+    show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
 
 
-def _show(
+def show(
     made: Callable[[Detail], Document], render: Callable[[], str], format: str, output: Path | None, *, full: bool
 ) -> None:
     if output is not None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vmtax.analysis.analysis import Analysis
     from vmtax.analysis.many.costs import RunCosts
     from vmtax.analysis.many.fleet import Fleet
+    from vmtax.analysis.many.fleet_change import FleetChange
     from vmtax.analysis.many.history import HostHistory
     from vmtax.analysis.sessions import Change
     from vmtax.report.document import Detail, Document
@@ -268,6 +269,33 @@ def find_fleet(name: str) -> Callable[[Fleet, bool], str]:
     """The function that writes a fleet in that format, `full` or not. Raises BadInput with the formats that exist."""
     _check(name, FLEET_FORMATS, FLEET_FORMATS)
     return FLEET_FORMATS[name]
+
+
+def _fleet_change_document(change: FleetChange, detail: Detail) -> Document:
+    from vmtax.report.sections.fleet_change import document
+
+    return document(change, detail)
+
+
+def _fleet_change_json(change: FleetChange, full: bool) -> str:
+    from vmtax.report.answers.envelope import envelope
+    from vmtax.report.answers.fleet_change import FLEET_CHANGE
+
+    return f"{envelope('fleet-change', FLEET_CHANGE.made(change))}\n"
+
+
+FLEET_CHANGE_FORMATS: dict[str, Callable[[FleetChange, bool], str]] = {
+    **_of_document(_fleet_change_document),
+    "json": _fleet_change_json,
+}
+
+
+def find_fleet_change(name: str) -> Callable[[FleetChange, bool], str]:
+    """The function that writes changes over a fleet in that format, `full` or not. Raises BadInput with the formats
+    that exist.
+    """
+    _check(name, FLEET_CHANGE_FORMATS, FLEET_CHANGE_FORMATS)
+    return FLEET_CHANGE_FORMATS[name]
 
 
 def find_change(name: str) -> Callable[[Change, bool], str]:
