@@ -192,7 +192,7 @@ def test_a_fleet_that_is_stopped_ends_a_run_in_progress(begun: list[RunWork], mo
     sent = threading.Event()
     monkeypatch.setattr(fleet_task, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr("os.kill", lambda pid, number: sent.set() if number == signal.SIGINT else None)
-    with Store() as store, fleet_task._Watch(store, "web"):
+    with Store() as store, fleet_task.FleetWatch(store, "web"):
         with Store() as other:
             other.stops.stop("web", "me")
         assert sent.wait(60)

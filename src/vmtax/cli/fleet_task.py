@@ -49,7 +49,7 @@ def carry_out_task(plan: str, asked: RunOptions) -> None:
         if before is not None and before.state == "complete":
             _say_done(before)
             return
-        with _Watch(store, fleet):
+        with FleetWatch(store, fleet):
             done = measured(store, _work(store, wanted, before, asked), asked)
     answered(done, asked)
 
@@ -87,9 +87,7 @@ def _before(store: Store, wanted: RunWork, fleet: str, machine: str) -> Experime
     measured something else, and HostBusy if it is running. `machine`: of `_machine`
     """
     plan = wanted.plan
-    for entry in store.experiments():
-        if (entry.label, entry.host, entry.name) != (fleet, plan.host, plan.name):
-            continue
+    for entry in store.experiments(label=fleet, host=plan.host, name=plan.name):
         stored = store.load(entry.id, without=("readings", "latencies"))
         if machine and (stored.facts.get("host") or {}).get("machine_id") != machine:
             continue  # of another machine, or ended before it was known of which
@@ -126,7 +124,7 @@ def _work(store: Store, wanted: RunWork, before: ExperimentSummary | None, asked
     return work.emulating() if asked.measured.without_kvm.emulate else work
 
 
-class _Watch:
+class FleetWatch:
     """Interrupts this process, as Ctrl-C does, when the fleet is stopped, from wherever."""
 
     def __init__(self, store: Store, fleet: str) -> None:

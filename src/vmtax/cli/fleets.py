@@ -115,9 +115,9 @@ def stop(fleet: str, *, undo: bool) -> None:
             store.stops.allow(fleet)
             say(f"fleet {fleet} goes on where something repeats it: `vmtax fleet run`, a playbook, cron")
             return
-        known = any(entry.label == fleet for entry in store.experiments())
+        known = bool(store.experiments(label=fleet))
         store.stops.stop(fleet, f"{user} on {platform.node()}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC")
-        running = sum(entry.label == fleet and entry.state == "running" for entry in store.experiments())
+        running = sum(entry.state == "running" for entry in store.experiments(label=fleet))
     status = f"`vmtax fleet status {shlex.quote(fleet)}`"
     say(f"fleet {fleet} is stopped; runs that end within seconds: {running}; {status} lists them")
     if not known:
