@@ -93,7 +93,7 @@ def looked_at(plan: str, options: Sequence[str], inventory: str | None, hosts: P
 def _look(host: FleetHost, plan: str, options: Sequence[str]) -> HostLook:
     """In a process of its own, so that none can hold up or end the others."""
     if not host.address:
-        return HostLook(host, refused="its address is computed by Ansible: write it into ansible_host")
+        return HostLook(host, refused=host.problem)
     try:
         legal_host(host.address)  # what begins with a hyphen would be an option of ssh's
     except ValueError as error:
