@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -201,7 +201,24 @@ class Store:
         with self._database.reading() as connection:
             found = connection.execute(newest).all()
             counted = counts(connection, sa.select(table.c.id).where(*alike))
-            return [self._summary(row, counted) for row in found]
+            taken = self._running_among(found)
+            return [self._summary(row, counted, taken) for row in found]
+
+    def in_progress(self) -> list[Experiment]:
+        """Those that a process runs now, newest first, without their boots, trials, treatments and facts."""
+        table, found = schema.experiment, []
+        newest = sa.select(table).where(table.c.state == "running").order_by(*names.newest_first())
+        with self._database.reading() as connection:
+            rows_found = connection.execute(newest).all()
+            taken = self._running_among(rows_found)
+        for row in rows_found:
+            with contextlib.suppress(Unfit):
+                if self._state(row, taken) == "running":
+                    found.append(_head(row))
+        return found
+
+    def _running_among(self, found: Sequence[sa.Row[Any]]) -> Container[str]:
+        return self._locks.among([names.name(row.id) for row in found if row.state == "running"])
 
     def seconds_per_round(
         self, plan: Json, host: str, interleaved_with: str | None = None, *, emulated: bool = False
@@ -411,7 +428,9 @@ class Store:
         table = schema.experiment
         return self._summary(row, counts(connection, sa.select(table.c.id).where(table.c.id == row.id)))
 
-    def _summary(self, row: sa.Row[Any], counted: Mapping[str, RunCounts]) -> ExperimentSummary:
+    def _summary(
+        self, row: sa.Row[Any], counted: Mapping[str, RunCounts], taken: Container[str] | None = None
+    ) -> ExperimentSummary:
         try:
             head = _head(row)
         except Unfit:
@@ -419,7 +438,7 @@ class Store:
         count = counted.get(head.id, NOTHING)
         return ExperimentSummary(
             *(head.id, head.name, head.host, head.created, head.finished),
-            *(self._state(row), count.treatments, count.rounds, count.ok, count.failed),
+            *(self._state(row, taken), count.treatments, count.rounds, count.ok, count.failed),
             label=head.label,
             seconds=head.took,
             emulated=count.emulated,
@@ -474,8 +493,8 @@ class Store:
                 self._locks.release(id)
             raise
 
-    def _state(self, row: sa.Row[Any]) -> State:
-        return self._locks.state(names.name(row.id), row.state, _owner(row))
+    def _state(self, row: sa.Row[Any], taken: Container[str] | None = None) -> State:
+        return self._locks.state(names.name(row.id), row.state, _owner(row), taken)
 
 
 def _owner_query(id: str) -> sa.Select[Any]:
