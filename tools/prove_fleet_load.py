@@ -102,6 +102,7 @@ class SimulatedHost:
             self.store.add_boot(self.run.id, boot)
 
     def measure(self, start: float, every: float, trials: int) -> None:
+        time.sleep(max(0.0, start - time.monotonic()))  # so that not all hosts look at the same moment
         with FleetWatch(self.store, FLEET):
             for number, trial in enumerate(self.run.trials[:trials]):
                 due = start + number * every
@@ -140,15 +141,18 @@ def drive(address: ServerAddress, numbers: range, every: float, trials: int, tot
     for host in hosts:
         host.begin()
     print("begun", flush=True)
-    start = float(sys.stdin.readline())
+    start, spent = float(sys.stdin.readline()), time.process_time()
     each(lambda place, host: host.measure(start + every * numbers[place] / total, every, trials))
-    memory = (resident() - before) / len(hosts)
+    memory, spent = (resident() - before) / len(hosts), time.process_time() - spent
     print("measured", flush=True)
     sys.stdin.readline()
     for host in hosts:
         host.end(trials)
     lags = [lag for host in hosts for lag in host.lags]
-    print(json.dumps({"lags": lags, "memory": memory, "wrong": wrong[:3], "failed": len(wrong)}), flush=True)
+    print(
+        json.dumps({"lags": lags, "memory": memory, "seconds": spent, "wrong": wrong[:3], "failed": len(wrong)}),
+        flush=True,
+    )
 
 
 def resident() -> int:
@@ -228,7 +232,7 @@ def measure(server: PostgresqlServer, given: argparse.Namespace, home: Path, sco
         connections = int(server.sql(address, CONNECTED)) - 1  # without the one that asks
         score.check([told(driver) for driver in drivers] == ["measured"] * given.drivers, "a driver ended early")
         took = time.monotonic() - start
-        busy = (processor_seconds(server) - spent) / took
+        spent = processor_seconds(server) - spent
         for driver in drivers:
             tell(driver, "end")
         results = [json.loads(told(driver)) for driver in drivers]
@@ -243,7 +247,10 @@ def measure(server: PostgresqlServer, given: argparse.Namespace, home: Path, sco
     )
     print(f"connections: {connections}, {connections / given.hosts:.1f} for each host")
     used, first = (count / 2**20 for count in (memory, idle))
-    print(f"server: {used:.0f} MiB with {processes} processes ({first:.0f} MiB before), {busy:.2f} CPUs")
+    print(f"server: {used:.0f} MiB with {processes} processes ({first:.0f} MiB before)")
+    theirs = sum(one["seconds"] for one in results)
+    each = (f"{1000 * seconds / len(lags):.1f} ms" for seconds in (spent, theirs))
+    print("CPU time for each trial, with the looks whether to stop: server {}, hosts {}".format(*each))
     print(f"a host's store and thread: {per_host / 2**20:.1f} MiB", flush=True)
     score.check(at[0.95] <= LAG_SECONDS, f"lag of 95 %: {at[0.95]:.2f} s")
     rows, distinct = server.sql(

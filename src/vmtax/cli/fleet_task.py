@@ -12,6 +12,8 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,15 +23,16 @@ from vmtax.cli.measuring import going_on
 from vmtax.cli.option_groups import given
 from vmtax.cli.running import answered, check_report, measured, new_work
 from vmtax.cli.work import RunWork
-from vmtax.core.errors import FAILED, BadInput
+from vmtax.core.errors import FAILED
 from vmtax.core.names import label_problem
+from vmtax.experiment.resume import CannotResume
 from vmtax.meter.facts import machine_id
 from vmtax.plan.estimate import settled
 from vmtax.store import ExperimentSummary, Store, StoreError
 from vmtax.store.rows import work as same_work
 from vmtax.testbed.exclusive import HostBusy
 
-LOOK_SECONDS = 5.0  # between two looks whether the fleet was stopped
+LOOK_SECONDS = 10.0  # between two looks whether the fleet was stopped: of a thousand hosts 100 in a second
 
 
 def carry_out_task(plan: str, asked: RunOptions) -> None:
@@ -49,7 +52,7 @@ def carry_out_task(plan: str, asked: RunOptions) -> None:
         if before is not None and before.state == "complete":
             _say_done(before)
             return
-        with FleetWatch(store, fleet):
+        with FleetWatch(store, fleet), _saying_how_to_begin_anew(before):
             done = measured(store, _work(store, wanted, before, asked), asked)
     answered(done, asked)
 
@@ -114,13 +117,21 @@ def _say_done(run: ExperimentSummary) -> None:
     say(f"done already: run {run.id}", file=sys.stderr)
 
 
+@contextmanager
+def _saying_how_to_begin_anew(before: ExperimentSummary | None) -> Iterator[None]:
+    """For a run that cannot go on, such as one whose host came back with another kernel: repeating does not help."""
+    try:
+        yield
+    except CannotResume as error:
+        if before is None:
+            raise
+        raise CannotResume(f"{error}: `vmtax runs rm {before.id}` lets the fleet measure it anew") from error
+
+
 def _work(store: Store, wanted: RunWork, before: ExperimentSummary | None, asked: RunOptions) -> RunWork:
     if before is None:
         return wanted
-    try:
-        work = going_on(store.load(before.id), asked.measured.disks.erase or (), rebooted=False)
-    except BadInput as error:
-        raise BadInput(f"{error}; `vmtax runs rm {before.id}` lets the fleet measure it anew") from error
+    work = going_on(store.load(before.id), asked.measured.disks.erase or (), rebooted=False)
     return work.emulating() if asked.measured.without_kvm.emulate else work
 
 

@@ -28,6 +28,8 @@ from vmtax.store import Store
 
 AT_ONCE = 8  # hosts that are looked at
 OURS = ("--host", "--fleet", "--label", "--output", "-o", "--json", "--yes", "-y", "--resume", "--after-reboot")
+# Of OpenSSH, in ten lines and in one
+KEY_CHANGED, KEY_REFUSED = "REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed"
 SELF = (sys.executable, "-m", "vmtax")
 LOOK = (sys.executable, "-m", "vmtax.cli.look")
 
@@ -101,9 +103,20 @@ def _look(host: FleetHost, plan: str, options: Sequence[str]) -> HostLook:
     argv = [*LOOK, *([_plan_word(plan)] if plan else []), "--host", host.address, *options]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode:
-        line = (done.stderr.strip().splitlines() or ["vmtax: cannot be looked at"])[-1]
-        return HostLook(host, refused=line.removeprefix("vmtax: "))
+        return HostLook(host, refused=_why(done.stderr))
     return look_of(host, done.stdout)
+
+
+def _why(text: str) -> str:
+    """Why a host cannot be looked at, in one line, from what was printed."""
+    if KEY_CHANGED in text:
+        return (
+            "its host key has changed, or another machine answers there: if that is right, `ssh-keygen -R` removes it"
+        )
+    if KEY_REFUSED in text:
+        return "its host key is not in known_hosts: log in once by ssh"
+    line = (text.strip().splitlines() or ["vmtax: cannot be looked at"])[-1]
+    return line.removeprefix("vmtax: ")
 
 
 def stop(fleet: str, *, undo: bool) -> None:
