@@ -18,7 +18,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
-	prove-first-time prove-live prove-ownership prove-fleet prove-guests prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-windows-pack prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-fleet prove-fleet-load prove-guests prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-windows-pack prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -127,6 +127,11 @@ prove-fleet: setup-test ## show that a fleet is measured once, whoever is killed
 	@./tools/packages postgresql ansible-core iproute2
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_fleet
+
+# covers: src/vmtax/store src/vmtax/cli/fleet_task.py src/vmtax/cli/many.py src/vmtax/analysis/many tests/postgresql.py tools/prove_fleet_load.py
+prove-fleet-load: setup-test ## show what a thousand hosts ask of one PostgreSQL: a trial of each in ten seconds; takes 20 minutes, 6 GB
+	@./tools/packages postgresql
+	@$(PROOF) $(BIN)/python -m tools.prove_fleet_load
 
 # covers: src/vmtax/attach src/vmtax/testbed/existing.py src/vmtax/testbed/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/testbed/cloning.py src/vmtax/testbed/layers/clone.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py tools/prove_clones.py tools/score.py
 prove-guests: setup-test ## show that a VM of the user's, and clones of it, are measured, and it is left as it was: a real libvirt, 40 kills

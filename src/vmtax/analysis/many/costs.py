@@ -5,10 +5,12 @@ It takes a few kB and can be kept as text, so that a thousand runs are not read 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vmtax import __version__, stats
 from vmtax.analysis.criteria import Criteria
@@ -21,6 +23,9 @@ from vmtax.analysis.summary import BETTER, FIGURES
 from vmtax.core.records import Experiment, Metric
 from vmtax.plan.errors import PlanError
 from vmtax.workload import WORKLOADS
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 # Properties of a host by which hosts are grouped, and whose changes are named: words for people -> facts, with dots
 PROPERTIES: Mapping[str, tuple[str, ...]] = {
@@ -179,23 +184,29 @@ def _shown(measured: set[Metric], criteria: Criteria) -> list[str]:
 
 def written(costs: RunCosts) -> str:
     """As text, from which `read` makes equal costs."""
-    from pydantic import TypeAdapter
-
-    return f"{_head()}\n{TypeAdapter(RunCosts).dump_json(costs).decode()}"
+    return f"{_head()}\n{_adapter().dump_json(costs).decode()}"
 
 
 def read(text: str) -> RunCosts | None:
     """The text of `written`; None if another version wrote it, or if it is damaged."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     head, _, body = text.partition("\n")
     if head != _head():
         return None
     try:
-        found = TypeAdapter(RunCosts).validate_json(body)
+        found: RunCosts = _adapter().validate_json(body)
     except ValidationError:
         return None
-    return found if all(math.isfinite(one.log) for one in found.figures) else None
+    return found if all(math.isfinite(one.log) for one in (*found.figures, *found.levels)) else None
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[RunCosts]:
+    """Made once: for a thousand runs that takes longer than to read them."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RunCosts)
 
 
 def _head() -> str:

@@ -19,6 +19,7 @@ HOST = Shape(
         "unlike": AnswerKey(bool, "whether the host changed unlike the others", lambda host, _: host.odd),
     },
     name="HostChange",
+    about="The change of one host.",
 )
 LINE = Shape(
     many.ChangedLine,
