@@ -287,7 +287,7 @@ def read(address: ServerAddress, given: argparse.Namespace, home: Path, score: S
 
 
 def refused_at(score: Score) -> None:
-    """How many hosts begin on a server as it is installed, and what the next one is told."""
+    """How many hosts begin on a server as it is installed, and how the next one is refused."""
     base, held = base_run(), []
     with PostgresqlServer(settings=(SMALL,)) as server:
         address = server.database()

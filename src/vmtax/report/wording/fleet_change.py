@@ -18,8 +18,8 @@ READING = (
 )
 UNLIKE_READING = (
     "A host changed unlike the others if its change differs from theirs by more than these differ among themselves; at"
-    " most 5 % of those that are named are not. The interval of a single host is of its rounds alone: what it"
-    " changes by itself from run to run is not in it."
+    " most 5 % of those that are named are not. The interval of a single host is of its rounds alone: how"
+    " much it differs from run to run anyway is not in it."
 )
 UNLIKE = "unlike"
 
