@@ -129,7 +129,7 @@ prove-fleet: setup-test ## show that a fleet is measured once, whoever is killed
 	@$(PROOF) $(BIN)/python -m tools.prove_fleet
 
 # covers: src/vmtax/store src/vmtax/cli/fleet_task.py src/vmtax/cli/many.py src/vmtax/analysis/many tests/postgresql.py tools/prove_fleet_load.py
-prove-fleet-load: setup-test ## show what a thousand hosts ask of one PostgreSQL: a trial of each in ten seconds; takes 20 minutes, 6 GB
+prove-fleet-load: setup-test ## show what a thousand hosts ask of one PostgreSQL: lag, memory, connections, and what breaks first
 	@./tools/packages postgresql
 	@$(PROOF) $(BIN)/python -m tools.prove_fleet_load
 
