@@ -18,7 +18,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
-	prove-first-time prove-live prove-ownership prove-fleet prove-guests prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-windows-pack prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-fleet prove-fleet-load prove-guests prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-windows-pack prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -101,7 +101,7 @@ prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants mistakes in de
 
 # covers: src/vmtax/core src/vmtax/machine src/vmtax/storage src/vmtax/network src/vmtax/hypervisor src/vmtax/container src/vmtax/image src/vmtax/lab src/vmtax/meter src/vmtax/testbed src/vmtax/experiment src/vmtax/workload src/vmtax/store tests/integration tools/run_tests.py
 prove-machines: setup-test ## the tests that take long: labs, packs, a second host, and the variations of those in `make test`
-	@./tools/packages postgresql pgbouncer ansible-core wine wine64 gcc-mingw-w64-x86-64-posix
+	@./tools/packages postgresql pgbouncer ansible-core systemd wine wine64 gcc-mingw-w64-x86-64-posix
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image zfs
 	@$(BIN)/vmtax image kernel
@@ -127,6 +127,11 @@ prove-fleet: setup-test ## show that a fleet is measured once, whoever is killed
 	@./tools/packages postgresql ansible-core iproute2
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_fleet
+
+# covers: src/vmtax/store src/vmtax/cli/fleet_task.py src/vmtax/cli/many.py src/vmtax/analysis/many tests/postgresql.py tools/prove_fleet_load.py
+prove-fleet-load: setup-test ## show what a thousand hosts ask of one PostgreSQL: lag, memory, connections, and what breaks first
+	@./tools/packages postgresql
+	@$(PROOF) $(BIN)/python -m tools.prove_fleet_load
 
 # covers: src/vmtax/attach src/vmtax/testbed/existing.py src/vmtax/testbed/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/testbed/cloning.py src/vmtax/testbed/layers/clone.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py tools/prove_clones.py tools/score.py
 prove-guests: setup-test ## show that a VM of the user's, and clones of it, are measured, and it is left as it was: a real libvirt, 40 kills

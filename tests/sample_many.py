@@ -81,7 +81,11 @@ def costs(
         error = sd * math.sqrt(rng.gammavariate((rounds - 1) / 2, 2 / (rounds - 1)))
         log = figure.log + vm + rng.gauss(0, sd)
         low, high = log - 2.4 * error, log + 2.4 * error
-        return dataclasses.replace(figure, log=log, error=error, rounds=rounds, low=low, high=high)
+        return dataclasses.replace(figure, log=log, error=error, rounds=rounds, freedom=rounds - 1, low=low, high=high)
+
+    def level(figure: CostFigure) -> CostFigure:
+        log = figure.log + (vm if figure.subject.treatment != "host" else 0.0) + rng.gauss(0, sd)
+        return dataclasses.replace(figure, log=log, error=figure.error and sd, rounds=rounds, freedom=rounds - 1)
 
     name = changes.get("host_name", "example")
     usual: dict[str, Any] = {
@@ -94,6 +98,7 @@ def costs(
         created=created,
         ended=created + 1200,
         figures=tuple(map(moved, base.figures)),
+        levels=tuple(map(level, base.levels)),
         properties={**base.properties, **(properties or {})},
         **{**usual, **changes},
     )

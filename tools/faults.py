@@ -27,6 +27,30 @@ FAULTS = (
         "the bound of what can have changed since a change is that of the runs before it, too",
     ),
     Fault(
+        "analysis/many/fleet_change.py",
+        "yield {int(run.id not in ids): run for run in sorted(runs, key=lambda run: run.created)}",
+        "yield {int(run.id not in ids): run for run in sorted(runs, key=lambda run: -run.created)}",
+        "of a host with several runs on one side of a change the oldest counts",
+    ),
+    Fault(
+        "analysis/many/fleet_change.py",
+        "primary=after.primary and not after.subject.baseline,",
+        "primary=after.primary,",
+        "costs count as times where a change is judged",
+    ),
+    Fault(
+        "stats/paired.py",
+        "parts = sum((side.error / error) ** 4 / side.freedom for side in (before, after))",
+        "parts = sum((side.error / error) ** 2 / side.freedom for side in (before, after))",
+        "the interval of one host's change assumes fewer rounds than both runs have",
+    ),
+    Fault(
+        "fleet/inventory.py",
+        'key = next((key for key in (f"ansible_ssh_{what}", f"ansible_{what}") if variables.get(key)), "")',
+        'key = next((key for key in (f"ansible_{what}", f"ansible_ssh_{what}") if variables.get(key)), "")',
+        "another host is looked at than Ansible's ssh would reach",
+    ),
+    Fault(
         "analysis/many/fleet.py",
         "newest = [found[0] for found in machines]",
         "newest = [found[-1] for found in machines]",
@@ -178,7 +202,7 @@ FAULTS = (
     ),
     Fault(
         "cli/measuring.py",
-        "if store.owner(entry.id).boot != this_process().boot:  # what is local there is not what is local here",
+        'if any(not host.startswith("ssh://") for host in same) and store.owner(run.id).boot != this_process().boot:',
         "if False:",
         "what another controller measures on itself keeps this one from measuring itself",
     ),

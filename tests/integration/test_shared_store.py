@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.command import vmtax
 from tests.fake_testbed import SEVEN, Lab, bench
 from tests.postgresql import USER, PostgresqlServer
 from tests.sample import sample_experiment, unstarted, without_raw
+from tests.sample_many import a_run
 
 # The store's own tests, on the other database: those that look at no files.
 from tests.unit.test_owner import (
@@ -44,6 +47,7 @@ from tests.unit.test_store import (  # noqa: F401
     test_what_is_recorded_step_by_step_is_what_is_loaded,
 )
 from tests.unit.test_store_faults import test_threads_share_a_store  # noqa: F401
+from vmtax.cli import many
 from vmtax.core.errors import BAD_INPUT
 from vmtax.core.records import Measurement, Metric
 from vmtax.store import Store, StoreError
@@ -375,7 +379,7 @@ def test_a_pooler_is_refused_by_who_writes(mode: str, server: PostgresqlServer, 
 COMMANDS = (
     *("runs", "runs --json", "show", "show --full", "show --json", "report -o r.html", "report --format csv -o r.csv"),
     *("export last -o r.gz", "compare one two", "runs rm one --yes", "import r.gz", "clean --yes", "fleet status two"),
-    *("fleet stop two", "fleet stop two --undo"),
+    *("fleet stop two", "fleet stop two --undo", "fleet show", "fleet show --format html -o f.html", "history"),
 )
 
 
@@ -442,3 +446,60 @@ def test_a_store_is_copied_both_ways_and_compared(address: ServerAddress, tmp_pa
         told.clear()
         copy_runs(first, other, told.append)
         assert "raw output cannot be read" in next(run.why for run in told if run.outcome == "different")
+
+
+# Answers over many runs
+
+
+def answered(words: str, store: str, cache: Path) -> dict[str, Any]:
+    environment = {**os.environ, "VMTAX_STORE": store, "XDG_CACHE_HOME": str(cache)}
+    done = vmtax(*words.split(), cwd=cache, environment=environment)
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    data: dict[str, Any] = json.loads(done.stdout)["data"]
+    return data
+
+
+def test_answers_over_many_runs_are_those_of_a_file(address: ServerAddress, tmp_path: Path) -> None:
+    """A fleet before and after a change, and the history of its hosts; read twice: computed, and as they are kept."""
+    runs = [
+        a_run(10 * side + n, 7.0 * side, 0.03 * side, host=f"ssh://h{n}", label=label, machine_id=f"{n:032x}")
+        for side, label in enumerate(("before", "after"))
+        for n in range(3)
+    ]
+    (file := tmp_path / "file").mkdir()
+    with Store(address) as shared, Store(file / "vmtax.sqlite") as alone:
+        for run in runs:
+            shared.put(run)
+            alone.put(run)
+    for words in ("fleet show quick --json", "history --host ssh://h1 --json", "fleet compare before after --json"):
+        expected = answered(words, str(file / "vmtax.sqlite"), file)
+        assert expected["lines"]
+        for _ in range(2):
+            (cache := tmp_path / "shared").mkdir(exist_ok=True)
+            assert answered(words, address.url, cache) == expected
+    three = " ".join(run.id for run in runs[:3])
+    assert len(answered(f"compare {three} --json", address.url, cache)["hosts"]) == 3
+
+
+def test_costs_that_one_controller_kept_are_not_computed_by_another(
+    address: ServerAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(1)
+    with Store(address) as store:
+        store.put(run)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "theirs"))
+        many.keep_costs(store, run)
+        expected = many.costs_of(store, store.experiments())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "ours"))
+    monkeypatch.setattr(many, "computed", None)  # it would be called
+    with Store(address, reads=True) as store:
+        assert many.costs_of(store, store.experiments()) == expected
+        assert (tmp_path / "ours").exists(), "kept here from now on"
+    with Store(address) as store:
+        store.keep_costs(run.id, "another state\n{}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    computed: list[str] = []
+    monkeypatch.setattr(many, "computed", lambda experiment, entry: computed.append(entry.id))
+    with Store(address, reads=True) as store:
+        many.costs_of(store, store.experiments())
+    assert computed == [run.id], "of another state of the run"

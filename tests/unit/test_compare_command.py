@@ -147,7 +147,7 @@ def test_verdict_and_gate_follow_from_the_interval(
     from vmtax.analysis.sessions import change as module
 
     costs = (None, None) if low is None or high is None else (1 - high, 1 - low)
-    judged = module._verdict(*costs, 0.03)
+    judged = module.outcome(*costs, 0.03)
     line = a_line(low=low, high=high, verdict=judged, gate=None if limit is None else module._gate(*costs, limit))
     assert (verdict(line, a_change(line, limit=limit)), line.gate) == (words, gate)
 

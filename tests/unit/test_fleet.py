@@ -39,13 +39,37 @@ def inventory(**hosts: dict[str, object]) -> str:
         ({"ansible_host": "10.0.0.1"}, "ssh://10.0.0.1"),
         ({"ansible_host": "a", "ansible_user": "root", "ansible_port": 2222}, "ssh://root@a:2222"),
         ({"ansible_connection": "local", "ansible_host": "a"}, "local"),
+        ({"ansible_connection": "ansible.builtin.local"}, "local"),
+        ({"ansible_connection": "ansible.builtin.ssh"}, "ssh://h"),
         ({"ansible_user": "", "ansible_port": None}, "ssh://h"),
-        ({"ansible_host": "{{ lookup('dns') }}"}, ""),
-        ({"ansible_user": "{% if x %}"}, ""),
+        ({"ansible_ssh_host": "a", "ansible_ssh_user": "root", "ansible_ssh_port": 2222}, "ssh://root@a:2222"),
+        ({"ansible_ssh_host": "a", "ansible_host": "b", "ansible_user": "u", "ansible_ssh_user": ""}, "ssh://u@a"),
+        ({"ansible_host": "fd00::1", "ansible_user": "root", "ansible_port": 22}, "ssh://root@[fd00::1]:22"),
+        ({"ansible_host": "[fd00::1]"}, "ssh://[fd00::1]"),
+        ({"ansible_host": 7}, "ssh://7"),
     ],
 )
 def test_the_address_of_a_host_of_an_inventory(variables: dict[str, object], address: str) -> None:
     assert hosts_of_inventory(inventory(h=variables)) == [FleetHost("h", address)]
+
+
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        ({"ansible_host": "{{ lookup('dns') }}"}, "ansible_host is computed by Ansible: write it in plain text"),
+        ({"ansible_ssh_user": "{% if x %}"}, "ansible_ssh_user is computed by Ansible: write it in plain text"),
+        (
+            {"ansible_port": {"__ansible_vault": "$ANSIBLE_VAULT;1.1\n6231"}},
+            "ansible_port is encrypted by ansible-vault",
+        ),
+        ({"ansible_connection": "community.docker.docker"}, "is reached by Ansible's docker, and must be by ssh"),
+        ({"ansible_connection": "winrm"}, "is reached by Ansible's winrm, and must be by ssh"),
+    ],
+)
+def test_a_host_without_an_address_says_why(variables: dict[str, object], problem: str) -> None:
+    [host] = hosts_of_inventory(inventory(h=variables))
+    assert host.address == "" and host.problem.startswith(problem) and "\n" not in host.problem
+    assert fleets._look(host, "", []).refused == host.problem
 
 
 def test_hosts_are_those_of_all_groups_each_once_and_in_their_order() -> None:
@@ -282,7 +306,6 @@ def test_bad_input(place: Path, words: tuple[str, ...], code: int, message: str)
 def test_an_address_that_would_be_an_option_of_ssh_is_never_given_to_it() -> None:
     for address in ("ssh://-oProxyCommand=x", "ssh://a b", "sh://x", "; id"):
         assert "its address must be local, ssh://" in fleets._look(FleetHost("h", address), "", []).refused
-    assert "computed by Ansible" in fleets._look(FleetHost("h", ""), "", []).refused
 
 
 def test_status_and_stop_work_through_the_store(place: Path) -> None:

@@ -18,6 +18,7 @@ from vmtax.cli.app import app
 from vmtax.cli.work import RunWork
 from vmtax.core.errors import BAD_INPUT, BUSY, FAILED
 from vmtax.core.records import Experiment
+from vmtax.experiment.resume import refuse_other_host
 from vmtax.plan.estimate import settled
 from vmtax.plan.schema import load
 from vmtax.store import Store
@@ -129,6 +130,31 @@ def test_a_stopped_one_goes_on(begun: list[RunWork], state: Any) -> None:
     assert begun[0].resumed is not None and begun[0].resumed.id == RUN.id
 
 
+def test_a_host_that_came_back_with_another_kernel_says_how_to_begin_anew(
+    begun: list[RunWork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(dataclasses.replace(RUN, state="interrupted", finished=None))
+
+    def refused(store: Store, work: RunWork, asked: Any) -> None:
+        assert work.resumed is not None
+        facts = {**work.resumed.facts["host"], "kernel_release": "7.0"}
+        refuse_other_host(work.resumed, {"host": facts})
+
+    monkeypatch.setattr(fleet_task, "measured", refused)
+    done = task()
+    assert code_of(done) == BAD_INPUT and "kernel_release was " in str(done.exception)
+    assert str(done.exception).endswith(f": `vmtax runs rm {RUN.id}` lets the fleet measure it anew")
+
+
+def test_a_controller_whose_clock_is_behind_does_not_hide_its_run(begun: list[RunWork]) -> None:
+    """The run that arrived last counts, whatever the clocks said."""
+    stored(RUN)
+    late = dataclasses.replace(RUN, id="late", created=RUN.created - 1e8, state="interrupted", finished=None)
+    stored(late)
+    assert isinstance(task().exception, Measured)
+    assert begun[0].resumed is not None and begun[0].resumed.id == "late"
+
+
 def test_one_in_progress_is_busy(begun: list[RunWork]) -> None:
     with Store() as store:
         store.begin(unstarted(RUN, id="now"))
@@ -192,7 +218,7 @@ def test_a_fleet_that_is_stopped_ends_a_run_in_progress(begun: list[RunWork], mo
     sent = threading.Event()
     monkeypatch.setattr(fleet_task, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr("os.kill", lambda pid, number: sent.set() if number == signal.SIGINT else None)
-    with Store() as store, fleet_task._Watch(store, "web"):
+    with Store() as store, fleet_task.FleetWatch(store, "web"):
         with Store() as other:
             other.stops.stop("web", "me")
         assert sent.wait(60)

@@ -187,6 +187,14 @@ def test_runs_are_in_the_order_of_time() -> None:
     assert history(runs[::-1]) == history(runs)
 
 
+def test_clocks_that_were_wrong_misplace_runs_and_break_nothing() -> None:
+    runs = [*(costs(n, 7.0 * n) for n in range(8)), costs(8, -20_000.0), costs(9, 9e4)]
+    found = history(runs)
+    assert [found.runs[0], found.runs[-1]] == [runs[8].id, runs[9].id]
+    for format in HISTORY_FORMATS:
+        assert find_history(format)(found, True)
+
+
 def test_a_trend_is_given_per_month() -> None:
     drifting = [costs(n, 7 * n, 0.002 * n) for n in range(5)]
     chess = line(history(drifting))

@@ -31,6 +31,7 @@ ANSWERS = {  # kind -> the commands that give it
     "comparison": ["compare 20261121-0412-quick-0000 last --json --fail-if-worse 3%"],
     "history": ["history --json"],
     "fleet": ["fleet show --json"],
+    "fleet-change": ["fleet compare before after --json"],
     "runs": ["runs --json"],
     "plan": ["plan show quick --json", "plan show layers --json", "plan show disk-cache --json"],
     "plans": ["plan list --json"],
@@ -49,7 +50,8 @@ ANSWERS = {  # kind -> the commands that give it
 
 
 STORED = (
-    sample_experiment(rounds=2, failures=2),
+    dataclasses.replace(sample_experiment(rounds=2, failures=2), label="before"),
+    dataclasses.replace(sample_experiment(rounds=3, seed=2), label="after"),
     dataclasses.replace(with_repeat(sample_experiment(rounds=7, failures=2, seed=1)), name="calibrate"),
 )
 

@@ -20,6 +20,7 @@ import pytest
 from vmtax.analysis.analysis import Analysis
 from vmtax.attach.clone.point import DIGEST_BYTES
 from vmtax.claims import schema as claims
+from vmtax.cli import fleet_task
 from vmtax.cli.lab import NEW
 from vmtax.core.stopwatch import SUSPENDED_SECONDS, UPTIME_STEP
 from vmtax.core.units import time_ratio
@@ -89,6 +90,12 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/articles/sriov-2012.md": {"20 GB": None},  # published
     "docs/articles/storage-2013.md": dict.fromkeys(("1 GB", "1.9 GB", "2 MB/s", "4 KiB")),  # published
     "docs/development/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
+    "docs/development/fleet.md": {
+        # Measured by tools/prove_fleet_load.py, or reckoned from that
+        **dict.fromkeys(("0.5 MB", "0.5 s", "0.8 MB", "1.7 MB", "3.6 GB", "3.8 s", "a minute", "45 MB")),
+        **dict.fromkeys(("170 GB", "2 GB", "34 GB", "6 MB/s", "8 MB", "eight hours", "12 kB")),
+        "ten seconds": fleet_task.LOOK_SECONDS,
+    },
     "docs/development/ledger.md": {"one second": None},
     "docs/how-to/a-fleet.md": {"a minute": postgresql_locks.RETAKE_SECONDS},
     "docs/how-to/a-question-in-few-minutes.md": {"a day": None},

@@ -19,6 +19,7 @@ from vmtax.cli import (  # noqa: F401 (each adds its commands)
     compare,
     existing,
     fleet,
+    fleet_compare,
     fleet_show,
     history,
     host,

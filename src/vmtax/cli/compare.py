@@ -107,8 +107,8 @@ def compare(
         return
     format = "json" if json else format
     render = find_change(format)
-    limit = _fraction("--fail-if-worse", fail_if_worse)
-    same = _fraction("--same-within", same_within)
+    limit = fraction("--fail-if-worse", fail_if_worse)
+    same = fraction("--same-within", same_within)
     change = _compared(_ids(before), _ids(after), same if same is not None else limit or SAME_WITHIN, limit)
     if output is not None:
         write_file(output, render(change, full).encode())
@@ -144,7 +144,7 @@ def _ids(runs: str) -> list[str]:
     return ids
 
 
-def _fraction(option: str, text: str | None) -> float | None:
+def fraction(option: str, text: str | None) -> float | None:
     if text is None:
         return None
     try:

@@ -73,7 +73,7 @@ def fleet_status(fleet: FleetName, json: AsJson = False) -> None:
     from vmtax.store import Store
 
     with Store(reads=True) as store:
-        found = [entry for entry in store.experiments() if entry.label == fleet]
+        found = store.experiments(label=fleet)
         stopped = store.stops.stopped(fleet)
     if json:
         from vmtax.report.answers.runs import Run

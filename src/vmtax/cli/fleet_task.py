@@ -12,6 +12,8 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,15 +23,16 @@ from vmtax.cli.measuring import going_on
 from vmtax.cli.option_groups import given
 from vmtax.cli.running import answered, check_report, measured, new_work
 from vmtax.cli.work import RunWork
-from vmtax.core.errors import FAILED, BadInput
+from vmtax.core.errors import FAILED
 from vmtax.core.names import label_problem
+from vmtax.experiment.resume import CannotResume
 from vmtax.meter.facts import machine_id
 from vmtax.plan.estimate import settled
 from vmtax.store import ExperimentSummary, Store, StoreError
 from vmtax.store.rows import work as same_work
 from vmtax.testbed.exclusive import HostBusy
 
-LOOK_SECONDS = 5.0  # between two looks whether the fleet was stopped
+LOOK_SECONDS = 10.0  # between two looks whether the fleet was stopped: of a thousand hosts 100 in a second
 
 
 def carry_out_task(plan: str, asked: RunOptions) -> None:
@@ -49,7 +52,7 @@ def carry_out_task(plan: str, asked: RunOptions) -> None:
         if before is not None and before.state == "complete":
             _say_done(before)
             return
-        with _Watch(store, fleet):
+        with FleetWatch(store, fleet), _saying_how_to_begin_anew(before):
             done = measured(store, _work(store, wanted, before, asked), asked)
     answered(done, asked)
 
@@ -87,9 +90,7 @@ def _before(store: Store, wanted: RunWork, fleet: str, machine: str) -> Experime
     measured something else, and HostBusy if it is running. `machine`: of `_machine`
     """
     plan = wanted.plan
-    for entry in store.experiments():
-        if (entry.label, entry.host, entry.name) != (fleet, plan.host, plan.name):
-            continue
+    for entry in store.experiments(label=fleet, host=plan.host, name=plan.name):
         stored = store.load(entry.id, without=("readings", "latencies"))
         if machine and (stored.facts.get("host") or {}).get("machine_id") != machine:
             continue  # of another machine, or ended before it was known of which
@@ -116,17 +117,25 @@ def _say_done(run: ExperimentSummary) -> None:
     say(f"done already: run {run.id}", file=sys.stderr)
 
 
+@contextmanager
+def _saying_how_to_begin_anew(before: ExperimentSummary | None) -> Iterator[None]:
+    """For a run that cannot go on, such as one whose host came back with another kernel: repeating does not help."""
+    try:
+        yield
+    except CannotResume as error:
+        if before is None:
+            raise
+        raise CannotResume(f"{error}: `vmtax runs rm {before.id}` lets the fleet measure it anew") from error
+
+
 def _work(store: Store, wanted: RunWork, before: ExperimentSummary | None, asked: RunOptions) -> RunWork:
     if before is None:
         return wanted
-    try:
-        work = going_on(store.load(before.id), asked.measured.disks.erase or (), rebooted=False)
-    except BadInput as error:
-        raise BadInput(f"{error}; `vmtax runs rm {before.id}` lets the fleet measure it anew") from error
+    work = going_on(store.load(before.id), asked.measured.disks.erase or (), rebooted=False)
     return work.emulating() if asked.measured.without_kvm.emulate else work
 
 
-class _Watch:
+class FleetWatch:
     """Interrupts this process, as Ctrl-C does, when the fleet is stopped, from wherever."""
 
     def __init__(self, store: Store, fleet: str) -> None:

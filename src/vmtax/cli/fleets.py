@@ -28,6 +28,8 @@ from vmtax.store import Store
 
 AT_ONCE = 8  # hosts that are looked at
 OURS = ("--host", "--fleet", "--label", "--output", "-o", "--json", "--yes", "-y", "--resume", "--after-reboot")
+# Of OpenSSH, in ten lines and in one
+KEY_CHANGED, KEY_REFUSED = "REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed"
 SELF = (sys.executable, "-m", "vmtax")
 LOOK = (sys.executable, "-m", "vmtax.cli.look")
 
@@ -93,7 +95,7 @@ def looked_at(plan: str, options: Sequence[str], inventory: str | None, hosts: P
 def _look(host: FleetHost, plan: str, options: Sequence[str]) -> HostLook:
     """In a process of its own, so that none can hold up or end the others."""
     if not host.address:
-        return HostLook(host, refused="its address is computed by Ansible: write it into ansible_host")
+        return HostLook(host, refused=host.problem)
     try:
         legal_host(host.address)  # what begins with a hyphen would be an option of ssh's
     except ValueError as error:
@@ -101,9 +103,20 @@ def _look(host: FleetHost, plan: str, options: Sequence[str]) -> HostLook:
     argv = [*LOOK, *([_plan_word(plan)] if plan else []), "--host", host.address, *options]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode:
-        line = (done.stderr.strip().splitlines() or ["vmtax: cannot be looked at"])[-1]
-        return HostLook(host, refused=line.removeprefix("vmtax: "))
+        return HostLook(host, refused=_why(done.stderr))
     return look_of(host, done.stdout)
+
+
+def _why(text: str) -> str:
+    """Why a host cannot be looked at, in one line, from what was printed."""
+    if KEY_CHANGED in text:
+        return (
+            "its host key has changed, or another machine answers there: if that is right, `ssh-keygen -R` removes it"
+        )
+    if KEY_REFUSED in text:
+        return "its host key is not in known_hosts: log in once by ssh"
+    line = (text.strip().splitlines() or ["vmtax: cannot be looked at"])[-1]
+    return line.removeprefix("vmtax: ")
 
 
 def stop(fleet: str, *, undo: bool) -> None:
@@ -115,9 +128,9 @@ def stop(fleet: str, *, undo: bool) -> None:
             store.stops.allow(fleet)
             say(f"fleet {fleet} goes on where something repeats it: `vmtax fleet run`, a playbook, cron")
             return
-        known = any(entry.label == fleet for entry in store.experiments())
+        known = bool(store.experiments(label=fleet))
         store.stops.stop(fleet, f"{user} on {platform.node()}, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC")
-        running = sum(entry.label == fleet and entry.state == "running" for entry in store.experiments())
+        running = sum(entry.state == "running" for entry in store.experiments(label=fleet))
     status = f"`vmtax fleet status {shlex.quote(fleet)}`"
     say(f"fleet {fleet} is stopped; runs that end within seconds: {running}; {status} lists them")
     if not known:

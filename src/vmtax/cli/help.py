@@ -53,6 +53,7 @@ EXAMPLES = {
     "claim run": ("claim run build-2020 --budget 1h",),
     "history": ("history quick", "history --label nightly --format html -o history.html"),
     "fleet show": ("fleet show quick", "fleet show --label autumn --format html -o fleet.html"),
+    "fleet compare": ("fleet compare before after", "fleet compare before after --plan quick --format html -o c.html"),
     "runs": ("runs", "runs --json"),
     "runs rm": ("runs rm 20261120-0201",),
     "export": ("export last -o last.run.gz",),

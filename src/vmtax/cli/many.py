@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +138,7 @@ def show_history(runs: Sequence[RunCosts], label: str, format: str, output: Path
 
     render = find_history(format)
     found = history(runs, label)
-    _show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
+    show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
 
 
 def show_fleet(runs: Sequence[RunCosts], label: str, format: str, output: Path | None, *, full: bool) -> None:
@@ -147,10 +148,10 @@ def show_fleet(runs: Sequence[RunCosts], label: str, format: str, output: Path |
 
     render = find_fleet(format)
     found = fleet(runs, label)
-    _show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
+    show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
 
 
-def _show(
+def show(
     made: Callable[[Detail], Document], render: Callable[[], str], format: str, output: Path | None, *, full: bool
 ) -> None:
     if output is not None:
@@ -170,10 +171,16 @@ def costs_of(store: Store, runs: Sequence[ExperimentSummary]) -> list[RunCosts]:
     """Their costs, in their order; without those whose plan this version cannot read, and damaged ones."""
     from vmtax.store.failure import DamagedRun
 
+    here = {run.id: kept(run) for run in runs}
+    shared = store.costs([id for id, costs in here.items() if costs is None])
     found = []
     for run in runs:
         try:
-            costs = kept(run) or computed(store.load(run.id, without=NOT_READ), run)
+            costs = (
+                here[run.id]
+                or _as_others_keep(shared.get(run.id, ""), run)
+                or computed(store.load(run.id, without=NOT_READ), run)
+            )
         except DamagedRun:  # `vmtax show` explains it
             continue
         if costs is not None:
@@ -189,6 +196,17 @@ def kept(run: ExperimentSummary) -> RunCosts | None:
     return None if text is None else costs.read(text)
 
 
+def _as_others_keep(shared: str, run: ExperimentSummary) -> RunCosts | None:
+    """The costs as they are in a shared store, kept here from now on; None as of `kept`."""
+    from vmtax.analysis.many import costs
+
+    state, _, text = shared.partition("\n")
+    found = costs.read(text) if state == _state(run) else None
+    if found is not None:
+        COSTS.write(run.id, state, text)
+    return found
+
+
 def computed(experiment: Experiment, run: ExperimentSummary) -> RunCosts | None:
     """Compute them, and keep them; None: its plan is one of an older vmtax."""
     from vmtax.analysis.many import costs
@@ -200,12 +218,17 @@ def computed(experiment: Experiment, run: ExperimentSummary) -> RunCosts | None:
 
 
 def keep_costs(store: Store, experiment: Experiment) -> None:
-    """Compute the costs of a run that has just ended or arrived."""
+    """Compute the costs of a run that has just ended or arrived, and keep them here and for those who share the store:
+    of a thousand runs, reading them takes seconds, and computing them minutes.
+    """
+    from vmtax.analysis.many import costs
+    from vmtax.store import StoreError
     from vmtax.store.choice import is_whole
 
     run = store.choose(experiment.id, (is_whole,)).run
-    if run.state != "running":
-        computed(experiment, run)
+    if run.state != "running" and (found := computed(experiment, run)) is not None:
+        with contextlib.suppress(StoreError):  # they are computed where they are missing
+            store.keep_costs(run.id, f"{_state(run)}\n{costs.written(found)}")
 
 
 def forget(id: str) -> None:

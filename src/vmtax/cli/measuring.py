@@ -142,14 +142,14 @@ def _until_free(busy: Callable[[], str], *, waits: bool) -> None:
 
 def _busy(store: Store, work: RunWork) -> str:
     ours = _hosts(work.plan.host, work.options.testbed)
-    for entry in store.experiments():
-        if entry.state == "running":
-            theirs = _hosts(entry.host, TestbedOptions.from_json(store.load(entry.id).options))
-            if store.owner(entry.id).boot != this_process().boot:  # what is local there is not what is local here
-                theirs = [host for host in theirs if host.startswith("ssh://")]
-            if host := next((host for host in theirs if host in ours), None):
-                shows = f"`vmtax watch {entry.id}` shows it, `vmtax run --wait` waits"
-                return f"run {entry.id} measures {host} just now: {shows}"
+    for run in store.in_progress():
+        theirs = _hosts(run.host, TestbedOptions.from_json(run.options))
+        same = [host for host in theirs if host in ours]
+        if any(not host.startswith("ssh://") for host in same) and store.owner(run.id).boot != this_process().boot:
+            same = [host for host in same if host.startswith("ssh://")]  # what is local there is not so here
+        if same:
+            shows = f"`vmtax watch {run.id}` shows it, `vmtax run --wait` waits"
+            return f"run {run.id} measures {same[0]} just now: {shows}"
     return ""
 
 

@@ -10,10 +10,13 @@ from typing import Any
 from vmtax.core.errors import BadInput
 
 TEMPLATE = ("{{", "{%", "{#")  # how Jinja, with which Ansible reads variables, marks what it computes
+VAULT = "__ansible_vault"  # key of a value that Ansible's vault has encrypted
 IGNORED = (  # variables of Ansible's about ssh, which vmtax takes from ~/.ssh/config instead
     *("ansible_ssh_private_key_file", "ansible_private_key_file", "ansible_ssh_common_args", "ansible_ssh_extra_args"),
-    *("ansible_ssh_pass", "ansible_password"),
+    *("ansible_ssh_args", "ansible_ssh_executable", "ansible_ssh_pass", "ansible_ssh_password", "ansible_password"),
+    *("ansible_host_key_checking", "ansible_ssh_host_key_checking"),
 )
+BY_SSH = ("", "ssh", "smart", "paramiko", "paramiko_ssh")  # connections of Ansible's that reach what ssh reaches
 
 
 class NoInventory(BadInput):
@@ -25,8 +28,9 @@ class FleetHost:
     """One host, under the name that its inventory gives it."""
 
     name: str
-    address: str  # as --host takes it; "" if the inventory computes it
+    address: str  # as --host takes it; "": there is none
     ignored: tuple[str, ...] = ()  # variables that have no effect here
+    problem: str = ""  # why there is no address, and what would be right
 
 
 def hosts_of_inventory(text: str) -> list[FleetHost]:
@@ -63,12 +67,24 @@ def hosts_of_file(text: str, source: str) -> list[FleetHost]:
 def _host(name: str, variables: Mapping[str, Any]) -> FleetHost:
     """The address is what the playbook's `vmtax_host` becomes."""
     ignored = tuple(key for key in IGNORED if key in variables)
-    if variables.get("ansible_connection") == "local":
+    connection = str(variables.get("ansible_connection") or "").rpartition(".")[2]
+    if connection == "local":
         return FleetHost(name, "local", ignored)
-    user, port = variables.get("ansible_user"), variables.get("ansible_port")
-    at = variables.get("ansible_host") or name
-    address = f"ssh://{f'{user}@' if user else ''}{at}{f':{port}' if port else ''}"
-    return FleetHost(name, "" if any(mark in address for mark in TEMPLATE) else address, ignored)
+    if connection not in BY_SSH:
+        return FleetHost(name, "", ignored, f"is reached by Ansible's {connection}, and must be by ssh")
+    found = {}
+    for what, usual in (("host", name), ("user", ""), ("port", "")):
+        # As Ansible's ssh: the older names count more
+        key = next((key for key in (f"ansible_ssh_{what}", f"ansible_{what}") if variables.get(key)), "")
+        value = variables.get(key, usual)
+        if isinstance(value, dict) and VAULT in value:
+            return FleetHost(name, "", ignored, f"{key} is encrypted by ansible-vault: write it in plain text")
+        if any(mark in str(value) for mark in TEMPLATE):
+            return FleetHost(name, "", ignored, f"{key} is computed by Ansible: write it in plain text")
+        found[what] = str(value)
+    at, user, port = found["host"], found["user"], found["port"]
+    at = f"[{at}]" if ":" in at and not at.startswith("[") else at
+    return FleetHost(name, f"ssh://{user and f'{user}@'}{at}{port and f':{port}'}", ignored)
 
 
 @dataclass(frozen=True, slots=True)

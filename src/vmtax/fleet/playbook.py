@@ -24,11 +24,13 @@ PLAYBOOK = """\
     vmtax_fleet: {fleet}
     vmtax_options: {options}
     vmtax_host: >-
-      {{{{ 'local' if vmtax_is.ansible_connection | default('') == 'local' else 'ssh://'
-      ~ (vmtax_is.ansible_user ~ '@' if vmtax_is.ansible_user | default('') else '')
-      ~ (vmtax_is.ansible_host | default(inventory_hostname, true))
-      ~ (':' ~ vmtax_is.ansible_port if vmtax_is.ansible_port | default('') else '') }}}}
-    vmtax_is: "{{{{ hostvars[inventory_hostname] }}}}"
+      {{%- set its = hostvars[inventory_hostname] -%}}
+      {{%- set at = its.ansible_ssh_host | default(its.ansible_host, true) | default(inventory_hostname, true) -%}}
+      {{%- set user = its.ansible_ssh_user | default(its.ansible_user, true) | default('', true) -%}}
+      {{%- set port = its.ansible_ssh_port | default(its.ansible_port, true) | default('', true) -%}}
+      {{{{ 'local' if (its.ansible_connection | default('', true)).split('.')[-1] == 'local' else 'ssh://'
+      ~ (user ~ '@' if user else '') ~ ('[' ~ at ~ ']' if ':' in at and at[0] != '[' else at)
+      ~ (':' ~ port if port else '') }}}}
     ansible_become: false
   tasks:
     - name: Measure

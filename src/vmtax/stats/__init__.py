@@ -6,6 +6,7 @@ factor; `weighted_places` sorts treatments by weighted scores, under many sets o
 `lower_bound` are those of a proportion, such as 0 of 300. `variance_components`, `iterations_per_boot` and
 `steady_state` plan the iterations of a boot. `steps` finds where a figure changed from run to run, and `most_change`
 how far it can have changed since. `fleet_mean`, `odd_hosts` and `by_group` are about many hosts: the host is the unit.
+`paired` is the change of one of them.
 """
 
 from vmtax.stats.arrays import Floats, Vector
@@ -33,6 +34,7 @@ from vmtax.stats.interval import (
     rounds_needed,
     signed_rank_rank,
 )
+from vmtax.stats.paired import PairedChange, paired
 from vmtax.stats.proportion import CONFIDENCE, lower_bound, upper_bound
 from vmtax.stats.ranking import RankedTreatments, rank
 from vmtax.stats.ratio import P95_ROUNDS, STALL, CarryOver, PairedRatio, Stalls, paired_ratio
@@ -76,6 +78,7 @@ __all__ = [
     "LevelStep",
     "Look",
     "Mean",
+    "PairedChange",
     "PairedRatio",
     "PrecisionRule",
     "RankedTreatments",
@@ -108,6 +111,7 @@ __all__ = [
     "minimum_rounds",
     "most_change",
     "odd_hosts",
+    "paired",
     "paired_ratio",
     "rank",
     "reduce_iterations",

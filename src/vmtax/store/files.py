@@ -9,7 +9,7 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from vmtax.store.failure import StoreError
 from vmtax.system.paths import make_private, private, sync_directory
 
 RESULTS = "results.gz"  # in the directory of its run, and removed with it; no trial's file has this name
+COSTS = "costs.gz"  # likewise, in a shared store only
 BALLAST = "ballast"  # beside the database: space with which runs can be removed where the disk is full
 BALLAST_BYTES = 2**20
 MOST_RESULTS = 2**28  # characters; enough for some 2,000 treatments
@@ -61,6 +62,10 @@ class RawFiles:
                 return stream.read(MOST_RESULTS).decode()
         except (OSError, EOFError, ValueError, zlib.error):
             return None
+
+    def costs(self, connection: object, experiments: Sequence[str]) -> Mapping[str, str]:
+        """None: they are in their user's cache."""
+        return {}
 
     def keep_only(self, experiment: str, files: Collection[str]) -> None:
         """Remove the files of trials that were never committed."""

@@ -9,6 +9,7 @@ import os
 import struct
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,10 +62,19 @@ class Locks(ABC):
     @abstractmethod
     def release_all(self) -> None: ...
 
-    def state(self, run: str, recorded: State, owner: Owner) -> State:
-        """The state of a run: "interrupted" also if it was recorded as running and no process runs it any more."""
+    def among(self, runs: Collection[str]) -> Container[str]:
+        """Those of these names that a process holds. Only reads."""
+        return {run for run in runs if self.is_taken(run)}
+
+    def state(self, run: str, recorded: State, owner: Owner, taken: Container[str] | None = None) -> State:
+        """The state of a run: "interrupted" also if it was recorded as running and no process runs it any more.
+
+        `taken`: of `among`, where that is known
+        """
+        if recorded != "running":
+            return recorded
         # Earlier versions, of which a process may still run, take no lock.
-        is_over = recorded == "running" and not (self.is_taken(run) or owner.alive())
+        is_over = not ((self.is_taken(run) if taken is None else run in taken) or owner.alive())
         return "interrupted" if is_over else recorded
 
 

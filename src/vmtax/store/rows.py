@@ -209,17 +209,10 @@ def delete(connection: Connection, experiment: Any) -> None:
     connection.execute(schema.experiment.delete().where(schema.experiment.c.id == experiment))
 
 
-def count_trials(connection: Connection, experiment: str, treatments: int) -> tuple[int, int, int]:
-    """Number of rounds in which all `treatments` have a trial, of successful trials, and of all others."""
+def has_ok(connection: Connection, experiment: str) -> bool:
+    """Whether any trial of it succeeded."""
     c = schema.trial.c
-    worked = sa.func.sum(sa.case((c.status == "ok", 1), else_=0))
-    rows = connection.execute(
-        of(experiment, c.round)
-        .with_only_columns(sa.func.count(c.treatment.distinct()), worked, sa.func.count())
-        .group_by(c.round)
-    ).all()
-    ok, total = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    return sum(row[0] == treatments for row in rows), ok, total - ok
+    return connection.execute(of(experiment, c.id).where(c.status == "ok").limit(1)).first() is not None
 
 
 def _load_measurements(

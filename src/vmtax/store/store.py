@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -21,9 +21,10 @@ from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, names, rows, schema
 from vmtax.store.address import Address, default_address
 from vmtax.store.choice import Fits, RunChoice, choose, passed_over
+from vmtax.store.counts import NOTHING, RunCounts, counts
 from vmtax.store.dialect import database_at
 from vmtax.store.failure import AlreadyStored, DamagedRun, StoreError
-from vmtax.store.files import RESULTS
+from vmtax.store.files import COSTS, RESULTS
 from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, this_process
 from vmtax.store.stops import FleetStops
@@ -192,11 +193,32 @@ class Store:
 
     # Reading
 
-    def experiments(self) -> list[ExperimentSummary]:
-        """All experiments, newest first."""
-        newest = sa.select(schema.experiment).order_by(*names.newest_first())
+    def experiments(self, **wanted: str) -> list[ExperimentSummary]:
+        """All experiments, newest first; `wanted`: only those with this label, host or name."""
+        table = schema.experiment
+        alike = [table.c[column] == value for column, value in wanted.items()]
+        newest = sa.select(table).where(*alike).order_by(*names.newest_first())
         with self._database.reading() as connection:
-            return [self._summary(connection, row) for row in connection.execute(newest).all()]
+            found = connection.execute(newest).all()
+            counted = counts(connection, sa.select(table.c.id).where(*alike))
+            taken = self._running_among(found)
+            return [self._summary(row, counted, taken) for row in found]
+
+    def in_progress(self) -> list[Experiment]:
+        """Those that a process runs now, newest first, without their boots, trials, treatments and facts."""
+        table, found = schema.experiment, []
+        newest = sa.select(table).where(table.c.state == "running").order_by(*names.newest_first())
+        with self._database.reading() as connection:
+            rows_found = connection.execute(newest).all()
+            taken = self._running_among(rows_found)
+        for row in rows_found:
+            with contextlib.suppress(Unfit):
+                if self._state(row, taken) == "running":
+                    found.append(_head(row))
+        return found
+
+    def _running_among(self, found: Sequence[sa.Row[Any]]) -> Container[str]:
+        return self._locks.among([names.name(row.id) for row in found if row.state == "running"])
 
     def seconds_per_round(
         self, plan: Json, host: str, interleaved_with: str | None = None, *, emulated: bool = False
@@ -228,7 +250,7 @@ class Store:
                 head = _head(row)
                 as_many_sides = head.options.get("interleave_with") == interleaved_with
                 alike = rows.emulated(connection, head.id) in (None, emulated)
-                worked = rows.count_trials(connection, head.id, 0)[1] > 0
+                worked = rows.has_ok(connection, head.id)
                 if worked and as_many_sides and alike and rows.work(head.plan) == rows.work(plan):
                     return head
         return None
@@ -255,8 +277,8 @@ class Store:
             found = [row for row in connection.execute(newest) if names.name(row.id) in named]
             if wanted == LAST:
                 of_plan = [row for row in found if row.name == plan]
-                return choose(Summaries(of_plan or found, lambda row: self._summary(connection, row)), fits)
-            meant = [self._summary(connection, row) for row in found]
+                return choose(Summaries(of_plan or found, lambda row: self._summary_of(connection, row)), fits)
+            meant = [self._summary_of(connection, row) for row in found]
         fitting = [entry for entry in meant if fits[0](entry)]
         if len(meant) > 1 and len(fitting) == 1:
             return RunChoice(fitting[0], passed_over([entry for entry in meant if entry is not fitting[0]], fitting[0]))
@@ -285,6 +307,17 @@ class Store:
                 rows.of(id, table.c.id).with_only_columns(sa.func.count()) for table in (schema.boot, schema.trial)
             )
             return id, sum(connection.scalars(count).one() for count in counts)
+
+    def keep_costs(self, id: str, text: str) -> None:
+        """Keep the costs of a run for all who share the store; what is in a file has one user, whose cache has them."""
+        if self.directory is None:
+            with self._database.writing() as connection:
+                self._outputs.write(connection, id, COSTS, text)
+
+    def costs(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """The costs that were kept of these runs; those without any are missing."""
+        with self._database.reading() as connection:
+            return self._outputs.costs(connection, ids)
 
     def results(self, run: Experiment) -> str | None:
         """The stored results of exactly these records; None if there are none, or if they were changed."""
@@ -391,20 +424,24 @@ class Store:
         except Unfit as error:
             raise DamagedRun(f"{self.where}: run {id} is damaged: {error}; `vmtax runs rm {id}` removes it") from error
 
-    def _summary(self, connection: Connection, row: sa.Row[Any]) -> ExperimentSummary:
+    def _summary_of(self, connection: Connection, row: sa.Row[Any]) -> ExperimentSummary:
+        table = schema.experiment
+        return self._summary(row, counts(connection, sa.select(table.c.id).where(table.c.id == row.id)))
+
+    def _summary(
+        self, row: sa.Row[Any], counted: Mapping[str, RunCounts], taken: Container[str] | None = None
+    ) -> ExperimentSummary:
         try:
             head = _head(row)
         except Unfit:
             return ExperimentSummary(names.name(row.id), "", "", 0.0, None, "damaged", 0, 0, 0, 0)
-        count = rows.of(head.id, schema.treatment.c.name).with_only_columns(sa.func.count())
-        treatments = connection.scalars(count).one()
-        rounds, ok, failed = rows.count_trials(connection, head.id, treatments)
+        count = counted.get(head.id, NOTHING)
         return ExperimentSummary(
             *(head.id, head.name, head.host, head.created, head.finished),
-            *(self._state(row), treatments, rounds, ok, failed),
+            *(self._state(row, taken), count.treatments, count.rounds, count.ok, count.failed),
             label=head.label,
             seconds=head.took,
-            emulated=rows.emulated(connection, head.id),
+            emulated=count.emulated,
             result=row.result if isinstance(row.result, str) else "",
         )
 
@@ -456,8 +493,8 @@ class Store:
                 self._locks.release(id)
             raise
 
-    def _state(self, row: sa.Row[Any]) -> State:
-        return self._locks.state(names.name(row.id), row.state, _owner(row))
+    def _state(self, row: sa.Row[Any], taken: Container[str] | None = None) -> State:
+        return self._locks.state(names.name(row.id), row.state, _owner(row), taken)
 
 
 def _owner_query(id: str) -> sa.Select[Any]:

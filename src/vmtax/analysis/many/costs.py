@@ -5,10 +5,12 @@ It takes a few kB and can be kept as text, so that a thousand runs are not read 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vmtax import __version__, stats
 from vmtax.analysis.criteria import Criteria
@@ -21,6 +23,9 @@ from vmtax.analysis.summary import BETTER, FIGURES
 from vmtax.core.records import Experiment, Metric
 from vmtax.plan.errors import PlanError
 from vmtax.workload import WORKLOADS
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 # Properties of a host by which hosts are grouped, and whose changes are named: words for people -> facts, with dots
 PROPERTIES: Mapping[str, tuple[str, ...]] = {
@@ -40,7 +45,7 @@ class CostSubject:
     """What has a cost: a metric of a configuration, compared with another."""
 
     metric: Metric
-    baseline: str  # name of the treatment that it is compared with
+    baseline: str  # name of the treatment that it is compared with; "": none, it is the time itself
     treatment: str  # name of the treatment
 
 
@@ -52,6 +57,7 @@ class CostFigure:
     log: float  # Hodges-Lehmann estimate over rounds; above 0 is a cost
     error: float  # standard error of it
     rounds: int  # in which both have a value
+    freedom: int  # degrees of freedom of the error
     low: float | None  # of the interval, as `vmtax show` has it; None: too few rounds
     high: float | None
     primary: bool  # whether the plan names the metric as primary
@@ -78,6 +84,7 @@ class RunCosts:
     properties: Mapping[str, str]  # those of PROPERTIES that are known
     work: Work
     figures: tuple[CostFigure, ...]  # metrics in the order of the first screen, contrasts in that of the plan
+    levels: tuple[CostFigure, ...]  # the times themselves of each configuration, without intervals; ordered likewise
 
 
 def run_costs(run: Experiment) -> RunCosts | None:
@@ -91,6 +98,14 @@ def run_costs(run: Experiment) -> RunCosts | None:
 def costs_of_work(run: Experiment, work: Work) -> RunCosts:
     """The costs of a run whose work is known, or does not matter because nothing is compared with it."""
     host = run.facts.get("host") or {}
+    logs, criteria, emulated = round_logs(run), Criteria.of(run.plan), emulated_treatments(run)
+    figures, levels = (
+        tuple(_figure(subject, logs[subject], criteria, emulated) for subject in _ordered(kind, criteria))
+        for kind in (
+            [subject for subject in logs if subject.baseline is not None],
+            [subject for subject in logs if subject.baseline is None],
+        )
+    )
     return RunCosts(
         *(run.id, run.name, run.label, run.host, _short_name(run), run.created),
         ended=run.created if run.finished is None else run.finished,
@@ -98,7 +113,8 @@ def costs_of_work(run: Experiment, work: Work) -> RunCosts:
         cpu=cpu_model(run),
         properties=dict(_properties(host)),
         work=work,
-        figures=tuple(_figures(run)),
+        figures=figures,
+        levels=levels,
     )
 
 
@@ -120,22 +136,32 @@ def _properties(host: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield words, text
 
 
-def _figures(run: Experiment) -> Iterator[CostFigure]:
-    logs, criteria, emulated = round_logs(run), Criteria.of(run.plan), emulated_treatments(run)
-    contrasts = [subject for subject in logs if subject.baseline is not None]
-    places = {name: place for place, name in enumerate(_shown({subject.metric for subject in contrasts}, criteria))}
-    kept = [subject for subject in contrasts if subject.metric.name in places]
-    for subject in sorted(kept, key=lambda one: places[one.metric.name]):
-        yield _figure(subject, logs[subject], criteria, emulated)
+def changed_properties(before: RunCosts, after: RunCosts) -> Iterator[str]:
+    """The properties that differ between two runs of a host: "kernel A → B"."""
+    for name in PROPERTIES:
+        texts = [run.properties.get(name, "unknown") for run in (before, after)]
+        if texts[0] != texts[1]:
+            yield f"{name} {' → '.join(texts)}"
+
+
+def _ordered(subjects: Sequence[SessionSubject], criteria: Criteria) -> list[SessionSubject]:
+    """Those whose metric matters."""
+    places = {name: place for place, name in enumerate(_shown({subject.metric for subject in subjects}, criteria))}
+    kept = [subject for subject in subjects if subject.metric.name in places]
+    return sorted(kept, key=lambda one: places[one.metric.name])
 
 
 def _figure(subject: SessionSubject, logs: list[float], criteria: Criteria, emulated: frozenset[str]) -> CostFigure:
     sign = -1 if subject.metric.better == "higher" else 1
     values = [sign * value for value in logs]
-    level, bounds = stats.level(values), stats.interval(values, criteria.alpha)
+    level = stats.level(values)
+    bounds = None if subject.baseline is None else stats.interval(values, criteria.alpha)
     baseline, (low, high) = subject.baseline or "", bounds or (None, None)
     return CostFigure(
-        *(CostSubject(subject.metric, baseline, subject.treatment), level.log, level.error, len(values), low, high),
+        *(CostSubject(subject.metric, baseline, subject.treatment), level.log, level.error, len(values)),
+        freedom=len(values) - 1,
+        low=low,
+        high=high,
         primary=subject.metric.name in criteria.primary,
         emulated=not emulated.isdisjoint((baseline, subject.treatment)),
     )
@@ -158,23 +184,29 @@ def _shown(measured: set[Metric], criteria: Criteria) -> list[str]:
 
 def written(costs: RunCosts) -> str:
     """As text, from which `read` makes equal costs."""
-    from pydantic import TypeAdapter
-
-    return f"{_head()}\n{TypeAdapter(RunCosts).dump_json(costs).decode()}"
+    return f"{_head()}\n{_adapter().dump_json(costs).decode()}"
 
 
 def read(text: str) -> RunCosts | None:
     """The text of `written`; None if another version wrote it, or if it is damaged."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     head, _, body = text.partition("\n")
     if head != _head():
         return None
     try:
-        found = TypeAdapter(RunCosts).validate_json(body)
+        found: RunCosts = _adapter().validate_json(body)
     except ValidationError:
         return None
-    return found if all(math.isfinite(one.log) for one in found.figures) else None
+    return found if all(math.isfinite(one.log) for one in (*found.figures, *found.levels)) else None
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[RunCosts]:
+    """Made once: for a thousand runs that takes longer than to read them."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RunCosts)
 
 
 def _head() -> str:

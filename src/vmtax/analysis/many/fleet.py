@@ -242,7 +242,7 @@ def _estimates(figures: Sequence[CostFigure]) -> list[stats.HostEstimate]:
     known = [figure.error for figure in figures if figure.error > 0]
     if not known:
         return []
-    return [stats.HostEstimate(one.log, one.error or min(known), one.rounds - 1) for one in figures]
+    return [stats.HostEstimate(one.log, one.error or min(known), one.freedom) for one in figures]
 
 
 def _host(run: RunCosts, figure: CostFigure, one: stats.HostDeviation | None, *, is_tested: bool) -> HostCost:

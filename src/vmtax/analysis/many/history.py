@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax import stats
 from vmtax.analysis.many.choose import OmittedRun, alike
-from vmtax.analysis.many.costs import PROPERTIES, CostFigure, CostSubject, RunCosts
+from vmtax.analysis.many.costs import CostFigure, CostSubject, RunCosts, changed_properties
 from vmtax.core.records import Metric
 
 CHANGE_RATE = 0.05  # false discovery rate of changes, over all lines of a history
@@ -152,7 +152,7 @@ def _odd(lines: Mapping[CostSubject, Line], limit: float) -> frozenset[tuple[Cos
     for subject, line in lines.items():
         part = line[_last_part(line, limit) :]
         if len(part) >= stats.FEWEST_HOSTS and all(figure.error > 0 for _, figure in part):
-            estimates = [stats.HostEstimate(figure.log, figure.error, figure.rounds - 1) for _, figure in part]
+            estimates = [stats.HostEstimate(figure.log, figure.error, figure.freedom) for _, figure in part]
             for (run, _), one in zip(part, stats.odd_hosts(estimates), strict=True):
                 found[subject, run.id] = one.p
     claims = stats.discoveries([*found.values()], stats.ODD_RATE)
@@ -199,12 +199,5 @@ def _point(run: RunCosts, figure: CostFigure, *, is_odd: bool) -> HistoryPoint:
 
 def _change(before: RunCosts, after: RunCosts, step: stats.LevelStep) -> HistoryChange:
     return HistoryChange(
-        after.id, after.created, before.created, math.exp(step.shift), step.p, tuple(_software(before, after))
+        after.id, after.created, before.created, math.exp(step.shift), step.p, tuple(changed_properties(before, after))
     )
-
-
-def _software(before: RunCosts, after: RunCosts) -> Iterator[str]:
-    for name in PROPERTIES:
-        texts = [run.properties.get(name, "unknown") for run in (before, after)]
-        if texts[0] != texts[1]:
-            yield f"{name} {' → '.join(texts)}"

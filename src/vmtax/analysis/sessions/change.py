@@ -197,7 +197,7 @@ class _Lines:
         result = self._result(subject, sides) if all(sides) else _missing(*map(len, sides))
         primary = self._primary(subject)
         interval = as_overhead(subject.metric.better, result.ratio, result.low, result.high)[1:]
-        verdict = _verdict(*interval, self.same_within)
+        verdict = outcome(*interval, self.same_within)
         gate = _gate(*interval, self.limit) if primary and self.limit is not None else None
         return MetricChange(
             metric=subject.metric,
@@ -262,7 +262,8 @@ def _missing(before: int, after: int) -> stats.SessionResult:
     return stats.SessionResult(math.nan, None, None, (before, after), "none", why)
 
 
-def _verdict(low: float | None, high: float | None, same_within: float) -> Outcome:
+def outcome(low: float | None, high: float | None, same_within: float) -> Outcome:
+    """What an interval says, whose ends are fractions: above 0 is worse. None: there is no interval."""
     if low is None or high is None:
         return "undecided"
     if -same_within <= low and high <= same_within:

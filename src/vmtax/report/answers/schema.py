@@ -24,6 +24,7 @@ from vmtax.report.answers.claims import ClaimCheck, ClaimLine, ShownClaim
 from vmtax.report.answers.envelope import SCHEMA
 from vmtax.report.answers.existing import GuestAnswer
 from vmtax.report.answers.fleet import FLEET
+from vmtax.report.answers.fleet_change import FLEET_CHANGE
 from vmtax.report.answers.history import HISTORY
 from vmtax.report.answers.lab import LabState
 from vmtax.report.answers.others import DIAGNOSIS, Error, PlanLine, Removed, StoredImage
@@ -143,6 +144,7 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "comparison": model(CHANGE),
     "history": model(HISTORY),
     "fleet": model(FLEET),
+    "fleet-change": model(FLEET_CHANGE),
     "runs": list[Run],
     "plan": Plan,
     "plans": list[PlanLine],

@@ -20,16 +20,18 @@ TILES = "abcde"  # classes of the page: far below the median host, below, near, 
 LEAST_STEP = 0.005  # in log: nearer hosts look alike
 
 
-def fleet_map(fleet: Fleet) -> PictureChoice | None:
-    """A map for each primary cost; None: there is none, or a single host."""
+def fleet_map(fleet: Fleet, odd_word: str = "odd") -> PictureChoice | None:
+    """A map for each primary cost; None: there is none, or a single host. `odd_word`: what a framed tile is."""
     lines = fleet.primary[:MOST_MAPS]
     if not lines or len(fleet.costs) < 2:
         return None
     groups = _groups(fleet.costs)
-    parts = tuple(Panel((place,), words.subject(line), {}, _tiles(line, groups)) for place, line in enumerate(lines))
+    parts = tuple(
+        Panel((place,), words.subject(line), {}, _tiles(line, groups, odd_word)) for place, line in enumerate(lines)
+    )
     caption = (
-        "A tile for each host: blue is faster than the median host, orange slower, the darker the farther; framed ones"
-        " are odd. The pointer shows the name and the cost."
+        "A tile for each host: blue is below the median host, orange above it, the darker the farther; framed ones"
+        f" are {odd_word}. The pointer shows the name and the figure."
     )
     return PictureChoice("map", "All hosts", caption, (("Cost", tuple(map(words.subject, lines))),), parts)
 
@@ -45,15 +47,17 @@ def _groups(runs: Sequence[RunCosts]) -> Mapping[str, list[str]]:
     return {"": [run.id for run in runs]}
 
 
-def _tiles(line: FleetLine, groups: Mapping[str, list[str]]) -> Markup:
+def _tiles(line: FleetLine, groups: Mapping[str, list[str]], odd_word: str) -> Markup:
     hosts = {host.run: host for host in line.hosts}
     sizes = sorted(abs(math.log(host.deviation)) for host in line.hosts)
     step = max(LEAST_STEP, 2 * sizes[len(sizes) // 2]) if sizes else LEAST_STEP
     said = f"{words.subject(line)} on {count_of(len(hosts), 'host')}; the table below has each"
-    return element("div", *_groups_of_tiles(groups, hosts, step), class_="tiled", role="img", aria_label=said)
+    return element("div", *_groups_of_tiles(groups, hosts, step, odd_word), class_="tiled", role="img", aria_label=said)
 
 
-def _groups_of_tiles(groups: Mapping[str, list[str]], hosts: Mapping[str, HostCost], step: float) -> Iterator[Markup]:
+def _groups_of_tiles(
+    groups: Mapping[str, list[str]], hosts: Mapping[str, HostCost], step: float, odd_word: str
+) -> Iterator[Markup]:
     for name, runs in groups.items():
         found = [hosts[run] for run in runs if run in hosts]
         if found and name:
@@ -61,5 +65,5 @@ def _groups_of_tiles(groups: Mapping[str, list[str]], hosts: Mapping[str, HostCo
         for host in found:
             distance = math.log(host.deviation) / step
             tile = TILES[2 + max(-2, min(2, round(distance)))]
-            title = f"{host.host}: {format_cost(host.ratio, host.low, host.high)}{', odd' if host.odd else ''}"
+            title = f"{host.host}: {format_cost(host.ratio, host.low, host.high)}{f', {odd_word}' if host.odd else ''}"
             yield element("i", title=title, class_=f"{tile} odd" if host.odd else tile)

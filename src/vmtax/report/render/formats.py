@@ -13,6 +13,7 @@ from vmtax.core.errors import BadInput
 if TYPE_CHECKING:
     from vmtax.analysis.analysis import Analysis
     from vmtax.analysis.many.fleet import Fleet
+    from vmtax.analysis.many.fleet_change import FleetChange
     from vmtax.analysis.many.history import HostHistory
     from vmtax.analysis.sessions import Change
 
@@ -87,6 +88,9 @@ FLEET_FORMATS: dict[str, Callable[[Fleet, bool], str]] = {
     name: LateWriter(f"render.fleet_files:{name}")
     for name in ("terminal", "html", "markdown", "json", "csv", "prometheus")
 }
+FLEET_CHANGE_FORMATS: dict[str, Callable[[FleetChange, bool], str]] = {
+    name: LateWriter(f"render.fleet_change_files:{name}") for name in ("terminal", "html", "markdown", "json")
+}
 
 
 def find(name: str, *, printed: bool = False) -> Format:
@@ -111,6 +115,12 @@ def find_fleet(name: str) -> Callable[[Fleet, bool], str]:
     """What writes a fleet in that format. Raises BadInput with the formats that exist."""
     _check(name, FLEET_FORMATS, FLEET_FORMATS)
     return FLEET_FORMATS[name]
+
+
+def find_fleet_change(name: str) -> Callable[[FleetChange, bool], str]:
+    """What writes changes over a fleet in that format. Raises BadInput with the formats that exist."""
+    _check(name, FLEET_CHANGE_FORMATS, FLEET_CHANGE_FORMATS)
+    return FLEET_CHANGE_FORMATS[name]
 
 
 def _check(name: str, known: Iterable[str], offered: Iterable[str]) -> None:

@@ -15,7 +15,6 @@ from vmtax.report.document import (
     Column,
     Detail,
     Document,
-    Figure,
     Folded,
     Head,
     Item,
@@ -23,19 +22,17 @@ from vmtax.report.document import (
     Paragraph,
     Row,
     Section,
-    SortableTable,
     Span,
     Table,
     name_cell,
     value_cell,
     with_heads,
 )
-from vmtax.report.figures.fleet import fleet_map
+from vmtax.report.sections.all_hosts import HOSTS, hosts
 from vmtax.report.wording import fleet as words
 
-MOST_HOSTS, MOST_LISTED = 12, 5  # on a terminal
-COSTS_ON_SCREEN, COSTS_ON_PAGE = 2, 6  # columns of the table of hosts
-HOSTS, PRIMARY, OTHERS = "Hosts", "Primary costs", "Other costs"
+MOST_LISTED = 5  # on a terminal
+PRIMARY, OTHERS = "Primary costs", "Other costs"
 
 
 def document(fleet: Fleet, detail: Detail) -> Document:
@@ -49,7 +46,7 @@ def document(fleet: Fleet, detail: Detail) -> Document:
         Section("primary", PRIMARY, tuple(_lines(PRIMARY, primary)), "Costs", "first"),
         Section("odd", "Odd hosts", tuple(_odd(fleet, detail)) if odd else (), "Odd hosts", "first"),
         Section("groups", "What costs go with", tuple(_groups(fleet)) if associations else (), "Groups", "first"),
-        Section("hosts", HOSTS, tuple(_hosts(fleet, detail)), HOSTS, "first"),
+        Section("hosts", HOSTS, tuple(hosts(fleet, detail)), HOSTS, "first"),
         Section("others", OTHERS, tuple(_others(others, detail))),
         Section("merged", "Counted once", (_most(map(words.merged, fleet.merged)),)),
         Section("left-out", "Left out", (_most(f"{one.host}, {one.run}: {one.why}" for one in fleet.left_out),)),
@@ -117,56 +114,6 @@ def _groups(fleet: Fleet) -> Iterator[Block]:
 
 def _most(texts: Any) -> List:
     return List(tuple(map(Item, texts)), most=MOST_LISTED)
-
-
-def _hosts(fleet: Fleet, detail: Detail) -> Iterator[Block]:
-    """The costs of each host: odd ones first, then by name."""
-    chosen = fleet.primary[: COSTS_ON_PAGE if detail is Detail.PAGE else COSTS_ON_SCREEN]
-    known = [{host.run: host for host in line.hosts} for line in chosen]
-    odd = words.odd(fleet, fleet.primary)
-    order = sorted(fleet.costs, key=lambda run: run.id not in odd)
-    names = [name for name in ("CPU", "kernel") if len({run.properties.get(name) for run in fleet.costs}) > 1]
-    shown = names if detail >= Detail.FULL else []
-    rows, keys = [], []
-    for run in order:
-        costs = [hosts.get(run.id) for hosts in known]
-        amounts = [None if one is None else words.cost(one) for one in costs]
-        marked = Span(" odd", "bad") if run.id in odd else Span("")
-        rows.append(
-            Row(
-                (
-                    Cell((Span(run.host_name), *((marked,) if marked.text else ()))),
-                    *(Cell((Span(run.properties.get(name, "–")),)) for name in shown),
-                    *(
-                        Cell() if one is None else value_cell(one.estimate, one.interval and f"({one.interval})")
-                        for one in amounts
-                    ),
-                )
-            )
-        )
-        properties = [run.properties.get(name, "") for name in shown]
-        keys.append(((run.id not in odd, run.host_name), *properties, *(one.ratio if one else 0.0 for one in costs)))
-    columns = (
-        Column("host"),
-        *(Column(name, words=True) for name in shown),
-        *(Column(words.subject(line)) for line in chosen),
-    )
-    picture = fleet_map(fleet) if detail is Detail.PAGE else None
-    if picture is not None:
-        yield Figure((picture,))
-    yield SortableTable(
-        HOSTS, columns, tuple(rows), most=MOST_HOSTS, id="all-hosts", places=tuple(_places(keys, len(columns)))
-    )
-
-
-def _places(keys: Sequence[tuple[Any, ...]], columns: int) -> Iterator[tuple[int, ...]]:
-    """For each row, its place in each column; equal ones keep their order."""
-    found = []
-    for column in range(columns):
-        values = [key[column] for key in keys]
-        order = sorted(range(len(keys)), key=values.__getitem__)
-        found.append({row: place for place, row in enumerate(order)})
-    return (tuple(order[row] for order in found) for row in range(len(keys)))
 
 
 def _others(lines: Sequence[FleetLine], detail: Detail) -> Iterator[Block]:

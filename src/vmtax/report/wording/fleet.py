@@ -31,7 +31,8 @@ def subject(line: FleetLine) -> str:
 
 
 def contrast(line: FleetLine) -> str:
-    return f"{line.treatment} against {line.baseline}"
+    """Such as "vm against host"; "vm" if it is the time itself."""
+    return f"{line.treatment} against {line.baseline}" if line.baseline else line.treatment
 
 
 def mean(line: FleetLine) -> Cost | None:
@@ -131,7 +132,9 @@ def banner(fleet: Fleet) -> str | None:
     """The warning that must be above emulated figures."""
     if not any(line.emulated for line in fleet.lines):
         return None
-    return "Some of these costs are of an emulated CPU (TCG): they show that everything works, not what hardware costs."
+    return (
+        "Some of these figures are of an emulated CPU (TCG): they show that everything works, not what hardware costs."
+    )
 
 
 def facts(fleet: Fleet) -> Iterator[str]:

@@ -28,6 +28,10 @@ class Outputs(Protocol):
         """The stored results; None if they are missing or unreadable."""
         ...
 
+    def costs(self, connection: Connection, experiments: Sequence[str]) -> Mapping[str, str]:
+        """What was kept of these runs; what is missing or unreadable is left out."""
+        ...
+
     def keep_only(self, experiment: str, files: Collection[str]) -> None:
         """Remove those that belong to no committed trial, and results."""
         ...

@@ -4,6 +4,7 @@ no directory in common.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import json
@@ -24,7 +25,7 @@ from vmtax.store.dialect import postgresql_failure as failure
 from vmtax.store.dialect.base import StoreDatabase, create_once
 from vmtax.store.dialect.postgresql_locks import ServerLocks
 from vmtax.store.failure import StoreError
-from vmtax.store.files import MOST_RESULTS, RESULTS
+from vmtax.store.files import COSTS, MOST_RESULTS, RESULTS
 
 RETURN_SECONDS = 60.0  # to wait for a server that was there, and is restarted
 RETRY_SECONDS = 0.2
@@ -189,6 +190,14 @@ class _RawRows:
         except (OSError, EOFError, ValueError, zlib.error):
             return None
         return text if 0 < len(text) <= MOST_RESULTS else None
+
+    def costs(self, connection: Connection, experiments: Sequence[str]) -> Mapping[str, str]:
+        found = {}
+        wanted = sa.and_(RAW.c.file == COSTS, RAW.c.experiment.in_(experiments))
+        for id, content in connection.execute(sa.select(RAW.c.experiment, RAW.c.content).where(wanted)):
+            with contextlib.suppress(OSError, EOFError, ValueError, zlib.error):
+                found[id] = gzip.decompress(content).decode()
+        return found
 
     def keep_only(self, experiment: str, files: Collection[str]) -> None:
         pass  # there are no others: what is not committed is not there
