@@ -73,9 +73,20 @@ class GuestFiles:
     initrd: Path
 
 
+def guest_files(suite: str, directory: Path) -> GuestFiles:
+    """Those in that directory, made if they are not there."""
+    files = _files(suite, directory)
+    is_made = all(each.exists() for each in (files.disk, files.kernel, files.initrd))
+    return files if is_made else make_guest(suite, directory)
+
+
+def _files(suite: str, directory: Path) -> GuestFiles:
+    return GuestFiles(*(directory / f"{suite}.{end}" for end in ("raw", "vmlinuz", "initrd")))
+
+
 def make_guest(suite: str, directory: Path, more: str = "", run: str = "") -> GuestFiles:
     """A Debian of that suite. `more`: further packages, ",python3"; `run`: a shell command in its root at the end."""
-    root, made = directory / suite, GuestFiles(*(directory / f"{suite}.{end}" for end in ("raw", "vmlinuz", "initrd")))
+    root, made = directory / suite, _files(suite, directory)
     build = ["unshare", "--mount", "mmdebstrap", "--variant=minbase", f"--include={PACKAGES}{more}", suite, str(root)]
     done = subprocess.run([*build, *archive()], capture_output=True, cwd="/", text=True)
     assert done.returncode == 0, done.stderr[-2000:]

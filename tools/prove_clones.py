@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.owners_vm import GuestFiles, wait_until
+from tests.owners_vm import wait_until
 
 if TYPE_CHECKING:
     from tools.prove_guests import Bench
@@ -40,20 +39,45 @@ LEVELS = {
 }
 
 
-def prove_clones(bench: Bench, old: GuestFiles, new: GuestFiles, kills: int, chance: random.Random) -> None:
-    """Running and shut off, of both guests; started by the owner meanwhile; killed."""
-    for name, files in (("copied11", old), ("copied13", new)):
-        with bench.lv.domain(name, files) as here:
-            compared(bench, here, "running")
-            if name == "copied11":
-                killed(bench, here, kills // 2, chance, "running")
-            bench.lv.shell(here, "sync")
-            bench.lv.virsh("destroy", here)
-            compared(bench, here, "shut off")
-            if name == "copied11":
-                killed(bench, here, kills - kills // 2, chance, "shut off")
-                started(bench, here)
-                refused(bench, here)
+def of_debian_11(bench: Bench) -> None:
+    """Running, and shut off."""
+    with bench.lv.domain("copied11", bench.old) as here:
+        both(bench, here)
+
+
+def of_debian_13(bench: Bench) -> None:
+    """Running, and shut off."""
+    with bench.lv.domain("copied13", bench.new) as here:
+        both(bench, here)
+
+
+def both(bench: Bench, name: str) -> None:
+    """Three settings on clones of a domain that runs, and of the same one when it is off."""
+    compared(bench, name, "running")
+    shut_off(bench, name)
+    compared(bench, name, "shut off")
+
+
+def killed(bench: Bench) -> None:
+    """Runs that clone are killed, while the domain runs and while it is off."""
+    with bench.lv.domain("killed11", bench.old) as here:
+        killed_in(bench, here, bench.kills // 2, "running")
+        shut_off(bench, here)
+        killed_in(bench, here, bench.kills - bench.kills // 2, "shut off")
+
+
+def started(bench: Bench) -> None:
+    """The owner starts what is cloned; a domain that cannot be cloned is refused."""
+    with bench.lv.domain("started11", bench.old) as here:
+        shut_off(bench, here)
+        started_meanwhile(bench, here)
+        refused(bench, here)
+
+
+def shut_off(bench: Bench, name: str) -> None:
+    """End a domain whose files are written."""
+    bench.lv.shell(name, "sync")
+    bench.lv.virsh("destroy", name)
 
 
 def compared(bench: Bench, name: str, state: str) -> None:
@@ -85,12 +109,12 @@ def digest(bench: Bench, name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def killed(bench: Bench, name: str, kills: int, chance: random.Random, state: str) -> None:
+def killed_in(bench: Bench, name: str, kills: int, state: str) -> None:
     """SIGKILL at random moments, from the first command on."""
     before, disk = bench.definition(name), digest(bench, name)
     for number in range(1, kills + 1):
         run = bench.start(name, "--clone", "--rounds", "1", plan=PLAN)
-        seconds = chance.uniform(0.5, 60.0)
+        seconds = bench.chance.uniform(0.5, 60.0)
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.communicate(timeout=seconds)
         run.send_signal(signal.SIGKILL)
@@ -101,7 +125,7 @@ def killed(bench: Bench, name: str, kills: int, chance: random.Random, state: st
     bench.score.check(state == "running" or digest(bench, name) == disk, "kills: its disk holds the same")
 
 
-def started(bench: Bench, name: str) -> None:
+def started_meanwhile(bench: Bench, name: str) -> None:
     """The owner starts a VM that is off while it is cloned: nothing keeps him from it, and the run ends with why."""
     run = bench.start(name, "--clone", "--rounds", "3", plan=PLAN)
     wait_until(lambda: "vmtax-" in bench.lv.virsh("list", "--name"), "a clone runs")
