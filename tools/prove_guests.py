@@ -8,6 +8,7 @@ disk on virtio, SCSI and SATA. One is measured against itself: no difference may
 SIGKILL at random moments: definition and state of the domain must be as before, and nothing of the run left in it. One
 guest's agent may not start programs, and one domain is destroyed while it is measured. Then clones of both are measured
 with three settings, while the domains run and while they are off (tools/prove_clones.py), and runs are killed again.
+Last, VMs of a stand-in for a Proxmox VE node are measured (tools/prove_proxmox.py).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.owners_vm import GuestFiles, Libvirt, guest_files, libvirt, wait_until
-from tools import prove_clones
+from tools import prove_clones, prove_proxmox
 from tools.score import Score
 
 PLAN = """\
@@ -208,8 +209,8 @@ def refused(bench: Bench) -> None:
         bench.lv.virsh("suspend", name)
         code, said = bench.measured(name, "--rounds", "1")
         bench.score.check(code != 0 and "is paused" in said and "virsh resume" in said, f"paused: {said[-200:]}")
-    code, said = bench.measured("nobody", "--rounds", "1")
-    bench.score.check(code != 0 and "there are:" in said, f"no such domain: {said[-200:]}")
+        code, said = bench.measured("nobody", "--rounds", "1")
+        bench.score.check(code != 0 and "there are:" in said, f"no such domain: {said[-200:]}")
     with bench.lv.domain("forbidden", bench.old) as here:
         blocked = "mkdir -p /etc/qemu; printf '[general]\\nblacklist=guest-exec\\n' > /etc/qemu/qemu-ga.conf; "
         bench.lv.shell(here, f"{blocked}systemd-run --on-active=2 systemctl restart qemu-guest-agent")
@@ -249,6 +250,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "clones-13": prove_clones.of_debian_13,
     "clone-kills": prove_clones.killed,
     "clone-started": prove_clones.started,
+    "proxmox": prove_proxmox.proxmox,
 }
 
 

@@ -87,6 +87,7 @@ def existing_guest(source: str, host: str | None) -> ExistingGuest:
 
 def print_advice(source: str, host: str | None, *, json: bool) -> None:
     """What manuals call unsafe or slow in a guest's settings."""
+    from vmtax.attach.proxmox.vm import PROXMOX, UNTRIED
     from vmtax.core.units import count_of, format_room
     from vmtax.existing.advice import advice
     from vmtax.existing.guest import KINDS
@@ -114,6 +115,8 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
     words = shlex.join([source, *(["--host", host] if host else [])])
     clones = f" --guest {shlex.quote(source)} --clone" if source.startswith("libvirt:") else ""
     say_wrapped(f"What your settings cost here: vmtax plan from {words} -o plan.yaml && vmtax run plan.yaml{clones}")
+    if source.startswith(PROXMOX):
+        say_wrapped(f"What it costs as it runs: vmtax run quick --guest {words}; {UNTRIED}")
     sys.stdout.flush()
 
 

@@ -20,7 +20,7 @@ from vmtax.testbed import examine
 from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure, ExistingVm, TestbedOptions
-from vmtax.testbed.ways import LIBVIRT, OwnVm, Way
+from vmtax.testbed.ways import PLUGGED_BY, OwnVm, Way
 from vmtax.testbed.windows import examined_windows
 from vmtax.testbed.windows_way import WindowsInside, WindowsLogin
 
@@ -113,8 +113,8 @@ def refuse_factors(plan: Plan, vm: ExistingVm) -> None:
             f" other levels: leave them out{elsewhere}"
         )
     plugged = [each for each in named if FACTORS[each].layers == PLUGGED]
-    if plugged and not vm.name.startswith(LIBVIRT):
+    if plugged and not vm.name.startswith(PLUGGED_BY):
         raise BadInput(
-            f"{', '.join(plugged)}: {vm.name} keeps its disk as it is: name it as libvirt:NAME, which plugs one in, or"
-            " leave it out"
+            f"{', '.join(plugged)}: {vm.name} keeps its disk as it is: name it as libvirt:NAME or proxmox:VMID,"
+            " which plugs one in, or leave it out"
         )
