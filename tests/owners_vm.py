@@ -127,9 +127,8 @@ class Libvirt:
             raise AssertionError(f"virsh {' '.join(words)}: {done.stderr}")
         return done.stdout
 
-    @contextlib.contextmanager
-    def domain(self, name: str, files: GuestFiles, **changes: object) -> Iterator[str]:
-        """A running domain on a copy of these files, whose agent answers. `changes`: of DOMAIN's words."""
+    def define(self, name: str, files: GuestFiles, **changes: object) -> None:
+        """A domain on a copy of these files. `changes`: of DOMAIN's words."""
         disk = self.directory / f"{name}.raw"
         subprocess.run(["cp", "--sparse=always", str(files.disk), str(disk)], check=True)
         words: dict[str, object] = {
@@ -141,6 +140,11 @@ class Libvirt:
         text = self.directory / f"{name}.xml"
         text.write_text(DOMAIN.format(**(words | changes)))
         self.virsh("define", str(text))
+
+    @contextlib.contextmanager
+    def domain(self, name: str, files: GuestFiles, **changes: object) -> Iterator[str]:
+        """A running domain on a copy of these files, whose agent answers. `changes`: of DOMAIN's words."""
+        self.define(name, files, **changes)
         try:
             self.virsh("start", name)
             wait_until(lambda: self.agent(name, "guest-ping") is not None, f"the agent of {name} answers")

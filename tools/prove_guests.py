@@ -185,6 +185,46 @@ def killed(bench: Bench) -> None:
         _killed(bench, name, bench.kills, bench.chance)
 
 
+# Setting -> what plants it, and what `doctor` says to put there, both as parts of a domain's XML.
+PLANTED = {
+    "limit": ("<iotune><total_iops_sec>500</total_iops_sec></iotune>", ""),
+    "disk.cache=writethrough": ("cache='writethrough'", "cache='none'"),
+    "disk.bus=ide": ("bus='ide'", "bus='virtio'"),
+    "net.path=e1000e": ("<model type='e1000'/>", "<model type='virtio'/>"),
+}
+
+
+def planted(bench: Bench) -> None:
+    """Bad settings of a domain are named, a limit first; once a patch is applied, its setting is not named any more."""
+    card, here = "<interface type='user'><model type='virtio'/></interface>", "planted"
+    bench.lv.define(here, bench.old, machine="pc", more=card, driver=" cache='none'")
+    text = without_addresses(bench.lv.virsh("dumpxml", here, "--inactive"))
+    for bad, good in PLANTED.values():
+        text = text.replace(good or "<target dev='vda'", bad if good else f"{bad}<target dev='vda'", 1)
+    left = list(PLANTED)
+    for setting in ("", *PLANTED):
+        if setting:
+            text = without_addresses(bench.lv.virsh("dumpxml", here, "--inactive"))
+            text = re.sub(r"<iotune>.*?</iotune>", "", text, flags=re.DOTALL) if setting == "limit" else text
+            text = text.replace(*PLANTED[setting], 1)
+            left.remove(setting)
+        file = bench.home / "planted.xml"
+        file.write_text(text)
+        bench.lv.virsh("define", str(file))
+        argv = [sys.executable, "-m", "vmtax", "doctor", f"libvirt:{here}"]
+        said = subprocess.run(argv, env=bench.environment, capture_output=True, text=True, cwd=bench.home).stdout
+        named = [each for each in PLANTED if (each if each != "limit" else "  limit  vda: ") in said]
+        bench.score.check(named == left, f"planted, after {setting or 'nothing'}: {named}, not {left}: {said[:600]}")
+        begins = [line for line in said.splitlines() if re.match(r"  (limit|slow|unsafe) ", line)]
+        bench.score.check(bool(setting) or begins[0].startswith("  limit  vda"), f"planted: {begins}")
+    bench.lv.virsh("undefine", here)
+
+
+def without_addresses(text: str) -> str:
+    """A definition whose disks can have another bus."""
+    return re.sub(r"(<target dev='vda'[^>]*>\s*)<address[^>]*/>", r"\1", text)
+
+
 def _killed(bench: Bench, name: str, kills: int, chance: random.Random) -> None:
     before = bench.definition(name)
     for number in range(1, kills + 1):
@@ -243,6 +283,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "kills": killed,
     "itself": against_itself,
     "refused": refused,
+    "planted": planted,
     "destroyed": destroyed,
     "buses": buses,
     "compared": compared,
