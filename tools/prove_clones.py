@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ primary: [chess.nodes_per_second, disk.randread-4k-qd1.iops, disk.randwrite-4k-f
 rounds: {min: 7, max: 7}
 iterations: 1
 """
+RESUMED = 3  # kills of one run
+FIGURES = 3 * 5  # of the host and four configurations of the clone
 # Configuration -> what stands on the command line of its QEMU, and not on that of the first one.
 LEVELS = {
     "clone disk.cache=none": '"cache":{"direct":true',
@@ -72,6 +75,46 @@ def started(bench: Bench) -> None:
         shut_off(bench, here)
         started_meanwhile(bench, here)
         refused(bench, here)
+
+
+def resumed(bench: Bench) -> None:
+    """One run is killed after each few figures and resumed, until it is whole: nothing is lost or measured twice."""
+    bench = replace(bench, home=bench.home / "resumed")  # a store without other runs
+    bench.home.mkdir()
+    with bench.lv.domain("resumed11", bench.old) as here:
+        shut_off(bench, here)
+        before, disk = bench.definition(here), digest(bench, here)
+        run = bench.start(here, "--clone", "--rounds", "1", plan=PLAN)
+        for number in range(1, RESUMED + 1):
+            had = len(figures(bench))
+            wait_until(lambda run=run, had=had: run.poll() is not None or len(figures(bench)) > had, "a figure")  # type: ignore[misc]
+            run.send_signal(signal.SIGKILL)
+            run.communicate()
+            bench.score.kills += 1
+            is_untouched(bench, here, before, "shut off", f"kill {number} of one run")
+            kept = figures(bench)
+            argv = [sys.executable, "-m", "vmtax", "run", "--resume", "--yes", "-o", str(bench.home / "resumed.html")]
+            pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            run = subprocess.Popen(argv, env=bench.environment, cwd=bench.home, **pipes)
+        said, _ = run.communicate()
+        bench.score.check(run.returncode == 0, f"a run of clones goes on after {RESUMED} kills: {said[-300:]}")
+        found = figures(bench)
+        bench.score.check(len(found) == len(set(found)), "no figure is measured twice")
+        bench.score.check(found[: len(kept)] == kept, "what was measured before a kill is kept")
+        bench.score.check(len(set(found)) >= FIGURES, f"all of it is measured: {len(found)} figures")
+        is_untouched(bench, here, before, "shut off", "a resumed run")
+        bench.score.check(digest(bench, here) == disk, "a resumed run: its disk holds the same")
+
+
+def figures(bench: Bench) -> list[tuple[object, ...]]:
+    """What the newest run has measured, in the order in which it did."""
+    argv = [sys.executable, "-m", "vmtax", "show", "--json"]
+    done = subprocess.run(argv, env=bench.environment, capture_output=True, text=True, cwd=bench.home)
+    if done.returncode:
+        return []
+    found: list[dict[str, Any]] = json.loads(done.stdout)["data"]["measurements"]
+    names = ("round", "treatment", "path", "boot", "iteration", "metric")
+    return [tuple(one.get(name) for name in names) for one in found]
 
 
 def shut_off(bench: Bench, name: str) -> None:

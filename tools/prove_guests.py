@@ -290,6 +290,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "clones-11": prove_clones.of_debian_11,
     "clones-13": prove_clones.of_debian_13,
     "clone-kills": prove_clones.killed,
+    "clone-resumed": prove_clones.resumed,
     "clone-started": prove_clones.started,
     "proxmox": prove_proxmox.proxmox,
 }
