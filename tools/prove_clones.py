@@ -113,7 +113,7 @@ def figures(bench: Bench) -> list[tuple[object, ...]]:
     if done.returncode:
         return []
     found: list[dict[str, Any]] = json.loads(done.stdout)["data"]["measurements"]
-    names = ("round", "treatment", "path", "boot", "iteration", "metric")
+    names = ("round", "treatment", "machine", "iteration", "case", "metric")
     return [tuple(one.get(name) for name in names) for one in found]
 
 

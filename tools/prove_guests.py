@@ -1,6 +1,6 @@
 """Shows that a VM of the user's is measured as it runs, and left as it was; prints counts, all bad ones 0.
 
-    python -m tools.prove_guests [--kills 20] [--seed N] [--rounds 7] [--only SECTION …] [--guests DIR]
+    python -m tools.prove_guests [--kills 10] [--seed N] [--rounds 7] [--only SECTION …] [--guests DIR]
 
 A Debian 11 and a Debian 13 guest that no image of vmtax booted, without network, ssh server or Python, run in a real
 libvirt (emulated where there is no KVM). Each is measured through a plugged port, on machine types q35 and pc, with its
@@ -299,7 +299,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
 def main() -> int:
     """0 if nothing went wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="these sections alone")

@@ -26,6 +26,7 @@ from vmtax.existing.guest import (
 
 LINE = re.compile(r"^\s*([a-z][a-z0-9_.-]*):\s?(.*)$")
 ROW = re.compile(r"^\s*[│|]\s*(?!key\s)([a-z][\w-]*)\s*[│|]\s*(.*?)\s*[│|]\s*$")  # of the table that `pvesh get` prints
+SECTION = re.compile(r"[A-Za-z][\w:-]*")  # a snapshot, or what is pending; a heading of somebody's has other words
 NOTE = re.compile(r"(^|\s+)#\s.*$")  # which Proxmox does not know, but pages have
 WITH_HASHES = frozenset(("description", "name", "args", "sshkeys", "tags", "cipassword"))
 PROMPT = re.compile(r"\s*\S+@\S+[#$>]|\s*[#$>]\s*$")
@@ -130,8 +131,8 @@ def _lines(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, row in enumerate(text.splitlines(), start=1):
         line = ROW.sub(r"\1: \2", row)
-        if re.match(r"\s*\[[^\]]*\]\s*$", line):
-            if found:
+        if section := re.match(r"\s*\[([^\]]*)\]\s*$", line):
+            if found and SECTION.fullmatch(section[1]):
                 break
             continue
         if not line.strip() or line.lstrip().startswith(("#", *"┌╞├└│╔")):
