@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -48,6 +49,7 @@ def proxmox(bench: Bench) -> None:
                 node.qm("stop", vmid)
         killed(bench, node, "101")
         refused(bench, node, "101")
+        patched(bench, node, "101")
 
 
 def booted(node: Node, vmid: str) -> None:
@@ -159,3 +161,17 @@ def refused(bench: Bench, node: Node, vmid: str) -> None:
     node.qm("stop", vmid)
     code, said = whole(bench, node, vmid)
     bench.score.check(code != 0 and f"is stopped: qm start {vmid}" in said, f"stopped: {said[-200:]}")
+
+
+def patched(bench: Bench, node: Node, vmid: str) -> None:
+    """What `doctor` says to type is typed; then it does not say it any more."""
+    argv = [sys.executable, "-m", "vmtax", "doctor", f"proxmox:{vmid}", "--json"]
+
+    def advised() -> dict[str, str]:
+        done = subprocess.run(argv, env=node.environment, cwd=bench.home, capture_output=True, text=True, check=True)
+        return {each["factor"]: each["patch"] for each in json.loads(done.stdout)["data"]["advice"]}
+
+    patch = advised().get("disk.cache", "")
+    bench.score.check(patch.startswith("qm set VMID --scsi0 "), f"doctor: the cache mode's patch: {patch!r}")
+    node.qm(*patch.replace("VMID", vmid).split()[1:])
+    bench.score.check("disk.cache" not in advised(), "doctor: the patch, applied, is the end of it")
