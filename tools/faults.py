@@ -726,8 +726,8 @@ FAULTS = (
     ),
     Fault(
         "attach/proxmox/find.py",
-        'if lock := status.get("lock", lines.get("lock", "")):',
-        'if lock := lines.get("lock", ""):',
+        'if (lock := status.get("lock", lines.get("lock", ""))) not in ("", "suspended"):',
+        'if (lock := lines.get("lock", "")) not in ("", "suspended"):',
         "a VM that is backed up meanwhile is measured",
     ),
     Fault(

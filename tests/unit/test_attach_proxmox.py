@@ -106,6 +106,10 @@ def test_its_settings_are_those_of_the_configuration_and_what_proxmox_chose() ->
         ({"status": json.dumps(STATUS | {"qmpstatus": "io-error"})}, "error of its storage"),
         ({"status": json.dumps(STATUS | {"qmpstatus": "guest-panicked"})}, "is guest-panicked, and not running"),
         ({"status": json.dumps(STATUS | {"lock": "backup"})}, "a job runs on it (backup): wait until it has ended"),
+        (
+            {"status": json.dumps(STATUS | {"lock": "suspended", "qmpstatus": "stopped"})},
+            "is stopped: qm start 101",
+        ),
         ({"config": CONFIG.replace("agent: 1\n", "")}, "not switched on: qm set 101 --agent 1"),
         ({"config": CONFIG.replace("agent: 1", "agent: enabled=0")}, "not switched on: qm set 101 --agent 1"),
         ({"config": CONFIG.replace("agent: 1", "agent: 1,type=isa")}, "agent on a serial port"),

@@ -58,7 +58,8 @@ def why_not_plugged(vmid: str, status: dict[str, str], lines: dict[str, str]) ->
     """Why it cannot be measured as it runs, and what to type; None if it can."""
     if lines.get("template") == "1":
         return "is a template, which never runs: name a VM that was made of it"
-    if lock := status.get("lock", lines.get("lock", "")):
+    # A VM that was suspended to disk is locked, too.
+    if (lock := status.get("lock", lines.get("lock", ""))) not in ("", "suspended"):
         return f"is locked, because a job runs on it ({lock}): wait until it has ended"
     state = status.get("qmpstatus", status.get("status", "unknown"))
     if state != "running":
