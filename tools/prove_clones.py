@@ -33,6 +33,7 @@ rounds: {min: 7, max: 7}
 iterations: 1
 """
 RESUMED = 3  # kills of one run
+FIGURE_SECONDS = 1800.0  # until a run has its next figure: it may wait for another one
 FIGURES = 3 * 5  # of the host and four configurations of the clone
 # Configuration -> what stands on the command line of its QEMU, and not on that of the first one.
 LEVELS = {
@@ -85,19 +86,36 @@ def resumed(bench: Bench) -> None:
         shut_off(bench, here)
         before, disk = bench.definition(here), digest(bench, here)
         run = bench.start(here, "--clone", "--rounds", "1", plan=PLAN)
-        for number in range(1, RESUMED + 1):
-            had = len(figures(bench))
-            wait_until(lambda run=run, had=had: run.poll() is not None or len(figures(bench)) > had, "a figure")  # type: ignore[misc]
-            run.send_signal(signal.SIGKILL)
-            run.communicate()
-            bench.score.kills += 1
-            is_untouched(bench, here, before, "shut off", f"kill {number} of one run")
-            kept = figures(bench)
-            argv = [sys.executable, "-m", "vmtax", "run", "--resume", "--yes", "-o", str(bench.home / "resumed.html")]
-            pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-            run = subprocess.Popen(argv, env=bench.environment, cwd=bench.home, **pipes)
-        said, _ = run.communicate()
-        bench.score.check(run.returncode == 0, f"a run of clones goes on after {RESUMED} kills: {said[-300:]}")
+        try:
+            for number in range(1, RESUMED + 1):
+                had = len(figures(bench))
+                wait_until(
+                    lambda run=run, had=had: run.poll() is not None or len(figures(bench)) > had,
+                    "a figure",
+                    FIGURE_SECONDS,
+                )  # type: ignore[misc]
+                run.send_signal(signal.SIGKILL)
+                run.communicate()
+                bench.score.kills += 1
+                is_untouched(bench, here, before, "shut off", f"kill {number} of one run")
+                kept = figures(bench)
+                argv = [
+                    sys.executable,
+                    "-m",
+                    "vmtax",
+                    "run",
+                    "--resume",
+                    "--yes",
+                    "-o",
+                    str(bench.home / "resumed.html"),
+                ]
+                pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+                run = subprocess.Popen(argv, env=bench.environment, cwd=bench.home, **pipes)
+            said, _ = run.communicate()
+            bench.score.check(run.returncode == 0, f"a run of clones goes on after {RESUMED} kills: {said[-300:]}")
+        finally:
+            run.kill()  # it would go on without its libvirt
+            run.wait()
         found = figures(bench)
         bench.score.check(len(found) == len(set(found)), "no figure is measured twice")
         bench.score.check(found[: len(kept)] == kept, "what was measured before a kill is kept")

@@ -53,11 +53,11 @@ class Node:
             raise AssertionError(f"qm {' '.join(words)}: {done.stderr}")
         return done.stdout
 
-    def define(self, vmid: str, disk: Path, **words: object) -> Path:
-        """A VM with a copy of that disk. `words`: of CONFIG. Returns its configuration."""
+    def define(self, vmid: str, image: Path, **words: object) -> Path:
+        """A VM with a copy of that image as its disk. `words`: of CONFIG. Returns its configuration."""
         images = self.directory / "images" / vmid
         images.mkdir(parents=True)
-        subprocess.run(["cp", "--sparse=always", str(disk), str(images / f"vm-{vmid}-disk-0.raw")], check=True)
+        subprocess.run(["cp", "--sparse=always", str(image), str(images / f"vm-{vmid}-disk-0.raw")], check=True)
         known = {
             **{"vmid": vmid, "name": f"web{vmid}", "disk": "scsi0", "root": "sda", "scsihw": "virtio-scsi-single"},
             **{"options": "", "uuid": f"7b10d7af-b932-4c66-b2c3-{int(vmid):012d}"},
