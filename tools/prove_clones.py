@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,30 +86,17 @@ def resumed(bench: Bench) -> None:
     with bench.lv.domain("resumed11", bench.old) as here:
         shut_off(bench, here)
         before, disk = bench.definition(here), digest(bench, here)
-        run = bench.start(here, "--clone", "--rounds", "1", plan=PLAN)
+        report, run = bench.home / "resumed.html", bench.start(here, "--clone", "--rounds", "1", plan=PLAN)
         try:
             for number in range(1, RESUMED + 1):
-                had = len(figures(bench))
-                wait_until(
-                    lambda run=run, had=had: run.poll() is not None or len(figures(bench)) > had,
-                    "a figure",
-                    FIGURE_SECONDS,
-                )  # type: ignore[misc]
+                goes_on = partial(has_more, bench, run, len(figures(bench)))
+                wait_until(goes_on, "a figure", FIGURE_SECONDS)
                 run.send_signal(signal.SIGKILL)
                 run.communicate()
                 bench.score.kills += 1
                 is_untouched(bench, here, before, "shut off", f"kill {number} of one run")
                 kept = figures(bench)
-                argv = [
-                    sys.executable,
-                    "-m",
-                    "vmtax",
-                    "run",
-                    "--resume",
-                    "--yes",
-                    "-o",
-                    str(bench.home / "resumed.html"),
-                ]
+                argv = [sys.executable, "-m", "vmtax", "run", "--resume", "--yes", "--wait", "-o", str(report)]
                 pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
                 run = subprocess.Popen(argv, env=bench.environment, cwd=bench.home, **pipes)
             said, _ = run.communicate()
@@ -122,6 +110,11 @@ def resumed(bench: Bench) -> None:
         bench.score.check(len(set(found)) >= FIGURES, f"all of it is measured: {len(found)} figures")
         is_untouched(bench, here, before, "shut off", "a resumed run")
         bench.score.check(digest(bench, here) == disk, "a resumed run: its disk holds the same")
+
+
+def has_more(bench: Bench, run: subprocess.Popen[str], had: int) -> bool:
+    """Whether a run has ended, or has more figures than that."""
+    return run.poll() is not None or len(figures(bench)) > had
 
 
 def figures(bench: Bench) -> list[tuple[object, ...]]:
