@@ -73,9 +73,20 @@ class GuestFiles:
     initrd: Path
 
 
+def guest_files(suite: str, directory: Path) -> GuestFiles:
+    """Those in that directory, made if they are not there."""
+    files = _files(suite, directory)
+    is_made = all(each.exists() for each in (files.disk, files.kernel, files.initrd))
+    return files if is_made else make_guest(suite, directory)
+
+
+def _files(suite: str, directory: Path) -> GuestFiles:
+    return GuestFiles(*(directory / f"{suite}.{end}" for end in ("raw", "vmlinuz", "initrd")))
+
+
 def make_guest(suite: str, directory: Path, more: str = "", run: str = "") -> GuestFiles:
     """A Debian of that suite. `more`: further packages, ",python3"; `run`: a shell command in its root at the end."""
-    root, made = directory / suite, GuestFiles(*(directory / f"{suite}.{end}" for end in ("raw", "vmlinuz", "initrd")))
+    root, made = directory / suite, _files(suite, directory)
     build = ["unshare", "--mount", "mmdebstrap", "--variant=minbase", f"--include={PACKAGES}{more}", suite, str(root)]
     done = subprocess.run([*build, *archive()], capture_output=True, cwd="/", text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -116,9 +127,8 @@ class Libvirt:
             raise AssertionError(f"virsh {' '.join(words)}: {done.stderr}")
         return done.stdout
 
-    @contextlib.contextmanager
-    def domain(self, name: str, files: GuestFiles, **changes: object) -> Iterator[str]:
-        """A running domain on a copy of these files, whose agent answers. `changes`: of DOMAIN's words."""
+    def define(self, name: str, files: GuestFiles, **changes: object) -> None:
+        """A domain on a copy of these files. `changes`: of DOMAIN's words."""
         disk = self.directory / f"{name}.raw"
         subprocess.run(["cp", "--sparse=always", str(files.disk), str(disk)], check=True)
         words: dict[str, object] = {
@@ -130,6 +140,11 @@ class Libvirt:
         text = self.directory / f"{name}.xml"
         text.write_text(DOMAIN.format(**(words | changes)))
         self.virsh("define", str(text))
+
+    @contextlib.contextmanager
+    def domain(self, name: str, files: GuestFiles, **changes: object) -> Iterator[str]:
+        """A running domain on a copy of these files, whose agent answers. `changes`: of DOMAIN's words."""
+        self.define(name, files, **changes)
         try:
             self.virsh("start", name)
             wait_until(lambda: self.agent(name, "guest-ping") is not None, f"the agent of {name} answers")

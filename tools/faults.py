@@ -743,10 +743,28 @@ FAULTS = (
         "a call is refused that a container's capabilities allow",
     ),
     Fault(
-        "attach/entry.py",
+        "attach/libvirt.py",
         "return ports - taken >= 2",
         "return ports - taken >= 1",
         "the image takes the last slot of a VM, and no disk fits beside it",
+    ),
+    Fault(
+        "attach/proxmox/vm.py",
+        'removal = self._removal(data, f"drive_del {data}-drive")',
+        "removal = self._removal(data)",
+        "a file that was plugged into a VM of Proxmox VE stays open in its QEMU",
+    ),
+    Fault(
+        "attach/proxmox/find.py",
+        'if (lock := status.get("lock", lines.get("lock", ""))) not in ("", "suspended"):',
+        'if (lock := lines.get("lock", "")) not in ("", "suspended"):',
+        "a VM that is backed up meanwhile is measured",
+    ),
+    Fault(
+        "existing/limits.py",
+        'kept = [part for part in lines.get(where, "").split(",") if not _KEY.match(part)]',
+        'kept = lines.get(where, "").split(",")',
+        "the line that lifts a limit still has it",
     ),
     Fault(
         "attach/agent.py",

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.owners_vm import GuestFiles, wait_until
+from tests.owners_vm import wait_until
 
 if TYPE_CHECKING:
     from tools.prove_guests import Bench
@@ -32,6 +33,9 @@ primary: [chess.nodes_per_second, disk.randread-4k-qd1.iops, disk.randwrite-4k-f
 rounds: {min: 7, max: 7}
 iterations: 1
 """
+RESUMED = 3  # kills of one run
+FIGURE_SECONDS = 1800.0  # until a run has its next figure: it may wait for another one
+FIGURES = 3 * 5  # of the host and four configurations of the clone
 # Configuration -> what stands on the command line of its QEMU, and not on that of the first one.
 LEVELS = {
     "clone disk.cache=none": '"cache":{"direct":true',
@@ -40,20 +44,94 @@ LEVELS = {
 }
 
 
-def prove_clones(bench: Bench, old: GuestFiles, new: GuestFiles, kills: int, chance: random.Random) -> None:
-    """Running and shut off, of both guests; started by the owner meanwhile; killed."""
-    for name, files in (("copied11", old), ("copied13", new)):
-        with bench.lv.domain(name, files) as here:
-            compared(bench, here, "running")
-            if name == "copied11":
-                killed(bench, here, kills // 2, chance, "running")
-            bench.lv.shell(here, "sync")
-            bench.lv.virsh("destroy", here)
-            compared(bench, here, "shut off")
-            if name == "copied11":
-                killed(bench, here, kills - kills // 2, chance, "shut off")
-                started(bench, here)
-                refused(bench, here)
+def of_debian_11(bench: Bench) -> None:
+    """Running, and shut off."""
+    with bench.lv.domain("copied11", bench.old) as here:
+        both(bench, here)
+
+
+def of_debian_13(bench: Bench) -> None:
+    """Running, and shut off."""
+    with bench.lv.domain("copied13", bench.new) as here:
+        both(bench, here)
+
+
+def both(bench: Bench, name: str) -> None:
+    """Three settings on clones of a domain that runs, and of the same one when it is off."""
+    compared(bench, name, "running")
+    shut_off(bench, name)
+    compared(bench, name, "shut off")
+
+
+def killed(bench: Bench) -> None:
+    """Runs that clone are killed, while the domain runs and while it is off."""
+    with bench.lv.domain("killed11", bench.old) as here:
+        killed_in(bench, here, bench.kills // 2, "running")
+        shut_off(bench, here)
+        killed_in(bench, here, bench.kills - bench.kills // 2, "shut off")
+
+
+def started(bench: Bench) -> None:
+    """The owner starts what is cloned; a domain that cannot be cloned is refused."""
+    with bench.lv.domain("started11", bench.old) as here:
+        shut_off(bench, here)
+        started_meanwhile(bench, here)
+        refused(bench, here)
+
+
+def resumed(bench: Bench) -> None:
+    """One run is killed after each few figures and resumed, until it is whole: nothing is lost or measured twice."""
+    bench = replace(bench, home=bench.home / "resumed")  # a store without other runs
+    bench.home.mkdir()
+    with bench.lv.domain("resumed11", bench.old) as here:
+        shut_off(bench, here)
+        before, disk = bench.definition(here), digest(bench, here)
+        report, run = bench.home / "resumed.html", bench.start(here, "--clone", "--rounds", "1", plan=PLAN)
+        try:
+            for number in range(1, RESUMED + 1):
+                goes_on = partial(has_more, bench, run, len(figures(bench)))
+                wait_until(goes_on, "a figure", FIGURE_SECONDS)
+                run.send_signal(signal.SIGKILL)
+                run.communicate()
+                bench.score.kills += 1
+                is_untouched(bench, here, before, "shut off", f"kill {number} of one run")
+                kept = figures(bench)
+                argv = [sys.executable, "-m", "vmtax", "run", "--resume", "--yes", "--wait", "-o", str(report)]
+                pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+                run = subprocess.Popen(argv, env=bench.environment, cwd=bench.home, **pipes)
+            said, _ = run.communicate()
+            bench.score.check(run.returncode == 0, f"a run of clones goes on after {RESUMED} kills: {said[-300:]}")
+        finally:
+            run.kill()  # it would go on without its libvirt
+            run.wait()
+        found = figures(bench)
+        bench.score.check(len(found) == len(set(found)), "no figure is measured twice")
+        bench.score.check(found[: len(kept)] == kept, "what was measured before a kill is kept")
+        bench.score.check(len(set(found)) >= FIGURES, f"all of it is measured: {len(found)} figures")
+        is_untouched(bench, here, before, "shut off", "a resumed run")
+        bench.score.check(digest(bench, here) == disk, "a resumed run: its disk holds the same")
+
+
+def has_more(bench: Bench, run: subprocess.Popen[str], had: int) -> bool:
+    """Whether a run has ended, or has more figures than that."""
+    return run.poll() is not None or len(figures(bench)) > had
+
+
+def figures(bench: Bench) -> list[tuple[object, ...]]:
+    """What the newest run has measured, in the order in which it did."""
+    argv = [sys.executable, "-m", "vmtax", "show", "--json"]
+    done = subprocess.run(argv, env=bench.environment, capture_output=True, text=True, cwd=bench.home)
+    if done.returncode:
+        return []
+    found: list[dict[str, Any]] = json.loads(done.stdout)["data"]["measurements"]
+    names = ("round", "treatment", "machine", "iteration", "case", "metric")
+    return [tuple(one.get(name) for name in names) for one in found]
+
+
+def shut_off(bench: Bench, name: str) -> None:
+    """End a domain whose files are written."""
+    bench.lv.shell(name, "sync")
+    bench.lv.virsh("destroy", name)
 
 
 def compared(bench: Bench, name: str, state: str) -> None:
@@ -85,12 +163,12 @@ def digest(bench: Bench, name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def killed(bench: Bench, name: str, kills: int, chance: random.Random, state: str) -> None:
+def killed_in(bench: Bench, name: str, kills: int, state: str) -> None:
     """SIGKILL at random moments, from the first command on."""
     before, disk = bench.definition(name), digest(bench, name)
     for number in range(1, kills + 1):
         run = bench.start(name, "--clone", "--rounds", "1", plan=PLAN)
-        seconds = chance.uniform(0.5, 60.0)
+        seconds = bench.chance.uniform(0.5, 60.0)
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.communicate(timeout=seconds)
         run.send_signal(signal.SIGKILL)
@@ -101,7 +179,7 @@ def killed(bench: Bench, name: str, kills: int, chance: random.Random, state: st
     bench.score.check(state == "running" or digest(bench, name) == disk, "kills: its disk holds the same")
 
 
-def started(bench: Bench, name: str) -> None:
+def started_meanwhile(bench: Bench, name: str) -> None:
     """The owner starts a VM that is off while it is cloned: nothing keeps him from it, and the run ends with why."""
     run = bench.start(name, "--clone", "--rounds", "3", plan=PLAN)
     wait_until(lambda: "vmtax-" in bench.lv.virsh("list", "--name"), "a clone runs")

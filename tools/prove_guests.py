@@ -1,6 +1,6 @@
 """Shows that a VM of the user's is measured as it runs, and left as it was; prints counts, all bad ones 0.
 
-    python -m tools.prove_guests [--kills 20] [--seed N] [--rounds 7] [--keep DIR]
+    python -m tools.prove_guests [--kills 10] [--seed N] [--rounds 7] [--only SECTION …] [--guests DIR]
 
 A Debian 11 and a Debian 13 guest that no image of vmtax booted, without network, ssh server or Python, run in a real
 libvirt (emulated where there is no KVM). Each is measured through a plugged port, on machine types q35 and pc, with its
@@ -8,6 +8,7 @@ disk on virtio, SCSI and SATA. One is measured against itself: no difference may
 SIGKILL at random moments: definition and state of the domain must be as before, and nothing of the run left in it. One
 guest's agent may not start programs, and one domain is destroyed while it is measured. Then clones of both are measured
 with three settings, while the domains run and while they are off (tools/prove_clones.py), and runs are killed again.
+Last, VMs of a stand-in for a Proxmox VE node are measured (tools/prove_proxmox.py).
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.owners_vm import GuestFiles, Libvirt, libvirt, make_guest, wait_until
-from tools.prove_clones import prove_clones
+from tests.owners_vm import GuestFiles, Libvirt, guest_files, libvirt, wait_until
+from tools import prove_clones, prove_proxmox
 from tools.score import Score
 
 PLAN = """\
@@ -35,6 +37,15 @@ workloads:
   - chess: {depth: 4, emulated_depth: 4}
   - disk: {patterns: [randread-4k-qd1, randwrite-4k-fsync], seconds: 1, size: 32MiB}
 primary: [chess.nodes_per_second, disk.randread-4k-qd1.iops]
+rounds: {min: 7, max: 7}
+iterations: 1
+"""
+# Of cache modes: what `writethrough` costs most are writes that nobody flushes.
+WRITES = """\
+name: owners-writes
+workloads:
+  - disk: {patterns: [randread-4k-qd1, randwrite-4k-qd32], seconds: 1, size: 32MiB}
+primary: [disk.randread-4k-qd1.iops, disk.randwrite-4k-qd32.iops]
 rounds: {min: 7, max: 7}
 iterations: 1
 """
@@ -65,6 +76,11 @@ class Bench:
     lv: Libvirt
     score: GuestScore
     home: Path
+    old: GuestFiles  # Debian 11
+    new: GuestFiles  # Debian 13
+    kills: int
+    rounds: int
+    chance: random.Random
 
     @property
     def environment(self) -> dict[str, str]:
@@ -116,7 +132,7 @@ class Bench:
             self.score.check(False, f"{what}: something of the run is left in the guest")
 
 
-def ways_of_disks(bench: Bench, name: str, files: GuestFiles) -> None:
+def buses(bench: Bench) -> None:
     """The same guest with its disk on other buses, and on the old machine type."""
     scsi = "<controller type='scsi' model='virtio-scsi'/>"
     for machine, bus, root, more in (
@@ -124,9 +140,9 @@ def ways_of_disks(bench: Bench, name: str, files: GuestFiles) -> None:
         ("q35", "scsi", "sda", scsi),
         ("q35", "sata", "sda", ""),
     ):
-        what = f"{name} on {machine}, {bus}"
+        what = f"Debian 13 on {machine}, {bus}"
         words = {"machine": machine, "bus": bus, "root": root, "more": more}
-        with bench.lv.domain(f"{name}-{machine}-{bus}", files, **words) as here:
+        with bench.lv.domain(f"web2-{machine}-{bus}", bench.new, **words) as here:
             before = bench.definition(here)
             code, said = bench.measured(here, "--rounds", "1")
             bench.score.check(code == 0 and "as before, and running" in said, f"{what}: {said[-300:]}")
@@ -134,8 +150,13 @@ def ways_of_disks(bench: Bench, name: str, files: GuestFiles) -> None:
             bench.is_left_alone(here, before, what)
 
 
-def against_itself(bench: Bench, name: str, rounds: int) -> None:
+def against_itself(bench: Bench) -> None:
     """An A/A of the guest: no difference may be shown, and the noise is in the answer."""
+    with bench.lv.domain("web1", bench.old) as name:
+        _against_itself(bench, name, bench.rounds)
+
+
+def _against_itself(bench: Bench, name: str, rounds: int) -> None:
     before = bench.definition(name)
     code, said = bench.measured(name, "--rounds", str(rounds))
     bench.score.check(code == 0, f"{name}, {rounds} rounds: {said[-300:]}")
@@ -146,17 +167,17 @@ def against_itself(bench: Bench, name: str, rounds: int) -> None:
     bench.is_left_alone(name, before, f"{name}, {rounds} rounds")
 
 
-def compared(bench: Bench, files: GuestFiles) -> None:
+def compared(bench: Bench) -> None:
     """Two cache modes of a VM as it runs: its disk under test really has each of them, and `doctor` knows the run."""
-    with bench.lv.domain("compared", files, driver=" cache='writethrough'") as here:
+    with bench.lv.domain("compared", bench.new, driver=" cache='writethrough'") as here:
         before, modes = bench.definition(here), set[str]()
-        run = bench.start(here, "--rounds", "7", "--vary", "disk.cache=writethrough,none")
+        run = bench.start(here, "--vary", "disk.cache=writethrough,none", plan=WRITES)
         bench.score.runs += 1
         while run.poll() is None:
             modes |= {*OURS.findall(bench.lv.virsh("dumpxml", here))}
             time.sleep(0.5)
         said = run.stdout.read() if run.stdout else ""
-        print(said[said.find("\nowners-vm on") :], flush=True)
+        print(said[said.find("\nowners-writes on") :], flush=True)
         bench.score.check(run.returncode == 0, f"two cache modes: {said[-300:]}")
         bench.score.check(modes == {"writethrough", "none"}, f"two cache modes: the disk had {modes}")
         argv = [sys.executable, "-m", "vmtax", "doctor", f"libvirt:{here}"]
@@ -167,8 +188,53 @@ def compared(bench: Bench, files: GuestFiles) -> None:
         bench.is_left_alone(here, before, "two cache modes")
 
 
-def killed(bench: Bench, name: str, kills: int, chance: random.Random) -> None:
-    """SIGKILL at random moments, from the first command on."""
+def killed(bench: Bench) -> None:
+    """SIGKILL at random moments, from the first command on; then the newest killed run goes on."""
+    with bench.lv.domain("web1", bench.old) as name:
+        _killed(bench, name, bench.kills, bench.chance)
+
+
+# Setting -> what plants it, and what `doctor` says to put there, both as parts of a domain's XML.
+PLANTED = {
+    "limit": ("<iotune><total_iops_sec>500</total_iops_sec></iotune>", ""),
+    "disk.cache=writethrough": ("cache='writethrough'", "cache='none'"),
+    "disk.bus=ide": ("bus='ide'", "bus='virtio'"),
+    "net.path=e1000e": ("<model type='e1000'/>", "<model type='virtio'/>"),
+}
+
+
+def planted(bench: Bench) -> None:
+    """Bad settings of a domain are named, a limit first; once a patch is applied, its setting is not named any more."""
+    card, here = "<interface type='user'><model type='virtio'/></interface>", "planted"
+    bench.lv.define(here, bench.old, machine="pc", more=card, driver=" cache='none'")
+    text = without_addresses(bench.lv.virsh("dumpxml", here, "--inactive"))
+    for bad, good in PLANTED.values():
+        text = text.replace(good or "<target dev='vda'", bad if good else f"{bad}<target dev='vda'", 1)
+    left = list(PLANTED)
+    for setting in ("", *PLANTED):
+        if setting:
+            text = without_addresses(bench.lv.virsh("dumpxml", here, "--inactive"))
+            text = re.sub(r"<iotune>.*?</iotune>", "", text, flags=re.DOTALL) if setting == "limit" else text
+            text = text.replace(*PLANTED[setting], 1)
+            left.remove(setting)
+        file = bench.home / "planted.xml"
+        file.write_text(text)
+        bench.lv.virsh("define", str(file))
+        argv = [sys.executable, "-m", "vmtax", "doctor", f"libvirt:{here}"]
+        said = subprocess.run(argv, env=bench.environment, capture_output=True, text=True, cwd=bench.home).stdout
+        named = [each for each in PLANTED if (each if each != "limit" else "  limit  vda: ") in said]
+        bench.score.check(named == left, f"planted, after {setting or 'nothing'}: {named}, not {left}: {said[:600]}")
+        begins = [line for line in said.splitlines() if re.match(r"  (limit|slow|unsafe) ", line)]
+        bench.score.check(bool(setting) or begins[0].startswith("  limit  vda"), f"planted: {begins}")
+    bench.lv.virsh("undefine", here)
+
+
+def without_addresses(text: str) -> str:
+    """A definition whose disks can have another bus."""
+    return re.sub(r"(<target dev='vda'[^>]*>\s*)<address[^>]*/>", r"\1", text)
+
+
+def _killed(bench: Bench, name: str, kills: int, chance: random.Random) -> None:
     before = bench.definition(name)
     for number in range(1, kills + 1):
         run = bench.start(name, "--rounds", "3")
@@ -186,15 +252,15 @@ def killed(bench: Bench, name: str, kills: int, chance: random.Random) -> None:
     bench.is_left_alone(name, before, "a resumed run")
 
 
-def refused(bench: Bench, name: str, files: GuestFiles) -> None:
+def refused(bench: Bench) -> None:
     """States and agents with which nothing can be measured: one line, and nothing done to the domain."""
-    bench.lv.virsh("suspend", name)
-    code, said = bench.measured(name, "--rounds", "1")
-    bench.score.check(code != 0 and "is paused" in said and "virsh resume" in said, f"paused: {said[-200:]}")
-    bench.lv.virsh("resume", name)
-    code, said = bench.measured("nobody", "--rounds", "1")
-    bench.score.check(code != 0 and "there are:" in said, f"no such domain: {said[-200:]}")
-    with bench.lv.domain("forbidden", files) as here:
+    with bench.lv.domain("paused", bench.old) as name:
+        bench.lv.virsh("suspend", name)
+        code, said = bench.measured(name, "--rounds", "1")
+        bench.score.check(code != 0 and "is paused" in said and "virsh resume" in said, f"paused: {said[-200:]}")
+        code, said = bench.measured("nobody", "--rounds", "1")
+        bench.score.check(code != 0 and "there are:" in said, f"no such domain: {said[-200:]}")
+    with bench.lv.domain("forbidden", bench.old) as here:
         blocked = "mkdir -p /etc/qemu; printf '[general]\\nblacklist=guest-exec\\n' > /etc/qemu/qemu-ga.conf; "
         bench.lv.shell(here, f"{blocked}systemd-run --on-active=2 systemctl restart qemu-guest-agent")
         time.sleep(3)
@@ -208,7 +274,11 @@ def refused(bench: Bench, name: str, files: GuestFiles) -> None:
         code, said = bench.measured(here, "--rounds", "1")
         bench.score.check(code != 0 and "may not start programs" in said, f"a forbidden agent: {said[-300:]}")
         bench.score.check(bench.definition(here) == before, "a forbidden agent: the domain is as before")
-    with bench.lv.domain("destroyed", files) as here:
+
+
+def destroyed(bench: Bench) -> None:
+    """The owner ends the VM while it is measured: the run ends with a sentence."""
+    with bench.lv.domain("destroyed", bench.old) as here:
         run = bench.start(here, "--rounds", "3")
         time.sleep(40)
         bench.lv.virsh("destroy", here)
@@ -218,12 +288,31 @@ def refused(bench: Bench, name: str, files: GuestFiles) -> None:
         print(f"destroyed while it was measured: exit code {run.returncode}: {last[:200]}", flush=True)
 
 
+SECTIONS: dict[str, Callable[[Bench], None]] = {
+    "kills": killed,
+    "itself": against_itself,
+    "refused": refused,
+    "planted": planted,
+    "destroyed": destroyed,
+    "buses": buses,
+    "compared": compared,
+    "clones-11": prove_clones.of_debian_11,
+    "clones-13": prove_clones.of_debian_13,
+    "clone-kills": prove_clones.killed,
+    "clone-resumed": prove_clones.resumed,
+    "clone-started": prove_clones.started,
+    "proxmox": prove_proxmox.proxmox,
+}
+
+
 def main() -> int:
     """0 if nothing went wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="these sections alone")
+    parser.add_argument("--guests", type=Path, help="keep the guests' files there, and take those that are there")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the libvirt ends with this
@@ -231,17 +320,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="owners-") as name:
         directory = Path(name)
         directory.chmod(0o755)
-        old, new = make_guest("bullseye", directory), make_guest("trixie", directory)
+        made = given.guests or directory
+        made.mkdir(exist_ok=True)
+        old, new = (guest_files(suite, made) for suite in ("bullseye", "trixie"))
         (directory / "lv").mkdir()
         with libvirt(directory / "lv") as lv:
-            bench = Bench(lv, score, directory)
-            with lv.domain("web1", old) as web1:
-                killed(bench, web1, given.kills, random.Random(given.seed))
-                against_itself(bench, web1, given.rounds)
-                refused(bench, web1, old)
-            ways_of_disks(bench, "web2", new)
-            compared(bench, new)
-            prove_clones(bench, old, new, given.kills, random.Random(given.seed))
+            bench = Bench(lv, score, directory, old, new, given.kills, given.rounds, random.Random(given.seed))
+            for section in given.only:
+                start = time.monotonic()
+                SECTIONS[section](bench)
+                seconds = time.monotonic() - start
+                print(f"{section}: {seconds:.0f} s; wrong: {len(score.wrong)}", flush=True)
     minutes = (time.monotonic() - began) / 60
     print(
         f"{score.runs} whole runs, {score.kills} kills, {score.checks} checks in {minutes:.0f} min; wrong:"

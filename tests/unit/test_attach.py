@@ -8,19 +8,23 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
+import sys
 from pathlib import Path, PurePosixPath
 from typing import cast
 
 import pytest
 from typer.testing import CliRunner
 
+import vmtax.attach
 from tests.fake_machine import FakeMachine, Reply, Scripted
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.attach import agent
 from vmtax.attach.domain import COPIED, FULL, Domain, DomainError, find_domain, script
-from vmtax.attach.entry import END, FAILURES, LAUNCH, SOCKET, _has_two_slots, _plug_image, enter
+from vmtax.attach.entry import END, FAILURES, LAUNCH, enter
+from vmtax.attach.libvirt import SOCKET, LibvirtVm, has_two_slots
 from vmtax.attach.scratch import why_not
 from vmtax.cli.app import app
 from vmtax.cli.work import RunWork, fitted
@@ -157,7 +161,11 @@ def test_windows_is_refused_before_anything_is_plugged_in() -> None:
     machine = host(guestinfo="os.id               : mswindows\nos.name             : Microsoft Windows\n")
     with pytest.raises(DomainError, match="libvirt:web1 is Windows"):
         enter(
-            domain(machine), "host/existing", cast("LocalMachine", None), Placed("", "", ""), PurePosixPath("/var/tmp")
+            LibvirtVm(domain(machine)),
+            "host/existing",
+            cast("LocalMachine", None),
+            Placed("", "", ""),
+            PurePosixPath("/var/tmp"),
         )
     assert [argv[-1] for argv in machine.calls] == ["--os"]
 
@@ -182,7 +190,7 @@ def test_the_image_is_plugged_in_read_only_and_keeps_its_owner() -> None:
 @pytest.mark.parametrize(("ports", "free"), [(0, True), (1, False), (2, False), (3, True), (6, True)])
 def test_whether_two_disks_fit_is_known_before_one_is_plugged_in(ports: int, free: bool) -> None:
     """One of the ports carries the VM's own disk."""
-    assert _has_two_slots(domain(host(dumpxml=xml(ports=ports)))) is free
+    assert has_two_slots(domain(host(dumpxml=xml(ports=ports)))) is free
 
 
 @pytest.mark.parametrize(
@@ -196,7 +204,7 @@ def test_whether_two_disks_fit_is_known_before_one_is_plugged_in(ports: int, fre
 )
 def test_disks_go_to_the_bus_of_its_own_disk_where_a_slot_is_free(own: str, ports: int, bus: str, note: str) -> None:
     machine = host(dumpxml=xml(own, ports), attach_device="")
-    taken, said = _plug_image(domain(machine), "/var/tmp/root.erofs")
+    taken, said = LibvirtVm(domain(machine)).plug_image("/var/tmp/root.erofs")
     assert taken == bus
     assert note in said and bool(note) == bool(said)
     listed = [entry.what[-2] for entry in machine.undo_list if isinstance(entry.what, tuple)]
@@ -208,7 +216,7 @@ def test_disks_go_to_the_bus_of_its_own_disk_where_a_slot_is_free(own: str, port
 def test_a_machine_without_slots_is_refused_with_the_words_of_libvirt() -> None:
     machine = host(dumpxml=xml(ports=2), attach_device=Reply(stderr=f"error: internal error: {FULL}", code=1))
     with pytest.raises(DomainError, match=FULL):
-        _plug_image(domain(machine), "/var/tmp/root.erofs")
+        LibvirtVm(domain(machine)).plug_image("/var/tmp/root.erofs")
 
 
 def test_a_connection_that_may_only_read_is_refused_with_what_to_do() -> None:
@@ -418,7 +426,7 @@ def test_an_existing_vm_is_compared_in_the_settings_of_a_plugged_disk_only() -> 
         ("existing disk.cache=none", {"disk.cache": "none"}),
     ]
     refuse_factors(plan, ExistingVm("libvirt:web1"))
-    with pytest.raises(BadInput, match="keeps its disk as it is: name it as libvirt:NAME"):
+    with pytest.raises(BadInput, match="keeps its disk as it is: name it as libvirt:NAME or proxmox:VMID"):
         refuse_factors(plan, ExistingVm("ssh://vm"))
     with pytest.raises(PlanError, match="is about vm and nested and clone, but layers has host, existing"):
         parse(text.format("cpu.model: [host]"))
@@ -438,7 +446,7 @@ def test_a_run_goes_on_in_the_same_vm_only(vcpus: int, uuid: str, goes_on: bool)
     sample = sample_experiment()
     resumed = dataclasses.replace(sample, facts={**sample.facts, "host/existing": {"uuid": uuid}})
     machine = host()
-    way = Plugged(dataclasses.replace(domain(machine), vcpus=vcpus), PurePosixPath("/var/tmp"))
+    way = Plugged(LibvirtVm(dataclasses.replace(domain(machine), vcpus=vcpus)), PurePosixPath("/var/tmp"))
     work = RunWork(plan, Options("vmtax run", TestbedOptions()), resumed)
     hosts = Hosts(machine, machine, existing=way)  # type: ignore[arg-type]
     if goes_on:
@@ -452,10 +460,13 @@ def test_a_run_goes_on_in_the_same_vm_only(vcpus: int, uuid: str, goes_on: bool)
     ("words", "why"),
     [
         ("--guest-dir /x", "add --guest"),
-        ("--guest foo", "must be libvirt:NAME, or ssh://"),
-        ("--guest ssh://", "must be libvirt:NAME, or ssh://"),
-        ("--guest lab:x", "must be libvirt:NAME, or ssh://"),
-        ("--guest proxmox:101", "`vmtax plan from proxmox:101` takes its settings"),
+        ("--guest foo", "must be libvirt:NAME, proxmox:VMID, or ssh://"),
+        ("--guest ssh://", "must be libvirt:NAME, proxmox:VMID, or ssh://"),
+        ("--guest lab:x", "must be libvirt:NAME, proxmox:VMID, or ssh://"),
+        ("--guest proxmox:1x", "must be proxmox:VMID, such as proxmox:101"),
+        ("--guest proxmox:101 --clone", "only a domain of libvirt is cloned"),
+        ("--guest proxmox:101 --guest-dir /x", "--disk-dir says where on its host"),
+        ("--guest qemu:4711", "`vmtax plan from qemu:4711` takes its settings"),
         ("--guest libvirt:", "no domain can be called that"),
         ("--guest libvirt:x --guest-dir /x", "--disk-dir says where on its host"),
         ("--guest ssh://h --guest-dir x", "must be absolute"),
@@ -487,3 +498,22 @@ def test_a_plan_about_guests_of_ours_is_refused_in_one_line(
     done = CliRunner().invoke(app, ["plan", "check", plan, "--guest", "libvirt:x"])
     assert isinstance(done.exception, BadInput) and f"plan {plan} compares" in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+def test_a_port_that_is_unplugged_under_a_connection_is_its_quiet_end(tmp_path: Path) -> None:
+    """QEMU resets it: the client of ssh must say nothing then."""
+    with socket.socket(socket.AF_UNIX) as port:
+        port.bind(str(tmp_path / "port"))
+        port.listen()
+        argv = [sys.executable, str(Path(vmtax.attach.__file__).parent / "connect.py"), str(tmp_path / "port")]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(argv, **pipes) as client:  # type: ignore[call-overload]
+            link, _ = port.accept()
+            client.stdin.write(b"not read")
+            client.stdin.flush()
+            link.recv(1, socket.MSG_PEEK)
+            link.sendall(b"said")
+            assert client.stdout.read(4) == b"said"
+            link.close()  # with unread bytes: a reset
+            assert client.wait(20) == 0
+            assert client.stderr.read() == b""

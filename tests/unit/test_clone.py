@@ -25,7 +25,7 @@ from vmtax.cli.app import app
 from vmtax.cli.existing_vm import on_existing
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import CLONE
-from vmtax.core.machines import MachineLost
+from vmtax.core.machines import MachineLost, Outcome
 from vmtax.core.records import Treatment
 from vmtax.design.factors import FACTORS
 from vmtax.existing.advice import change_of_xml
@@ -285,6 +285,8 @@ def host(**answers: Scripted) -> FakeMachine:
     [
         ({"dominfo": info("paused")}, "is paused"),
         ({"dominfo": info("in shutdown")}, "is being shut down"),
+        ({"dominfo": info("crashed")}, "has crashed: virsh start web1"),
+        ({"dominfo": info("pmsuspended")}, "is suspended: virsh dompmwakeup web1; or shut it down"),
         ({"uri": "qemu:///session\n"}, "qemu:///session is a user's own"),
         ({"uri": "qemu+unix:///session?socket=/run/user/1000/libvirt/libvirt-sock\n"}, "is a user's own"),
         ({"domjobinfo": "Job type:         Unbounded\n"}, "a job runs on it (Unbounded), such as a backup"),
@@ -339,6 +341,20 @@ def test_the_thaw_and_the_end_of_the_job_are_listed_before_anything_is_frozen() 
     assert listed[-3:] == ["vmtax-end", "vmtax-thaw", "freeze"]
     assert point.exports == {"vda": ServedDisk("vda", socket, 2**31)}
     assert len(point.undoings) == 2, "the thaw is undone at once: later it would be somebody else's"
+
+
+def test_a_connection_that_may_only_read_makes_no_point_and_is_thawed_all_the_same() -> None:
+    words = "error: operation forbidden: read only access prevents virDomainFSFreeze"
+    machine = host(backup_dumpxml=Reply(stderr="error: no domain backup job", code=1))
+    local = MagicMock()
+    local.fresh_name.return_value = "vmtax-1-clone"
+    domain, state = look_up(machine, "web1")
+    definition, asked = refuse(domain, state, PurePosixPath("/var/tmp")), machine.try_run
+    refused = Outcome("host", ("sh",), 1, "", words, 0.1)
+    machine.try_run = lambda *argv, **how: refused if "vmtax-freeze" in argv else asked(*argv, **how)  # type: ignore[method-assign]
+    with pytest.raises(DomainError, match=r"no consistent point of it: .* run as root on that host"):
+        opened(domain, definition, state, PurePosixPath("/var/tmp"), local)
+    assert any("vmtax-thaw" in what for what in machine.undone)
 
 
 def test_a_point_is_void_once_the_owner_does_something_with_the_domain() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.sample_storage import storage_experiment
 from vmtax.cli import app
 from vmtax.existing.advice import SettingAdvice, advice
 from vmtax.existing.guest import HIDDEN, ExistingGuest, NoGuest, shown
+from vmtax.existing.limits import limits
 from vmtax.existing.measured import measured
 from vmtax.existing.plan import plan_of, remark_lines
 from vmtax.existing.source import PARSERS, decoded, existing, recognised
@@ -414,6 +416,70 @@ def test_what_manuals_call_unsafe_or_slow_has_a_patch(text: str, factor: str, we
 def test_windows_is_better_off_with_timers_of_hyper_v(text: str, better: str | None) -> None:
     said = [change.better for change in advice(parsed(text)) if change.factor == "cpu.hyperv"]
     assert said == ([better] if better else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "said", "change"),
+    [
+        (
+            xml(DISK.replace("</disk>", "<iotune><total_iops_sec>500</total_iops_sec></iotune></disk>")),
+            "vda",
+            "total_iops_sec=500",
+            "virsh edit web1: without <iotune> of vda",
+        ),
+        (
+            xml(CARD.replace("<model", "<bandwidth><inbound average='256'/></bandwidth><model")),
+            "card 1",
+            "inbound average=256",
+            "virsh edit web1: without <bandwidth> of card 1",
+        ),
+        (
+            xml().replace("<devices>", "<cputune><quota>50000</quota></cputune><devices>"),
+            "web1",
+            "quota 50000",
+            "virsh edit web1: without <quota> in <cputune>",
+        ),
+        (
+            CONF + "scsi0: local:1,iops_rd=500,mbps_wr=10,cache=none\n",
+            "scsi0",
+            "iops_rd 500, mbps_wr 10",
+            "qm set VMID --scsi0 local:1,cache=none",
+        ),
+        (
+            CONF + "net0: virtio=BC:24:11:00:00:01,bridge=vmbr0,rate=12.5\n",
+            "net0",
+            "rate 12.5",
+            "qm set VMID --net0 virtio=",
+        ),
+        (CONF + "cpulimit: 2\n", "guest", "cpulimit 2", "qm set VMID --delete cpulimit"),
+        (
+            QEMU + "-drive file=/a,if=virtio,id=d0,throttling.iops-total=1000",
+            "d0",
+            "throttling.iops-total 1000",
+            "-drive or -blockdev of d0",
+        ),
+    ],
+)
+def test_a_limit_that_somebody_set_is_found_with_what_lifts_it(text: str, where: str, said: str, change: str) -> None:
+    guest = parsed(text)
+    (limit,) = limits(guest)
+    assert (limit.where, said in limit.text) == (where, True), limit
+    assert limit.change.startswith(change) and "iops" not in limit.change.replace("iotune", "")
+
+
+def test_a_guest_without_limits_has_none() -> None:
+    assert limits(parsed(xml())) == limits(parsed(CONF + "cpulimit: 0\n")) == limits(parsed(QEMU + "-hda /a")) == ()
+
+
+def test_a_limit_is_named_before_everything_else(tmp_path: Path) -> None:
+    planted = DISK.replace("</disk>", "<iotune><total_iops_sec>500</total_iops_sec></iotune></disk>")
+    file = tmp_path / "web1.xml"
+    file.write_text(
+        xml(planted.replace("bus='virtio'", "bus='ide'") + CARD.replace("virtio", "e1000"), driver=" cache='unsafe'")
+    )
+    said = CliRunner().invoke(app, ["doctor", str(file)]).output
+    named = [line.split()[0] for line in said.splitlines() if re.match(r"  (limit|unsafe|slow|space) ", line)]
+    assert named[:3] == ["limit", "unsafe", "slow"] and "disk.bus=ide" in said and "net.path=e1000e" in said
 
 
 def test_a_good_guest_gets_no_advice() -> None:

@@ -18,6 +18,7 @@ from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_ro
 from vmtax.plan.schema import PlanError, builtin_plans, describe, from_data, load, parse
 from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
+VM = "a VM of yours is named by --guest libvirt:NAME"
 BUILTIN = (
     "build, build-2020, cpu, density, disk-aio, disk-cache, durability, idle, layers, migration, nesting-2016, network,"
     " pages, quick, sriov, storage, storage-2013, windows"
@@ -316,10 +317,10 @@ def test_what_an_option_of_the_command_line_set_is_called_by_the_option(spin: No
 def test_a_missing_plan_names_the_ones_there_are(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, line in {
-        "quik": f"unknown plan 'quik'; did you mean quick? legal: {BUILTIN}; or give the path of a YAML file",
+        "quik": f"unknown plan 'quik'; did you mean quick? legal: {BUILTIN}; or give the path of a YAML file; {VM}",
         str(tmp_path): f"{tmp_path}: is no regular file, so it is not a plan",
         str(tmp_path / "pipe"): f"{tmp_path / 'pipe'}: is no regular file, so it is not a plan",
-        "a" * 300: f"unknown plan '{'a' * 36}...; legal: {BUILTIN}; or give the path of a YAML file",
+        "a" * 300: f"unknown plan '{'a' * 36}...; legal: {BUILTIN}; or give the path of a YAML file; {VM}",
         "/" + "a" * 300: f"/{'a' * 99}...{'a' * 97}: cannot be read: File name too long",
         str(tmp_path / "a.yaml"): f"{tmp_path / 'a.yaml'}: cannot be read: No such file or directory",
         "/dev/zero": "/dev/zero: is no regular file, so it is not a plan",

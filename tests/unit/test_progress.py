@@ -122,6 +122,8 @@ KEPT = {
     ("image/place.py", "PUSH_SECONDS"): "a connection",
     ("attach/domain.py", "SECONDS"): "libvirt answers",
     ("attach/domain.py", "timeout"): "passed on",
+    ("attach/proxmox/find.py", "SECONDS"): "Proxmox VE answers",
+    ("attach/proxmox/vm.py", "SECONDS"): "the same",
     ("lab/end.py", "SHUTDOWN_SECONDS"): "a lab ends",
     ("lab/start.py", "SETTLE_SECONDS"): "devices appear",
     ("machine/ssh.py", "10"): "the client that holds the connection answers",

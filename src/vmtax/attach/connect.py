@@ -1,5 +1,6 @@
 """Connect standard input and output to a socket: ssh's ProxyCommand. Standard library only; argument: its path."""
 
+import contextlib
 import os
 import socket
 import sys
@@ -17,15 +18,17 @@ def main(path: str) -> None:
         sys.exit(f"{path}: {error.strerror}")
 
     def send() -> None:
-        while data := os.read(0, BYTES):
-            link.sendall(data)
-        link.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # the other thread ends with the connection, too
+            while data := os.read(0, BYTES):
+                link.sendall(data)
+            link.shutdown(socket.SHUT_RDWR)
 
     threading.Thread(target=send, daemon=True).start()
-    while data := link.recv(BYTES):
-        left = memoryview(data)
-        while left:
-            left = left[os.write(1, left) :]
+    with contextlib.suppress(ConnectionError):  # so ends a port that is unplugged, or a client that has gone
+        while data := link.recv(BYTES):
+            left = memoryview(data)
+            while left:
+                left = left[os.write(1, left) :]
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Literal
 from xml.sax.saxutils import quoteattr
 
+from vmtax.attach.pluggable import Bus
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import Machine, Outcome, Undoing
 from vmtax.machine.answer import whole_of
@@ -53,7 +53,6 @@ FIND_QEMU = (
     'case "$(cat "$own/comm" 2> /dev/null)" in qemu-system*|qemu-kvm*|kvm) echo "${own#/proc/}" ;; esac; done',
     "vmtax-find",
 )
-Bus = Literal["virtio", "scsi"]
 
 
 class DomainError(CannotDo):

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from vmtax.attach.entry import Entered
+from vmtax.attach.pluggable import DATA
 from vmtax.machine.answer import words_of
 
-DATA = "data"
 # Prints the device with that serial number, as soon as the guest has it. Argument: the serial number. Constant text.
 FIND = (
     *("sh", "-c"),
@@ -38,11 +38,9 @@ def plugged_disk(inside: Entered, file: str, named: Mapping[str, str]) -> Iterat
 
     Raises DomainError and MachineError.
     """
-    domain = inside.domain
-    plugged = domain.removal(DATA)
+    plugged = inside.vm.plug_data(file, inside.bus, named)
     try:
-        domain.attach(domain.disk(DATA, file, inside.bus, {**domain.settings(), **named}))
-        said = inside.machine.run(*FIND, domain.serial(DATA))
+        said = inside.machine.run(*FIND, inside.vm.serial(DATA))
         yield words_of(inside.machine, "the name of the plugged disk", said, 1)[0]
     finally:
         plugged.undo()

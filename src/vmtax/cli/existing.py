@@ -87,9 +87,11 @@ def existing_guest(source: str, host: str | None) -> ExistingGuest:
 
 def print_advice(source: str, host: str | None, *, json: bool) -> None:
     """What manuals call unsafe or slow in a guest's settings."""
+    from vmtax.attach.proxmox.vm import PROXMOX, UNTRIED
     from vmtax.core.units import count_of, format_room
     from vmtax.existing.advice import advice
     from vmtax.existing.guest import KINDS
+    from vmtax.existing.limits import limits
     from vmtax.existing.measured import measured
     from vmtax.existing.plan import plan_of
 
@@ -105,15 +107,22 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
         f"{guest.name}, as {KINDS[guest.kind]} describes it: {size}, {count_of(disks, 'disk')},"
         f" {count_of(len(guest.cards), 'card')}"
     )
-    found = advice(guest)
+    found, held = advice(guest), limits(guest)
+    number = source.removeprefix(PROXMOX) if source.startswith(PROXMOX) else "VMID"
+    for limit in held:
+        why = "no run measures a limit, and while it is reached, nothing else in it matters"
+        say_wrapped(f"{limit.where}: {limit.text}: {why}", first="  limit  ", indent=9)
+        say_wrapped(limit.change.replace("VMID", number), first="         → ", indent=11)
     runs = runs_here(host)
     for each in found:
-        _print_one(each, guest, measured(runs, each))
-    if not found:
+        _print_one(each, each.patch(guest).replace("VMID", number), measured(runs, each))
+    if not found and not held:
         say_wrapped("The manuals call nothing in it unsafe or slow.")
     words = shlex.join([source, *(["--host", host] if host else [])])
     clones = f" --guest {shlex.quote(source)} --clone" if source.startswith("libvirt:") else ""
     say_wrapped(f"What your settings cost here: vmtax plan from {words} -o plan.yaml && vmtax run plan.yaml{clones}")
+    if source.startswith(PROXMOX):
+        say_wrapped(f"What it costs as it runs: vmtax run quick --guest {words}; {UNTRIED}")
     sys.stdout.flush()
 
 
@@ -140,9 +149,8 @@ def _in_words(cost: MeasuredSetting | None, change: SettingAdvice) -> str:
     return f"measured: {times} time with {change.level} against {change.better}, {where}"
 
 
-def _print_one(each: SettingAdvice, guest: ExistingGuest, cost: MeasuredSetting | None) -> None:
+def _print_one(each: SettingAdvice, patch: str, cost: MeasuredSetting | None) -> None:
     setting = f"{each.factor}={each.level}"
     say_wrapped(f"{each.where}: {setting}: {each.why}", first=f"  {each.weight:<7}", indent=9)
     say_wrapped(_in_words(cost, each), first="         ", indent=9)
-    patch = each.patch(guest)
     say_wrapped(patch or f"{each.factor}={each.better}", first="         → ", indent=11)

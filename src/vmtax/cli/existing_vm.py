@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 
+from vmtax.attach import LIBVIRT, PROXMOX
 from vmtax.cli.app import BadUse, say
 from vmtax.cli.asked import Measured, PlanChanges
 from vmtax.cli.option_groups import given
@@ -16,7 +18,7 @@ from vmtax.plan import rules
 from vmtax.plan.schema import Plan, from_data
 from vmtax.storage import DISK_DIRECTORY
 from vmtax.testbed.session import ExistingVm
-from vmtax.testbed.ways import LIBVIRT
+from vmtax.testbed.ways import PLUGGED_BY
 from vmtax.workload import WORKLOADS
 from vmtax.workload.transfer import Transfer
 
@@ -41,10 +43,8 @@ def existing_vm(asked: Measured) -> ExistingVm | None:
         raise BadUse(
             f"--clone --guest {name}: only a domain of libvirt is cloned: --guest libvirt:NAME; or leave it out"
         )
-    if name.startswith(LIBVIRT) and directory is not None:
-        raise BadUse(
-            f"--guest-dir {directory}: a domain of libvirt gets a disk of ours; --disk-dir says where on its host"
-        )
+    if name.startswith(PLUGGED_BY) and directory is not None:
+        raise BadUse(f"--guest-dir {directory}: {name} gets a disk of ours; --disk-dir says where on its host")
     where = PurePosixPath(directory) if directory else DISK_DIRECTORY
     if not (where.is_absolute() or PureWindowsPath(where).is_absolute()):
         raise BadUse(f"--guest-dir {directory}: must be absolute, for it is in the VM")
@@ -56,8 +56,12 @@ def _check_name(name: str) -> None:
         if not NAME.fullmatch(name.removeprefix(LIBVIRT)):
             raise BadUse(f"--guest {name}: no domain can be called that; `virsh list` lists those that run")
         return
-    right = "must be libvirt:NAME, or ssh://[user@]host[:port], where one can log in to the VM"
-    if name.partition(":")[0] in ("proxmox", "qemu"):
+    if name.startswith(PROXMOX):
+        if not re.fullmatch(r"[1-9][0-9]{1,9}", name.removeprefix(PROXMOX)):
+            raise BadUse(f"--guest {name}: must be proxmox:VMID, such as proxmox:101; `qm list` lists them")
+        return
+    right = "must be libvirt:NAME, proxmox:VMID, or ssh://[user@]host[:port], where one can log in to the VM"
+    if name.startswith("qemu:"):
         raise BadUse(f"--guest {name}: {right}; `vmtax plan from {name}` takes its settings for a guest of ours")
     try:
         if not name.startswith("ssh://"):

@@ -118,7 +118,8 @@ Guest = Annotated[
     str | None,
     _option(
         "VM",
-        "Measure this VM of yours as it runs, against its host: libvirt:NAME, or ssh://[user@]host[:port] of the VM.",
+        "Measure this VM of yours as it runs, against its host: libvirt:NAME, proxmox:VMID (never run on Proxmox VE"
+        " itself), or ssh://[user@]host[:port] of the VM.",
     ),
 ]
 Clone = Annotated[

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from vmtax.attach.proxmox.config import DRIVE, boot_order, drive_settings, is_cd
 from vmtax.existing import enlightenments
 from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
@@ -25,10 +26,10 @@ from vmtax.existing.guest import (
 
 LINE = re.compile(r"^\s*([a-z][a-z0-9_.-]*):\s?(.*)$")
 ROW = re.compile(r"^\s*[│|]\s*(?!key\s)([a-z][\w-]*)\s*[│|]\s*(.*?)\s*[│|]\s*$")  # of the table that `pvesh get` prints
+SECTION = re.compile(r"[A-Za-z][\w:-]*")  # a snapshot, or what is pending; a heading of somebody's has other words
 NOTE = re.compile(r"(^|\s+)#\s.*$")  # which Proxmox does not know, but pages have
 WITH_HASHES = frozenset(("description", "name", "args", "sshkeys", "tags", "cipassword"))
 PROMPT = re.compile(r"\s*\S+@\S+[#$>]|\s*[#$>]\s*$")
-DRIVE = re.compile(r"(scsi|virtio|ide|sata)\d+$")
 CARD = re.compile(r"net\d+$")
 MOST_MIB = 2**32
 # They change nothing that is measured.
@@ -130,8 +131,8 @@ def _lines(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, row in enumerate(text.splitlines(), start=1):
         line = ROW.sub(r"\1: \2", row)
-        if re.match(r"\s*\[[^\]]*\]\s*$", line):
-            if found:
+        if section := re.match(r"\s*\[([^\]]*)\]\s*$", line):
+            if found and SECTION.fullmatch(section[1]):
                 break
             continue
         if not line.strip() or line.lstrip().startswith(("#", *"┌╞├└│╔")):
@@ -192,7 +193,7 @@ def _memory(lines: Mapping[str, str], remarks: Remarks) -> int:
 
 
 def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[str, str]]:
-    settings = _settings(lines.get("cpu", DEFAULT_MODEL), "cputype")
+    settings = drive_settings(lines.get("cpu", DEFAULT_MODEL), "cputype")
     model = settings.pop("cputype", DEFAULT_MODEL)
     if model.startswith("custom-"):
         remarks.add("cpu", model, "stands in /etc/pve/virtual-guest/cpu-models.conf: measured as `host`")
@@ -229,40 +230,17 @@ def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[
         remarks.add("affinity", lines["affinity"], "vmtax chooses the CPUs; cpu.pinning pins them one to one")
 
 
-def _settings(value: str, first: str) -> dict[str, str]:
-    """The settings of a line: "local-lvm:vm-100-disk-0,cache=none" has `first` and cache."""
-    found: dict[str, str] = {}
-    for part in value.split(","):
-        name, is_named, setting = part.partition("=")
-        if is_named:
-            found[name.strip()] = setting.strip()
-        elif part.strip():
-            found.setdefault(first, part.strip())
-    return found
-
-
-def _boot_order(lines: Mapping[str, str]) -> list[str]:
-    settings = _settings(lines.get("boot", ""), "legacy")
-    order = [name.strip() for name in settings.get("order", "").split(";") if name.strip()]
-    return order or ([lines["bootdisk"]] if "bootdisk" in lines else [])
-
-
 def _disks(lines: Mapping[str, str], remarks: Remarks) -> Iterator[ExistingDisk]:
     controller = lines.get("scsihw", "lsi")
-    order = [name for name in _boot_order(lines) if DRIVE.match(name) and not _is_cd(lines.get(name, ""))]
+    order = [name for name in boot_order(lines) if DRIVE.match(name) and not is_cd(lines.get(name, ""))]
     for name, line in lines.items():
         if not DRIVE.match(name):
             continue
-        settings = _settings(line, "file")
+        settings = drive_settings(line, "file")
         volume = settings.pop("file", settings.pop("volume", ""))
-        is_cd = _is_cd(line)
-        levels = {} if is_cd else dict(_disk_levels(name, volume, settings, controller, remarks))
-        yield ExistingDisk(name, levels, volume, shown("", line), is_cd, name in order[:1])
-
-
-def _is_cd(line: str) -> bool:
-    settings = _settings(line, "file")
-    return settings.get("media") == "cdrom" or settings.get("file") in ("none", "cdrom")
+        medium = is_cd(line)
+        levels = {} if medium else dict(_disk_levels(name, volume, settings, controller, remarks))
+        yield ExistingDisk(name, levels, volume, shown("", line), medium, name in order[:1])
 
 
 def _disk_levels(
@@ -311,7 +289,7 @@ def _cards(lines: Mapping[str, str], remarks: Remarks) -> Iterator[ExistingCard]
     for name, line in lines.items():
         if not CARD.match(name):
             continue
-        settings = _settings(line, "legacy")
+        settings = drive_settings(line, "legacy")
         legacy = settings.pop("legacy", "")
         models = (
             "virtio",
@@ -365,7 +343,7 @@ def _rest(lines: Mapping[str, str], remarks: Remarks) -> None:
         if value == DEFAULTS.get(key):
             continue
         if key == "machine":
-            settings = _settings(value, "type")
+            settings = drive_settings(value, "type")
             kind = settings.pop("type", "")
             if "q35" not in kind:
                 remarks.add(key, kind or "i440fx, the default", "our guest's machine is q35")
@@ -377,6 +355,6 @@ def _rest(lines: Mapping[str, str], remarks: Remarks) -> None:
             remarks.add(key, value, "is not translated")
     if "machine" not in lines:
         remarks.add("machine", "i440fx, the default", "our guest's machine is q35")
-    disks = [name for name, line in lines.items() if DRIVE.match(name) and not _is_cd(line)]
+    disks = [name for name, line in lines.items() if DRIVE.match(name) and not is_cd(line)]
     if len(disks) > 1:
         remarks.add(", ".join(disks), f"{len(disks)} disks", "one is measured: --disk NAME chooses it")

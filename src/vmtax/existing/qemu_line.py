@@ -12,11 +12,12 @@ from dataclasses import replace
 from vmtax.existing.arguments import cpu_levels
 from vmtax.existing.guest import ExistingCard, ExistingGuest, NoGuest, Remarks, shown, topology_level
 from vmtax.existing.qemu_disks import bus_of, device_of, disks, list_unknown
-from vmtax.existing.qemu_words import QemuOptions, options_of, settings_of, size_of
+from vmtax.existing.qemu_words import LEFT_OUT, QemuOptions, options_of, settings_of, size_of
 
 # They change nothing that is measured, or have their counterpart in our guest. No values of these are printed.
 NEUTRAL = frozenset(
     (
+        LEFT_OUT,
         *(
             "name",
             "uuid",
@@ -137,6 +138,7 @@ NEUTRAL_DEVICES = re.compile(
     r"|bochs|ramfb|vmware-svga|intel-hda|ich9-intel-hda|hda-|AC97|ES1370|virtio-rng|pvpanic|tpm-|i6300esb|ib700|virtio-keyboard"
     r"|virtio-mouse|virtio-tablet|virtio-input|vmgenid|vmcoreinfo|ccid|ide-cd|scsi-cd|floppy|ahci|ide-drive-none|pci-ohci|x3130|xio3130)"
 )
+CPU_DEVICE = re.compile(r"(?:driver=)?[\w.-]+-(?:x86_64|i386)-cpu\b")
 NETWORK_DEVICES = ("virtio-net", "e1000", "rtl8139", "vmxnet3", "ne2k", "pcnet", "i82", "tulip", "igb", "usb-net")
 
 
@@ -203,6 +205,7 @@ def _smp(line: QemuOptions, remarks: Remarks) -> tuple[int, dict[str, str]]:
             counts[name] = int(settings[name])
     product = counts.get("sockets", 1) * counts.get("cores", 1) * counts.get("threads", 1) * counts.get("dies", 1)
     cpus = counts.get("cpus") or counts.get("maxcpus") or product
+    cpus += sum(CPU_DEVICE.match(value) is not None for value in line.all("device"))  # plugged in later
     if counts.get("maxcpus", cpus) > cpus:
         remarks.add("-smp maxcpus", str(counts["maxcpus"]), "no CPU can be added to our guest")
     named = [name for name in ("sockets", "cores", "threads") if name in counts]
@@ -330,6 +333,7 @@ def _rest(line: QemuOptions, machine: Mapping[str, str], remarks: Remarks) -> No
         elif not (
             bus_of(kind)
             or NEUTRAL_DEVICES.match(kind)
+            or CPU_DEVICE.match(kind)
             or kind.startswith((*NETWORK_DEVICES, "vfio-pci", "vhost-user-blk"))
         ):
             remarks.add("-device", _in_words(device), "is not translated")
@@ -348,6 +352,11 @@ def _rest(line: QemuOptions, machine: Mapping[str, str], remarks: Remarks) -> No
         )
         if not kind.startswith(usual_objects):
             remarks.add("-object", _in_words(settings_of(value, "qom-type")), "is not translated")
+    if line.last(LEFT_OUT) is not None:
+        remarks.add("...", "", "whoever wrote this left something out, which is not measured")
     for name, value in line.options:
-        if name not in NEUTRAL and (name, value) not in (("overcommit", "mem-lock=off"), ("realtime", "mlock=off")):
+        if name not in NEUTRAL and (name, value) not in (
+            ("overcommit", "mem-lock=off"),
+            ("realtime", "mlock=off"),
+        ):
             remarks.add(f"-{name}", value, "is not translated")

@@ -21,6 +21,7 @@ COMMAND = re.compile(
 OTHER_LINE = re.compile(
     r"\d{4}-\d\d-\d\d|\S+\s+\d+\s+\d+(\.\d+)?\s|char device redirected|(\S*/)?qemu[\w-]*: |\S+@\S+[#$]"
 )
+ELIDED, LEFT_OUT = ("...", "…", "[...]", "[…]"), "left-out"  # words of a report, and what they are among the options
 OF_SHELL = ("#", ">", "1>", "2>", "&", "|", ";")
 WITHOUT_VALUE = frozenset(
     (
@@ -85,6 +86,8 @@ def options_of_words(words: Sequence[str], is_quoted: bool = True) -> QemuOption
         elif not is_taken:
             line.options[-1] = (line.options[-1][0], word)
             is_taken = True
+        elif word in ELIDED:
+            line.options.append((LEFT_OUT, word))
         elif not is_quoted and line.options and _goes_on(*line.options[-1]):
             line.options[-1] = (line.options[-1][0], f"{line.options[-1][1]} {word}")
         else:

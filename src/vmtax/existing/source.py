@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import quopri
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ OF_PROXMOX = re.compile(
     r"^[\s│|]*(?:cores|memory|sockets|ostype|scsihw|boot|(?:net|scsi|virtio|ide|sata)\d+)(?::| *[│|]) ?\S", re.MULTILINE
 )
 PROGRAMS = {"libvirt": "virsh", "proxmox": "qm", "qemu": "cat"}
+OF_MAIL = 3  # equals signs that are written as in mail (quoted-printable)
 NOT_FOUND = 127  # exit code of a shell
 SECONDS = 30.0  # for one question to libvirt or Proxmox
 NAME = re.compile(r"[A-Za-z0-9_.+@:%-][A-Za-z0-9_.+@:% -]{0,199}")
@@ -48,10 +50,13 @@ def existing(source: str, reader: Reader) -> ExistingGuest:
 
 
 def decoded(content: bytes) -> str:
-    """The text, whatever a Windows editor made of it."""
+    """The text, whatever a Windows editor or an archive of mail made of it."""
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return content.decode("utf-16", errors="replace")
-    return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+    text = content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+    if text.count("=3D") >= OF_MAIL:
+        text = quopri.decodestring(text.encode()).decode("utf-8", errors="replace")
+    return text
 
 
 def recognised(text: str) -> Kind:

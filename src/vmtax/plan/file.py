@@ -27,7 +27,8 @@ def plan_text(name_or_path: str, kind: FileKind = PLAN) -> tuple[str, str]:
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         if "/" not in name_or_path and Path(name_or_path).suffix not in (".yaml", ".yml"):
             hint = "or give the path of a YAML file"
-            raise PlanError([f"{unknown(kind.name, name_or_path, known)}; {hint}"]) from None
+            also = "; a VM of yours is named by --guest libvirt:NAME" if kind is PLAN else ""
+            raise PlanError([f"{unknown(kind.name, name_or_path, known)}; {hint}{also}"]) from None
         why = error.strerror if isinstance(error, OSError) else error
         raise PlanError([f"{source}: cannot be read: {why}"]) from None
     if raw is None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from vmtax.attach import Domain, why_not
+from vmtax.attach import LIBVIRT, Domain, why_not
 from vmtax.attach import clone as clones
 from vmtax.core.layers import CLONE_PATH
 from vmtax.core.machines import MachineLost
@@ -19,7 +19,7 @@ from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import GuestSize
 from vmtax.storage import Backing
-from vmtax.testbed.ways import LIBVIRT, as_libvirt
+from vmtax.testbed.ways import as_libvirt
 
 RUNS = (
     "a backup job of libvirt's serves its disks as they are now, and copies what it overwrites meanwhile; its file"

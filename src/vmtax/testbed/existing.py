@@ -20,7 +20,7 @@ from vmtax.testbed import examine, needs, senders
 from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure, ExistingVm, TestbedOptions
-from vmtax.testbed.ways import LIBVIRT, OwnVm, Way
+from vmtax.testbed.ways import PLUGGED_BY, OwnVm, Way
 from vmtax.testbed.windows import examined_windows, refuse_little_room
 from vmtax.testbed.windows_way import WindowsInside, WindowsLogin
 from vmtax.workload import WORKLOADS
@@ -121,8 +121,8 @@ def refuse_factors(plan: Plan, vm: ExistingVm) -> None:
             f" other levels: leave them out{elsewhere}"
         )
     plugged = [each for each in named if FACTORS[each].layers == PLUGGED]
-    if plugged and not vm.name.startswith(LIBVIRT):
+    if plugged and not vm.name.startswith(PLUGGED_BY):
         raise BadInput(
-            f"{', '.join(plugged)}: {vm.name} keeps its disk as it is: name it as libvirt:NAME, which plugs one in, or"
-            " leave it out"
+            f"{', '.join(plugged)}: {vm.name} keeps its disk as it is: name it as libvirt:NAME or proxmox:VMID,"
+            " which plugs one in, or leave it out"
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 
-from vmtax.attach import find_domain, look_up
+from vmtax.attach import LIBVIRT, PROXMOX, LibvirtVm, find_domain, find_vm, look_up
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
 from vmtax.core.layers import CLONE, EXISTING, EXISTING_PATH
@@ -28,7 +28,7 @@ from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.testbed import hosts
 from vmtax.testbed.cloning import Cloning
 from vmtax.testbed.power import Power, PowerCut
-from vmtax.testbed.ways import LIBVIRT, Login, Plugged, Way
+from vmtax.testbed.ways import Login, Plugged, Way
 from vmtax.testbed.windows_way import windows_login
 
 Emit = Callable[[Event], None]
@@ -247,7 +247,9 @@ def _own_vm(
     if vm.clone:
         return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory)
     if vm.name.startswith(LIBVIRT):
-        return Plugged(find_domain(host, vm.name.removeprefix(LIBVIRT)), directory)
+        return Plugged(LibvirtVm(find_domain(host, vm.name.removeprefix(LIBVIRT))), directory)
+    if vm.name.startswith(PROXMOX):
+        return Plugged(find_vm(host, vm.name.removeprefix(PROXMOX)), directory)
     there = entered(vm.name)
     if isinstance(there, WindowsMachine):
         return windows_login(vm.name, there, vm.directory)

@@ -1,4 +1,6 @@
-"""Ways to a VM of the user's that is measured as it runs: a login of the user's, or libvirt, which plugs one in."""
+"""Ways to a VM of the user's that is measured as it runs: a login of the user's, or libvirt or
+Proxmox VE, which plugs one in.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from vmtax.attach import Domain, enter, plugged_disk, why_not
+from vmtax.attach import LIBVIRT, PROXMOX, Pluggable, enter, plugged_disk, why_not
 from vmtax.attach.domain import FIND_QEMU
 from vmtax.core.events import Event
 from vmtax.core.layers import EXISTING_PATH
@@ -26,14 +28,8 @@ from vmtax.meter.memory import total_memory
 from vmtax.plan.schema import GuestSize
 from vmtax.testbed.cpus import allowed_cpus
 
-PLUGS = (
-    "plugs a port, the root image as a read-only disk and, for disk tests, a disk of ours into it, and starts a program"
-    " by its guest agent: the domain is marked as tainted (custom-ga-command) until it stops. All is unplugged again;"
-    " modules that its kernel loads for that (virtio_scsi, sd_mod, erofs) stay until it reboots. Until the run ends,"
-    " make no snapshot or backup of it, and do not migrate it"
-)
 OFF = {"discard": "ignore", "detect_zeroes": "off"}  # what libvirt calls a setting that a level leaves off
-LIBVIRT = "libvirt:"
+PLUGGED_BY = (LIBVIRT, PROXMOX)  # what runs a VM into which devices are plugged, as its name begins
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 UNSEEN = "that it runs on {} is not verified, and the ledger does not see it: {}."
@@ -60,6 +56,8 @@ class Inside:
 
     def on(self, host: Machine) -> Inside:
         """The same, with its QEMU, or with a note that says why that is not known."""
+        if self.qemu is not None:
+            return self
         why, seen = "it does not say its UUID, which only root reads there", list[str]()
         if UUID.fullmatch(self.uuid) and not set(self.uuid) <= {"0", "-"}:
             seen = host.try_run(*FIND_QEMU, self.uuid).stdout.split()
@@ -176,12 +174,11 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Plugged:
-    """A domain of libvirt on the host under test; nothing in it is used but its agent, once."""
+    """A VM that libvirt or Proxmox VE runs on the host under test; nothing in it is used but its agent, once."""
 
-    domain: Domain
+    vm: Pluggable
     directory: PurePosixPath  # on its host
     machine: None = None
-    announced: str = PLUGS
     path: str = EXISTING_PATH
     verb: str = "enter"
     takes_root: bool = True
@@ -189,23 +186,27 @@ class Plugged:
 
     @property
     def name(self) -> str:
-        return f"{LIBVIRT}{self.domain.name}"
+        return self.vm.name
+
+    @property
+    def announced(self) -> str:
+        return self.vm.announced
 
     @property
     def uuid(self) -> str:
-        return self.domain.uuid
+        return self.vm.uuid
 
     def size(self) -> GuestSize:
-        return GuestSize(vcpus=self.domain.vcpus, memory=self.domain.memory)
+        return GuestSize(vcpus=self.vm.vcpus, memory=self.vm.memory)
 
     def why_not(self, levels: Mapping[str, str]) -> str | None:
-        return why_not(self.domain.settings(), as_libvirt(levels))
+        return why_not(self.vm.settings(), as_libvirt(levels))
 
     def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> Inside:
-        inside = enter(self.domain, EXISTING_PATH, local, host, self.directory)
+        inside = enter(self.vm, EXISTING_PATH, local, host, self.directory)
         placed = place(inside.machine, local, image, emit)
         plug = functools.partial(plugged_disk, inside)
-        return Inside(inside.machine, placed, plug, inside.notes, self.uuid)
+        return Inside(inside.machine, placed, plug, inside.notes, self.uuid, self.vm.qemu)
 
     def leave(self) -> Json:
-        return self.domain.leave()
+        return self.vm.leave()

@@ -14,8 +14,10 @@ from vmtax.attach.agent import PATIENCE
 from vmtax.attach.clone.edit import CloneDisk, CloneParts, Overlay, edited
 from vmtax.attach.clone.point import ClonePoint, clone_script
 from vmtax.attach.domain import SECONDS, VIRSH, Domain, DomainError, words_of_virsh
-from vmtax.attach.entry import IMAGE, PORT, log_in, put_image
-from vmtax.attach.scratch import DATA, FIND
+from vmtax.attach.entry import log_in, put_image
+from vmtax.attach.libvirt import LibvirtVm
+from vmtax.attach.pluggable import DATA, IMAGE, PORT
+from vmtax.attach.scratch import FIND
 from vmtax.image.place import Placed
 from vmtax.machine.answer import words_of
 from vmtax.machine.local import LocalMachine
@@ -68,7 +70,7 @@ def booted(
             raise DomainError(f"a clone of {point.name}: {words_of_virsh(said)}")
         _await_agent(point, clone, parts)
         _await_services(clone)
-        machine = log_in(clone, path, local)
+        machine = log_in(LibvirtVm(clone), path, local)
         ready = time.monotonic() - began
         try:
             device = None

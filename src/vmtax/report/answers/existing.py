@@ -9,6 +9,7 @@ from typing import Literal
 from vmtax.core.records import Experiment
 from vmtax.existing.advice import advice
 from vmtax.existing.guest import ExistingGuest, shown
+from vmtax.existing.limits import limits
 from vmtax.existing.measured import MeasuredSetting, measured
 from vmtax.existing.plan import ExistingPlan
 from vmtax.report.answers.part import AnswerRecord
@@ -38,6 +39,15 @@ class NotAsConfigured(AnswerRecord):
     where: str  # its name in the configuration
     text: str  # what it says, without secrets
     why: str  # what happens with it instead
+
+
+@dataclass(frozen=True)
+class LimitAnswer(AnswerRecord):
+    """A limit of I/O, of packets or of CPU time that somebody set; no run measures it."""
+
+    where: str  # the guest, or the name of its disk or card
+    text: str  # what it says
+    change: str  # how to lift it; empty if there is no single line for it
 
 
 @dataclass(frozen=True)
@@ -79,6 +89,7 @@ class GuestAnswer(AnswerRecord):
     cards: Sequence[GuestCard]  # its network cards
     levels: Mapping[str, str]  # factor -> level, with the disk and card that the plan measures
     not_as_configured: Sequence[NotAsConfigured]  # what the plan does not measure as it is configured
+    limits: Sequence[LimitAnswer]  # limits that somebody set for it
     advice: Sequence[GuestAdvice]  # settings that manuals call unsafe or slow
     plan: str  # the plan, as YAML
 
@@ -94,6 +105,7 @@ def guest_answer(guest: ExistingGuest, plan: ExistingPlan, runs: Sequence[Experi
         [GuestCard(card.name, card.levels) for card in guest.cards],
         plan.levels,
         [NotAsConfigured(each.where, each.text, each.why) for each in plan.remarks],
+        [LimitAnswer(each.where, each.text, each.change) for each in limits(guest)],
         [
             GuestAdvice(
                 *(each.weight, each.where, each.factor, each.level, each.better, each.why, each.patch(guest)),

@@ -1,0 +1,62 @@
+"""Limits that somebody set for a guest, of I/O, of packets or of CPU time: the first thing to know if it is slow.
+
+No run measures them: a guest of ours has none, nor has a disk that is plugged in. They are found in what was not
+translated.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vmtax.existing.guest import ExistingGuest, Remark
+
+# How a remark is called about a limit; the first group is the device, if it has one.
+_OF_LIMITS = (
+    re.compile(r"devices/disk\[([^]]+)\]/iotune"),
+    re.compile(r"devices/interface\[([^]]+)\]/bandwidth"),
+    re.compile(r"cputune/(?:\w+_)?quota()"),
+    re.compile(r"((?:scsi|virtio|ide|sata)\d+): (?:iops|mbps|bps|throttling-group)\w*"),
+    re.compile(r"(net\d+): rate"),
+    re.compile(r"cpulimit()"),
+    re.compile(r"(\S+) (?:throttling\.|throttle-|bps|iops)\S*"),
+)
+_KEY = re.compile(r"^(?:iops|mbps|bps|rate)")  # of a line of Proxmox
+
+
+@dataclass(frozen=True, slots=True)
+class SetLimit:
+    """What one device, or the guest, is held to."""
+
+    where: str  # the device, or the guest's name
+    text: str  # in the words of the configuration
+    change: str  # how to lift it; "" if there is no single line for it
+
+
+def limits(guest: ExistingGuest) -> tuple[SetLimit, ...]:
+    """In the order of the configuration, each device once."""
+    found: dict[str, list[Remark]] = {}
+    for remark in guest.remarks:
+        match = next((match for each in _OF_LIMITS if (match := each.fullmatch(remark.where)) is not None), None)
+        if match is not None:
+            found.setdefault(match[1], []).append(remark)
+    return tuple(SetLimit(where or guest.name, _text(said), _change(guest, where)) for where, said in found.items())
+
+
+def _text(said: list[Remark]) -> str:
+    return ", ".join(f"{re.split(r'[ /]', each.where)[-1]} {each.text}".strip() for each in said)
+
+
+def _change(guest: ExistingGuest, where: str) -> str:
+    if guest.kind == "libvirt":
+        element = "<quota> in <cputune>" if not where else "<iotune>" if _is_disk(guest, where) else "<bandwidth>"
+        return f"virsh edit {guest.name}: without {element}{f' of {where}' if where else ''}"
+    if guest.kind == "proxmox":
+        lines = {disk.name: disk.line for disk in guest.disks} | {card.name: card.line for card in guest.cards}
+        kept = [part for part in lines.get(where, "").split(",") if not _KEY.match(part)]
+        return f"qm set VMID --{where} {','.join(kept)}" if where else "qm set VMID --delete cpulimit"
+    return f"-drive or -blockdev of {where} without its limit"
+
+
+def _is_disk(guest: ExistingGuest, where: str) -> bool:
+    return any(disk.name == where for disk in guest.disks)
