@@ -117,12 +117,12 @@ prove-live: setup-test ## show that a planted cost is measured with real guests:
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_live
 
-# covers: src/vmtax/machine src/vmtax/store src/vmtax/experiment src/vmtax/testbed/exclusive.py src/vmtax/cli/measuring.py tools/prove_ownership.py
+# covers: src/vmtax/machine src/vmtax/store src/vmtax/experiment src/vmtax/testbed/session/exclusive.py src/vmtax/cli/measuring.py tools/prove_ownership.py
 prove-ownership: setup-test ## show that a run has one owner and a host one measurement: others try, and 50 kills
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_ownership
 
-# covers: src/vmtax/store src/vmtax/fleet src/vmtax/cli/fleet.py src/vmtax/cli/fleets.py src/vmtax/cli/fleet_task.py src/vmtax/cli/measuring.py src/vmtax/testbed/exclusive.py tests/postgresql.py tools/prove_fleet.py tools/score.py
+# covers: src/vmtax/store src/vmtax/fleet src/vmtax/cli/fleet.py src/vmtax/cli/fleets.py src/vmtax/cli/fleet_task.py src/vmtax/cli/measuring.py src/vmtax/testbed/session/exclusive.py tests/postgresql.py tools/prove_fleet.py tools/score.py
 prove-fleet: setup-test ## show that a fleet is measured once, whoever is killed: six hosts, two controllers, a real PostgreSQL
 	@./tools/packages postgresql ansible-core iproute2
 	@$(BIN)/vmtax image build
@@ -133,13 +133,13 @@ prove-fleet-load: setup-test ## show what a thousand hosts ask of one PostgreSQL
 	@./tools/packages postgresql
 	@$(PROOF) $(BIN)/python -m tools.prove_fleet_load
 
-# covers: src/vmtax/attach src/vmtax/testbed/existing.py src/vmtax/testbed/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/testbed/cloning.py src/vmtax/testbed/layers/clone.py src/vmtax/machine tests/owners_vm.py tests/proxmox tools/prove_guests.py tools/prove_clones.py tools/prove_proxmox.py tools/score.py
+# covers: src/vmtax/attach src/vmtax/testbed/subjects/existing.py src/vmtax/testbed/session/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/testbed/session/cloning.py src/vmtax/testbed/layers/clone.py src/vmtax/machine tests/owners_vm.py tests/proxmox tools/prove_guests.py tools/prove_clones.py tools/prove_proxmox.py tools/score.py
 prove-guests: setup-test ## show that a VM of the user's, and clones of it, are measured, and it is left as it was: a real libvirt, 25 kills
 	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-utils
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests
 
-# covers: src/vmtax/workload/command.py src/vmtax/workload/inside.py src/vmtax/image/additions.py src/vmtax/image/build.py src/vmtax/testbed/additions.py src/vmtax/cli/own_program.py docs/how-to/your-own-program.md tools/prove_commands.py tools/score.py
+# covers: src/vmtax/workload/command.py src/vmtax/workload/inside.py src/vmtax/image/additions.py src/vmtax/image/build.py src/vmtax/testbed/host/additions.py src/vmtax/cli/own_program.py docs/how-to/your-own-program.md tools/prove_commands.py tools/score.py
 prove-commands: setup-test ## show that a program of the user's own is measured on every layer: the examples of the page, and bad ones
 	@$(PROOF) $(BIN)/python -m tools.prove_commands
 

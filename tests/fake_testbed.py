@@ -22,13 +22,13 @@ from vmtax.meter import METERS, clock
 from vmtax.plan.schema import Plan, parse
 from vmtax.storage import FirstWrite, Target
 from vmtax.store import Store
-from vmtax.testbed import interleave
-from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.testbed.cpus import Cpu, CpuTopology
-from vmtax.testbed.examine import Examined, Platform
-from vmtax.testbed.machines import Machines
-from vmtax.testbed.provisioned import Provisioned
-from vmtax.testbed.session import Hosts, Session, TestbedOptions
+from vmtax.testbed.host.cpus import Cpu, CpuTopology
+from vmtax.testbed.machines import interleave
+from vmtax.testbed.machines.machines import Machines
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
+from vmtax.testbed.session.examine import Examined, Platform
+from vmtax.testbed.session.session import Hosts, Session, TestbedOptions
+from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload import Site
 
 PLAN = "name: fake\nseed: 5\nlayers: [host, vm]\nworkloads: [chess]\nprimary: [chess.nodes_per_second]\nbudget: none\n"

@@ -20,10 +20,10 @@ from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.image import build
 from vmtax.meter import GUEST_METERS, METERS
 from vmtax.plan.schema import parse
-from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.layers import opened
-from vmtax.testbed.machines import examined, set_up
-from vmtax.testbed.session import TestbedOptions, connected
+from vmtax.testbed.machines.machines import examined, set_up
+from vmtax.testbed.session.base import RunningTreatment
+from vmtax.testbed.session.session import TestbedOptions, connected
 from vmtax.workload import Command
 
 MEASURED = {  # workload, of one case -> what is measured

@@ -28,9 +28,9 @@ from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.image import build
 from vmtax.plan.schema import parse
 from vmtax.testbed.layers import opened
-from vmtax.testbed.machines import examined, set_up
-from vmtax.testbed.provisioned import Provisioned
-from vmtax.testbed.session import TestbedOptions, connected
+from vmtax.testbed.machines.machines import examined, set_up
+from vmtax.testbed.session.session import TestbedOptions, connected
+from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload import Site
 from vmtax.workload.fio import Disk, DiskParameters
 

@@ -26,7 +26,7 @@ from tools.torture import identity, missing
 from vmtax.core.errors import BAD_INPUT, BUSY, FAILED
 from vmtax.machine.hold import words_of_holder
 from vmtax.store import Store
-from vmtax.testbed.exclusive import LOCK
+from vmtax.testbed.session.exclusive import LOCK
 
 PLAN = "name: owned\nlayers: [host]\nworkloads: [{chess: {depth: 6, emulated_depth: 6}}]\nrounds: {min: 6, max: 6}\n"
 FREE_SECONDS = 1.0  # in which a host is free after a SIGKILL

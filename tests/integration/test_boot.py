@@ -19,7 +19,7 @@ from vmtax.meter import below
 from vmtax.meter.facts import read_facts
 from vmtax.network import Segment
 from vmtax.testbed.layers.nested import IMAGE_QEMU
-from vmtax.testbed.sites import disks_of
+from vmtax.testbed.subjects.sites import disks_of
 
 
 @pytest.mark.machines

@@ -13,7 +13,7 @@ from vmtax.core.events import Event
 from vmtax.doctor import examine
 from vmtax.doctor.attempt import attempt_on
 from vmtax.image.cache import Image
-from vmtax.testbed.session import connected
+from vmtax.testbed.session.session import connected
 
 
 def can_virtualize() -> bool:

@@ -19,12 +19,12 @@ from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse as parse_plan
 from vmtax.storage import Target
-from vmtax.testbed.cpus import bound, parse
-from vmtax.testbed.examine import Platform
+from vmtax.testbed.host.cpus import bound, parse
 from vmtax.testbed.layers.boots import boot_guest, host_spec
 from vmtax.testbed.parts import Order
-from vmtax.testbed.provisioned import Provisioned
-from vmtax.testbed.session import Session
+from vmtax.testbed.session.examine import Platform
+from vmtax.testbed.session.session import Session
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 RUN = """\
 name: equal-tiny

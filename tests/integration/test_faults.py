@@ -29,7 +29,7 @@ from vmtax.image.cache import Image
 from vmtax.machine import CommandStuck, ssh
 from vmtax.machine.local import LocalMachine
 from vmtax.store import Store
-from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command, Site
 from vmtax.workload.base import Parameters
 from vmtax.workload.fio import Disk, DiskParameters

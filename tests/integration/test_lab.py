@@ -29,8 +29,8 @@ from vmtax.storage import Backing, StorageError, Target
 from vmtax.storage.features import features
 from vmtax.storage.undo import ANY_DEVICE
 from vmtax.store import Store
-from vmtax.testbed import disks, hosts
-from vmtax.testbed.disks import Disks
+from vmtax.testbed.host import disks, hosts
+from vmtax.testbed.host.disks import Disks
 
 pytestmark = pytest.mark.machines
 

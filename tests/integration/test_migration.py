@@ -15,7 +15,7 @@ from vmtax.design.migration import MigrationSettings, Mode
 from vmtax.hypervisor import AWAITED, Credentials, Guest, GuestSpec, Move, MoveFailed, Qemu, boot
 from vmtax.image.cache import Image
 from vmtax.machine.local import LocalMachine
-from vmtax.testbed.migration import meeting
+from vmtax.testbed.host.migration import meeting
 
 
 @pytest.mark.machines

@@ -25,12 +25,12 @@ from vmtax.storage.empty import MIB
 from vmtax.storage.ground import Area, refuse_used, table
 from vmtax.storage.page_cache import Bound
 from vmtax.storage.undo import NO_PARTITIONS
-from vmtax.testbed import disks
-from vmtax.testbed.cpus import Cpu, CpuTopology
-from vmtax.testbed.disks import Disks, bound
-from vmtax.testbed.examine import Examined, Platform
-from vmtax.testbed.provision import not_opened
-from vmtax.testbed.session import Session
+from vmtax.testbed.host import disks
+from vmtax.testbed.host.cpus import Cpu, CpuTopology
+from vmtax.testbed.host.disks import Disks, bound
+from vmtax.testbed.machines.provision import not_opened
+from vmtax.testbed.session.examine import Examined, Platform
+from vmtax.testbed.session.session import Session
 
 SIZE = 16 * 2**20
 PLAN = """\

@@ -25,9 +25,9 @@ from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
 from vmtax.storage.power_cut import opened
 from vmtax.storage.power_cuts import DiskState, States
-from vmtax.testbed import host_disk
-from vmtax.testbed.base import Cut
-from vmtax.testbed.cutting import CHECKED_ID, HOST_ID
+from vmtax.testbed.session.base import Cut
+from vmtax.testbed.storage import host_disk
+from vmtax.testbed.storage.cutting import CHECKED_ID, HOST_ID
 from vmtax.workload.durability import Counts, Durability, DurabilityParameters
 from vmtax.workload.durability.records import issued
 from vmtax.workload.durability.stacks import Stack

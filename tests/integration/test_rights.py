@@ -9,7 +9,7 @@ import pytest
 from tests.integration.conftest import HANGS
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.machine.rights import Rights, parse, source
-from vmtax.testbed.examine import enters
+from vmtax.testbed.session.examine import enters
 
 DOCKER = ",".join(
     f"+{name}"

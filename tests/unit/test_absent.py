@@ -8,7 +8,7 @@ from vmtax.design.treatments import Combination, Space, treatments
 from vmtax.machine.packages import READ
 from vmtax.machine.tools import TOOLS
 from vmtax.storage import Target
-from vmtax.testbed.disks import not_here
+from vmtax.testbed.host.disks import not_here
 
 PARTS = [
     Combination({"disk.filesystem": ["as-is"]}, "dir"),

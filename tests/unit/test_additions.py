@@ -16,7 +16,7 @@ from vmtax.image import additions as module
 from vmtax.image import build, recipe
 from vmtax.image.additions import NOTHING, Additions
 from vmtax.plan.schema import from_data
-from vmtax.testbed.additions import additions
+from vmtax.testbed.host.additions import additions
 
 
 def tree(directory: Path) -> Path:

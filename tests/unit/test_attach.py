@@ -36,9 +36,9 @@ from vmtax.machine.local import LocalMachine
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
-from vmtax.testbed.existing import refuse_factors
-from vmtax.testbed.session import ExistingVm, Hosts, TestbedOptions
-from vmtax.testbed.ways import Plugged
+from vmtax.testbed.session.session import ExistingVm, Hosts, TestbedOptions
+from vmtax.testbed.session.ways import Plugged
+from vmtax.testbed.subjects.existing import refuse_factors
 
 UUID = "8662b4e3-a27d-41ac-868a-c680d4d26354"
 INFO = """\

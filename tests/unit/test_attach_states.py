@@ -13,9 +13,9 @@ from vmtax.attach.domain import FIND_QEMU, script
 from vmtax.attach.entry import SELINUX, put_image
 from vmtax.attach.proxmox.vm import proxmox_script
 from vmtax.image.place import Placed
-from vmtax.testbed.existing import refuse_unentered
-from vmtax.testbed.session import CannotMeasure
-from vmtax.testbed.ways import Inside
+from vmtax.testbed.session.session import CannotMeasure
+from vmtax.testbed.session.ways import Inside
+from vmtax.testbed.subjects.existing import refuse_unentered
 
 PLACED = Placed("/root.erofs", "/boot/vmlinux", "/boot/initrd", "/tree")
 UUID = "8662b4e3-a27d-41ac-868a-c680d4d26354"

@@ -19,7 +19,7 @@ from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey
 from vmtax.machine import MachineLost
 from vmtax.machine.local import LocalMachine
-from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
 from vmtax.workload.base import HELD
 from vmtax.workload.fio import Disk, DiskParameters

@@ -23,7 +23,7 @@ from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
 from vmtax.storage.power_cut import opened
 from vmtax.storage.power_cuts import DiskState, States
-from vmtax.testbed.base import Cut
+from vmtax.testbed.session.base import Cut
 from vmtax.workload.durability import Durability, DurabilityParameters
 
 Look = Callable[[int, Path], bool]  # number of the guest, its file -> whether a record is lost

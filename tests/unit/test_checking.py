@@ -21,7 +21,7 @@ from vmtax.experiment import preview
 from vmtax.hypervisor import Accelerator
 from vmtax.plan.asked import NotMeasured
 from vmtax.store import Store
-from vmtax.testbed.session import CannotMeasure
+from vmtax.testbed.session.session import CannotMeasure
 
 On = Callable[..., None]
 

@@ -28,7 +28,7 @@ from vmtax.plan.schema import load
 from vmtax.report.answers.schema import json_schema
 from vmtax.storage import Target
 from vmtax.store import Store
-from vmtax.testbed.session import TestbedOptions
+from vmtax.testbed.session.session import TestbedOptions
 
 
 def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:

@@ -37,11 +37,11 @@ from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
 from vmtax.report.sections.prices import section as prices_section
 from vmtax.report.wording.guest_settings import guest_settings
-from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.testbed.cloning import INSTEAD_OF, ClonedBoot, Cloning, takes
-from vmtax.testbed.existing import refuse_factors
 from vmtax.testbed.layers.clone import command_line
-from vmtax.testbed.session import ExistingVm
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
+from vmtax.testbed.session.cloning import INSTEAD_OF, ClonedBoot, Cloning, takes
+from vmtax.testbed.session.session import ExistingVm
+from vmtax.testbed.subjects.existing import refuse_factors
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
 

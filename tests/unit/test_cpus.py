@@ -15,7 +15,7 @@ from vmtax.core.units import cpu_numbers
 from vmtax.machine.reader import LocalReader
 from vmtax.meter.text import parse_files
 from vmtax.plan.schema import parse as plan
-from vmtax.testbed.cpus import QUESTION, CpuTopology, parse, question, why_unbound
+from vmtax.testbed.host.cpus import QUESTION, CpuTopology, parse, question, why_unbound
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.equal import EqualCpus
 

@@ -23,15 +23,16 @@ from vmtax.machine import MachineError
 from vmtax.machine.ssh import SshMachine
 from vmtax.network.wire import LOGIN, CardInUse
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed import destination, host_facts, needs
-from vmtax.testbed.cpus import QUESTION
-from vmtax.testbed.examine import Platform
-from vmtax.testbed.parts import Request
+from vmtax.testbed.host import needs
+from vmtax.testbed.host.cpus import QUESTION
+from vmtax.testbed.parts import Request, destination
 from vmtax.testbed.parts.arrival import Arrival
 from vmtax.testbed.parts.migration import USERFAULTFD
 from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.parts.processors import Processors
-from vmtax.testbed.session import CannotMeasure, Destination, TestbedOptions
+from vmtax.testbed.session.examine import Platform
+from vmtax.testbed.session.session import CannotMeasure, Destination, TestbedOptions
+from vmtax.testbed.subjects import host_facts
 
 TO = Destination("ssh://b", "eth2", "eth3")
 PLAN = "{name: x, layers: [vm], workloads: [migration]}"

@@ -33,7 +33,7 @@ from vmtax.report.document import Detail
 from vmtax.report.render.terminal import whole
 from vmtax.report.sections.doctor import document, verdict
 from vmtax.system.console import console
-from vmtax.testbed.cpus import QUESTION
+from vmtax.testbed.host.cpus import QUESTION
 
 CPU = "/sys/devices/system/cpu"
 IMAGE = Image(Path("/images/abc"), "abc", "recipe", "6.12", packages=100, bytes=800_000_000, mark="", created=0.0)

@@ -19,7 +19,7 @@ from vmtax.doctor.attempt import announce, attempt_on
 from vmtax.doctor.host_parts import HUGE_PAGE_COUNT
 from vmtax.image.place import Placed
 from vmtax.machine.local import PYTHON, LocalMachine
-from vmtax.testbed.session import Hosts
+from vmtax.testbed.session.session import Hosts
 
 # A far host that is this one with another home: ssh's options are dropped, the rest is the command.
 FAR = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexport HOME="$FAR"\nexec sh -c "$*"\n'

@@ -15,10 +15,11 @@ from vmtax.hypervisor.confine import Reach, image_program, sandbox
 from vmtax.hypervisor.qemu.detect import ELSEWHERE, FIRST, RIGHTS
 from vmtax.machine.packages import READ
 from vmtax.plan.schema import GuestSize, load, parse
-from vmtax.testbed import examine, provision
-from vmtax.testbed.cpus import QUESTION, read
-from vmtax.testbed.examine import note_of_below
-from vmtax.testbed.session import CannotMeasure
+from vmtax.testbed.host.cpus import QUESTION, read
+from vmtax.testbed.machines import provision
+from vmtax.testbed.session import examine
+from vmtax.testbed.session.examine import note_of_below
+from vmtax.testbed.session.session import CannotMeasure
 
 QEMU = ("qemu-system-x86_64", "--version")
 NOT_ELSEWHERE = (*FIRST, *ELSEWHERE)

@@ -18,15 +18,15 @@ from vmtax.core.errors import BUSY, BadInput
 from vmtax.machine import hold as hold_module
 from vmtax.machine.hold import Hold
 from vmtax.machine.local import LocalMachine
-from vmtax.testbed.exclusive import LOCK, MACHINE_ID, Claim, HostBusy, hold, ids_of
-from vmtax.testbed.session import Hosts
+from vmtax.testbed.session.exclusive import LOCK, MACHINE_ID, Claim, HostBusy, hold, ids_of
+from vmtax.testbed.session.session import Hosts
 
 pytestmark = pytest.mark.usefixtures("lists")
 OURS, THEIRS = Claim("1" * 16, "we measure there"), Claim("2" * 16, "they measure there")
 HOLDER = """
 import sys
 from vmtax.machine.local import LocalMachine
-from vmtax.testbed.exclusive import Claim
+from vmtax.testbed.session.exclusive import Claim
 print(repr(Claim("3" * 16, "a third measures there").holder(LocalMachine())), flush=True)
 sys.stdin.read()
 """
@@ -90,7 +90,7 @@ def test_who_waits_says_for_whom_once_and_goes_on(monkeypatch: pytest.MonkeyPatc
             if next(naps) == "ends":
                 theirs.close()
 
-        monkeypatch.setattr("vmtax.testbed.exclusive.time", SimpleNamespace(sleep=sleep))
+        monkeypatch.setattr("vmtax.testbed.session.exclusive.time", SimpleNamespace(sleep=sleep))
         hold(Hosts(ours, ours), OURS, tell_waiting=said.append)
         assert said == ["host: they measure there"]
         assert not list(naps)

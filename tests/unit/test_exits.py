@@ -26,7 +26,7 @@ from vmtax.meter import MeteredCommand
 from vmtax.meter.exits import ExitCounts
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections import exits as exits_section
-from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
 from vmtax.workload.cpuid import INSTRUCTION, Cpuid, CpuidParameters
 from vmtax.workload.net import Net, NetParameters

@@ -8,7 +8,7 @@ from typing import Any
 from tests.fake_machine import FakeMachine
 from vmtax.machine import MachineLost
 from vmtax.meter import MeteredCommand
-from vmtax.testbed.footprint import Footprint
+from vmtax.testbed.host.footprint import Footprint
 
 WORK = MeteredCommand("fio", ok=True, seconds=10.0)
 READ = {"resident_bytes": 2.0**29, "beyond_bytes": 5e7, "huge_bytes": 0.0}

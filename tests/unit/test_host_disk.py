@@ -22,10 +22,18 @@ from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
 from vmtax.storage import Backing, Target, power_cuts
 from vmtax.storage.copies import Copies
-from vmtax.testbed import host_disk
-from vmtax.testbed.base import HostDisk, HostDisks
-from vmtax.testbed.host_disk import PARTITION, SERIAL, LoggedDisks, find_logged, more_seconds, refuse_unlike, stack_of
-from vmtax.testbed.session import CannotMeasure
+from vmtax.testbed.session.base import HostDisk, HostDisks
+from vmtax.testbed.session.session import CannotMeasure
+from vmtax.testbed.storage import host_disk
+from vmtax.testbed.storage.host_disk import (
+    PARTITION,
+    SERIAL,
+    LoggedDisks,
+    find_logged,
+    more_seconds,
+    refuse_unlike,
+    stack_of,
+)
 from vmtax.workload.durability import Durability, DurabilityParameters, stacks
 from vmtax.workload.durability.guest import arguments
 from vmtax.workload.durability.stacks import Broken, Stack, assembled

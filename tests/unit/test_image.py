@@ -22,7 +22,7 @@ from vmtax.image.additions import Additions
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.store import Store
-from vmtax.testbed import hosts
+from vmtax.testbed.host import hosts
 
 # A far host that is this one with another home: ssh's options are dropped, the rest is the command.
 FAR = """#!/bin/sh

@@ -38,9 +38,9 @@ from vmtax.report.render.rows import rows
 from vmtax.report.sections.summary import findings
 from vmtax.report.show import render
 from vmtax.storage import Target
-from vmtax.testbed.exclusive import HostBusy
-from vmtax.testbed.interleave import why_not
-from vmtax.testbed.session import CannotMeasure, TestbedOptions
+from vmtax.testbed.machines.interleave import why_not
+from vmtax.testbed.session.exclusive import HostBusy
+from vmtax.testbed.session.session import CannotMeasure, TestbedOptions
 
 B = "ssh://b"
 QEMU = "/opt/qemu/bin/qemu-system-x86_64"

@@ -19,7 +19,7 @@ from vmtax.image.packs import Pack
 from vmtax.machine.local import LocalMachine
 from vmtax.report.sections.beside import machine
 from vmtax.store import Store
-from vmtax.testbed import hosts
+from vmtax.testbed.host import hosts
 from vmtax.workload import build
 
 

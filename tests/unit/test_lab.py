@@ -33,7 +33,7 @@ from vmtax.lab.start import FORGET, Wish, _Start, start
 from vmtax.lab.write_logs import spare_logs
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshRoute
-from vmtax.testbed import hosts
+from vmtax.testbed.host import hosts
 
 __all__ = ["home"]
 ANY = MagicMock()  # what is not looked at

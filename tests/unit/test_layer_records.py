@@ -24,10 +24,10 @@ from vmtax.report.render.screen import FirstScreen
 from vmtax.report.sections.first import first, page_title
 from vmtax.report.show import render
 from vmtax.report.wording.layers import STYLES, THE, cost_name
-from vmtax.testbed.base import Overdue, RunningSubject, RunningTreatment
 from vmtax.testbed.layers.opening import OPENERS
 from vmtax.testbed.parts import Request, lacking
 from vmtax.testbed.parts.containers import Containers
+from vmtax.testbed.session.base import Overdue, RunningSubject, RunningTreatment
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
 

@@ -130,8 +130,8 @@ def test_only_what_asks_qemu_something_knows_that_it_is_qemu() -> None:
         "storage/backing.py",
         "storage/chain.py",
         "storage/features.py",
-        "testbed/disks.py",
-        "testbed/interleave.py",
+        "testbed/host/disks.py",
+        "testbed/machines/interleave.py",
     }
     asking |= {"lab/end.py", "lab/monitor.py", "recommend/card_export.py", "recommend/disk_export.py"}
     assert {file for file, used in arrows() if used.startswith("hypervisor/qemu/")} <= asking

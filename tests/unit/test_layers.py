@@ -18,10 +18,10 @@ from vmtax.plan.schema import parse
 from vmtax.storage import Target
 from vmtax.storage.page_cache import HIERARCHY
 from vmtax.testbed import layers
-from vmtax.testbed.cpus import Cpu, CpuTopology
-from vmtax.testbed.examine import Platform
+from vmtax.testbed.host.cpus import Cpu, CpuTopology
 from vmtax.testbed.layers import boots, opening
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.session.examine import Platform
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 PLAN = parse("{name: x, layers: [host, vm], guest: {vcpus: 1}, workloads: [disk], budget: none}")
 DROP: Argv = ("tee", "/proc/sys/vm/drop_caches")

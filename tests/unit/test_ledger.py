@@ -34,7 +34,7 @@ from vmtax.report.figures import ledger_picture
 from vmtax.report.figures.ledger import MOST
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections import ledger as section
-from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
 from vmtax.workload.cpuid import Cpuid, CpuidParameters
 

@@ -30,9 +30,9 @@ from vmtax.meter.neighbours import Neighbours
 from vmtax.plan.schema import load
 from vmtax.store import Store
 from vmtax.store.owner import this_process
-from vmtax.testbed.exclusive import HostBusy
-from vmtax.testbed.power import PowerCut
-from vmtax.testbed.session import Hosts, TestbedOptions
+from vmtax.testbed.session.exclusive import HostBusy
+from vmtax.testbed.session.power import PowerCut
+from vmtax.testbed.session.session import Hosts, TestbedOptions
 
 WHY = "there is no /dev/kvm"
 SAMPLE = sample_experiment(rounds=1)

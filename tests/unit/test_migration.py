@@ -24,7 +24,7 @@ from vmtax.hypervisor.qemu.guest import QemuGuest
 from vmtax.hypervisor.qemu.migrate import migrate
 from vmtax.hypervisor.qemu.qmp import QmpError
 from vmtax.meter import Readings
-from vmtax.testbed.base import Handover, Route, RunningSubject, RunningTreatment
+from vmtax.testbed.session.base import Handover, Route, RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Site
 from vmtax.workload.migration import METRICS, Migration, MigrationParameters, Seen
 

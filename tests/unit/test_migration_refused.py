@@ -9,12 +9,12 @@ import pytest
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.plan.schema import load, parse
-from vmtax.testbed import needs
-from vmtax.testbed.examine import _check_memory
+from vmtax.testbed.host import needs
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.migration import USERFAULTFD, MigrationPart
 from vmtax.testbed.parts.pages import Pages
-from vmtax.testbed.session import CannotMeasure, Wire
+from vmtax.testbed.session.examine import _check_memory
+from vmtax.testbed.session.session import CannotMeasure, Wire
 
 MODES = "{name: x, layers: [vm], factors: {migration.mode: [precopy, postcopy]}, workloads: [migration]}"
 

@@ -8,7 +8,7 @@ import pytest
 
 from vmtax.core.errors import BadInput
 from vmtax.plan.schema import builtin_plans, load, parse
-from vmtax.testbed import needs
+from vmtax.testbed.host import needs
 
 
 @pytest.mark.parametrize(

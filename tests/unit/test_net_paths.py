@@ -18,7 +18,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.network import sriov
 from vmtax.network.interrupts import SET_DELAY, delay_interrupts
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed import net_paths
+from vmtax.testbed.network import net_paths
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.network import HAS_MACVTAP, HAS_VHOST, NetworkPart
 

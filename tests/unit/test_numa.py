@@ -15,7 +15,7 @@ from vmtax.hypervisor import BootFailed
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import parse as parse_plan
 from vmtax.plan.vary import varied
-from vmtax.testbed.cpus import QUESTION, CpuTopology, parse
+from vmtax.testbed.host.cpus import QUESTION, CpuTopology, parse
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.numa import NumaMemory, bytes_by_node, nodes_of, prove
 

@@ -14,11 +14,11 @@ from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import BootFailed
 from vmtax.hypervisor.qemu.memory import parse_smaps
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed import proof
-from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.testbed.obtained import parse_shape, why_not
+from vmtax.testbed.host.obtained import parse_shape, why_not
+from vmtax.testbed.layers import proof
 from vmtax.testbed.parts import Request, pages
 from vmtax.testbed.parts.pages import Pages
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
 
 GIB = 2**30

@@ -26,9 +26,9 @@ from vmtax.hypervisor.qemu.threads import parse_threads
 from vmtax.machine.local import LocalMachine
 from vmtax.meter.text import parse_files
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed.cpus import QUESTION, apart, in_pairs
-from vmtax.testbed.cpus import parse as cpus_of
-from vmtax.testbed.obtained import why_no_clock, why_no_hpet, why_not
+from vmtax.testbed.host.cpus import QUESTION, apart, in_pairs
+from vmtax.testbed.host.cpus import parse as cpus_of
+from vmtax.testbed.host.obtained import why_no_clock, why_no_hpet, why_not
 from vmtax.testbed.parts import Request, pinning, polling
 from vmtax.testbed.parts.pinning import Pinning
 from vmtax.testbed.parts.polling import Polling

@@ -18,7 +18,7 @@ from vmtax.core.errors import BadInput
 from vmtax.core.records import Metric
 from vmtax.plan.schema import Plan, load
 from vmtax.report.wording.own_program import LONGEST, own_program
-from vmtax.testbed.additions import additions
+from vmtax.testbed.host.additions import additions
 from vmtax.workload.words import short, subject
 
 

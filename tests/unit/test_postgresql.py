@@ -29,7 +29,7 @@ from vmtax.image.packs import Pack, PackKind
 from vmtax.plan.schema import Plan, parse
 from vmtax.report.sections.beside import machine
 from vmtax.store import Store
-from vmtax.testbed import needs
+from vmtax.testbed.host import needs
 from vmtax.workload.durability import Durability, DurabilityParameters, checks, is_control, writers
 from vmtax.workload.durability import postgresql as server
 from vmtax.workload.durability.checks import Found, check

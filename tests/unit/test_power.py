@@ -23,9 +23,9 @@ from vmtax.experiment.real_cut import PowerWasCut, session_of
 from vmtax.experiment.runner import Options
 from vmtax.plan.schema import Plan, parse
 from vmtax.storage import Target
-from vmtax.testbed import power
-from vmtax.testbed.power import Cutting, NotCut, Power, PowerCut, not_there_again, one_state, why_not
-from vmtax.testbed.session import TestbedOptions
+from vmtax.testbed.session import power
+from vmtax.testbed.session.power import Cutting, NotCut, Power, PowerCut, not_there_again, one_state, why_not
+from vmtax.testbed.session.session import TestbedOptions
 
 PLAN = """\
 name: cuts

@@ -35,8 +35,8 @@ from vmtax.plan.schema import Plan, load, parse
 from vmtax.storage import StorageError, Target
 from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER
 from vmtax.system import ownership
-from vmtax.testbed.cpus import QUESTION
-from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
+from vmtax.testbed.host.cpus import QUESTION
+from vmtax.testbed.session.session import CannotMeasure, Hosts, TestbedOptions
 
 GIB = 2**30
 

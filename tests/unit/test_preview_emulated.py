@@ -13,8 +13,8 @@ from vmtax.core.errors import BadInput
 from vmtax.experiment.preview import look, refuse_emulation
 from vmtax.plan.estimate import Emulation, demonstration, foresee
 from vmtax.plan.schema import from_data, load, parse
-from vmtax.testbed.cpus import QUESTION
-from vmtax.testbed.session import Hosts, TestbedOptions
+from vmtax.testbed.host.cpus import QUESTION
+from vmtax.testbed.session.session import Hosts, TestbedOptions
 
 
 def test_emulated_guests_may_have_more_cpus_than_the_host() -> None:

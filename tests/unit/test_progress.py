@@ -132,11 +132,11 @@ KEPT = {
     ("storage/empty.py", "SECONDS + 30"): "it ends by itself, to ask the user",
     ("store/listing.py", "WAIT_SECONDS"): "another process releases the store",
     ("workload/inside.py", "timeout"): "a server at the peer, or a program of the user's, which says how long",
-    ("testbed/cards.py", "60"): "a peer answers pings",
-    ("testbed/cutting.py", "ZERO_SECONDS"): "/proc does not show what a device does by itself",
-    ("testbed/machines.py", "20"): "a host answers",
-    ("testbed/networks.py", "2 * wire.WAIT_SECONDS"): "a peer answers pings",
-    ("testbed/standby.py", "60"): "a peer answers pings",
+    ("testbed/subjects/cards.py", "60"): "a peer answers pings",
+    ("testbed/storage/cutting.py", "ZERO_SECONDS"): "/proc does not show what a device does by itself",
+    ("testbed/machines/machines.py", "20"): "a host answers",
+    ("testbed/network/networks.py", "2 * wire.WAIT_SECONDS"): "a peer answers pings",
+    ("testbed/network/standby.py", "60"): "a peer answers pings",
 }
 
 

@@ -54,8 +54,8 @@ ALLOWED = {
     "meter/pressure.py _throttles": BOUNDED,
     "meter/vmstat.py parse": BOUNDED,
     "storage/features.py features": OURS,
-    "testbed/host_disk.py find_logged": OURS,
-    "testbed/standby.py parse": BOUNDED,
+    "testbed/storage/host_disk.py find_logged": OURS,
+    "testbed/network/standby.py parse": BOUNDED,
     "workload/durability/postgresql.py answer": "it runs in the checking guest, where each exception is an answer",
     "workload/inside.py work": "a record of its own function, named as one that runs commands on a machine",
 }

@@ -12,7 +12,7 @@ from vmtax.machine import MachineLost
 from vmtax.machine.reader import LocalReader, SshReader
 from vmtax.machine.remote_command import ENTRY
 from vmtax.machine.ssh import ssh_route
-from vmtax.testbed.hosts import open_reader
+from vmtax.testbed.host.hosts import open_reader
 
 # Takes ssh's options, prints what a login script might, and is the far shell.
 CLIENT = """#!/bin/sh

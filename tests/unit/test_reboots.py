@@ -36,8 +36,8 @@ from vmtax.plan.schema import parse
 from vmtax.report.document import Table
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.sections import host_boots
-from vmtax.testbed.interleave import why_not
-from vmtax.testbed.session import TestbedOptions
+from vmtax.testbed.machines.interleave import why_not
+from vmtax.testbed.session.session import TestbedOptions
 
 PLAN = SEVEN.replace("{min: 7, max: 7}", "{min: 3, max: 3}") + (
     "factors: {host.kernel_arguments: [mitigations=auto, mitigations=off]}\n"

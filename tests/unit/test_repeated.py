@@ -22,7 +22,7 @@ from vmtax.machine import MachineError, MachineLost, Outcome
 from vmtax.meter import METERS
 from vmtax.meter.base import MeteredCommand
 from vmtax.meter.clock import COMMAND, own_time
-from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
 from vmtax.workload.cpuid import Cpuid, CpuidParameters

@@ -15,8 +15,8 @@ from vmtax.machine.remedies import ENOUGH, Around, Failure, remedy
 from vmtax.machine.rights import Rights, ask, parse
 from vmtax.plan.schema import load
 from vmtax.plan.schema import parse as parse_plan
-from vmtax.testbed import examine
-from vmtax.testbed.session import CannotMeasure
+from vmtax.testbed.session import examine
+from vmtax.testbed.session.session import CannotMeasure
 
 USER: Json = {"user": 1000, "capabilities": 0}
 UBUNTU = USER | {"knobs": {"kernel.apparmor_restrict_unprivileged_userns": "1", "user.max_user_namespaces": "9"}}

@@ -20,7 +20,7 @@ from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineLost
 from vmtax.storage import FirstWrite, Target
 from vmtax.store import StoreError
-from vmtax.testbed.session import TestbedOptions
+from vmtax.testbed.session.session import TestbedOptions
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from tests.fake_machine import FakeMachine, Reply
 from vmtax.machine import MachineError
 from vmtax.machine.local import LocalMachine
 from vmtax.storage import page_cache
-from vmtax.testbed import servers
-from vmtax.testbed.base import RunningSubject
+from vmtax.testbed.session.base import RunningSubject
+from vmtax.testbed.subjects import servers
 from vmtax.workload.site import Access, Link, PeerServer, Site
 
 ACCESS = Access.random()

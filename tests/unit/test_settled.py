@@ -7,7 +7,7 @@ import pytest
 from vmtax.core.errors import BadInput
 from vmtax.plan.estimate import settled
 from vmtax.plan.schema import as_written, parse
-from vmtax.testbed.needs import memory_bytes, refuse_small
+from vmtax.testbed.host.needs import memory_bytes, refuse_small
 
 
 def test_what_a_plan_leaves_to_the_machine_is_decided_and_its_metrics_follow() -> None:

@@ -22,7 +22,7 @@ from vmtax.plan.vary import varied
 from vmtax.recommend.disk import DiskKind
 from vmtax.report.wording.guest_settings import _disk
 from vmtax.storage import Backing
-from vmtax.testbed.disks import has_disk
+from vmtax.testbed.host.disks import has_disk
 from vmtax.testbed.parts import Order, Request, sharing
 from vmtax.testbed.parts.disks import DiskPart
 from vmtax.testbed.parts.sharing import SharingPart

@@ -16,8 +16,8 @@ from vmtax.plan.vary import varied
 from vmtax.report.wording.guest_settings import _disk
 from vmtax.storage import Backing, Target, chain
 from vmtax.storage.backing import areas, directory_bytes
-from vmtax.testbed import needs
-from vmtax.testbed.disks import wanted
+from vmtax.testbed.host import needs
+from vmtax.testbed.host.disks import wanted
 from vmtax.testbed.parts import Request, lacking
 from vmtax.testbed.parts.snapshots import SnapshotPart
 

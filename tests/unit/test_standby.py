@@ -24,12 +24,14 @@ from vmtax.meter import MeteredCommand
 from vmtax.network import Segment
 from vmtax.network.sriov import LOAD_DRIVERS
 from vmtax.plan.schema import parse
-from vmtax.testbed import cards, migration, net_paths, standby
-from vmtax.testbed.base import Handover, RunningSubject, RunningTreatment
+from vmtax.testbed.host import migration
+from vmtax.testbed.network import net_paths, standby
+from vmtax.testbed.network.standby import LOWER, PING, CardPair, Carriers, Lower, PacketCounts, Tapped
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
-from vmtax.testbed.standby import LOWER, PING, CardPair, Carriers, Lower, PacketCounts, Tapped
+from vmtax.testbed.session.base import Handover, RunningSubject, RunningTreatment
+from vmtax.testbed.subjects import cards
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
 

@@ -15,7 +15,7 @@ from vmtax.lab.home import LabError
 from vmtax.lab.standing import LIMIT_SECONDS, why_standing
 from vmtax.machine.local import PYTHON
 from vmtax.machine.reader import LocalReader
-from vmtax.testbed import hosts
+from vmtax.testbed.host import hosts
 
 __all__ = ["home"]
 WHOLE = "begins CPU 0\nbegins CPU 1\nbegins flush\ndone\n"

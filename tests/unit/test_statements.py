@@ -41,7 +41,8 @@ from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
 from vmtax.store.dialect import postgresql_locks
-from vmtax.testbed import power, provisioned
+from vmtax.testbed.session import power
+from vmtax.testbed.subjects import provisioned
 from vmtax.workload import build, site
 from vmtax.workload.fio import PATTERNS
 

@@ -30,8 +30,8 @@ from vmtax.storage import Target
 from vmtax.store import Store, fit, model
 from vmtax.store.failure import DamagedRun
 from vmtax.store.model import Unfit
-from vmtax.testbed.power import PowerCut
-from vmtax.testbed.session import Destination, ExistingVm, TestbedOptions, Wire
+from vmtax.testbed.session.power import PowerCut
+from vmtax.testbed.session.session import Destination, ExistingVm, TestbedOptions, Wire
 
 BOOT = {"round": 1, "level": "none", "over": True, "boot_id": "x", "kernel_command_line": "ro"}
 # Way to run a plan, where in the run, value -> words of the refusal

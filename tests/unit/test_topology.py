@@ -27,8 +27,8 @@ from vmtax.machine import MachineLost
 from vmtax.meter import METERS, clock
 from vmtax.plan.estimate import seconds_per_round
 from vmtax.plan.schema import load, parse
-from vmtax.testbed import needs
-from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.host import needs
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
 from vmtax.workload.chess import ALONE, Chess, ChessParameters
 

@@ -18,10 +18,11 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.machine import Windows, WindowsMachine
 from vmtax.plan.schema import parse
-from vmtax.testbed import examine, senders
-from vmtax.testbed.existing import fitted, not_measured
-from vmtax.testbed.session import CannotMeasure
-from vmtax.testbed.ways import Login
+from vmtax.testbed.session import examine
+from vmtax.testbed.session.session import CannotMeasure
+from vmtax.testbed.session.ways import Login
+from vmtax.testbed.subjects import senders
+from vmtax.testbed.subjects.existing import fitted, not_measured
 from vmtax.workload import BadOutput
 from vmtax.workload.site import Link, Site
 from vmtax.workload.transfer import Transfer, TransferParameters

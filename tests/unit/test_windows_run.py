@@ -26,9 +26,9 @@ from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.storage import DISK_DIRECTORY
 from vmtax.storage.file import StorageError
-from vmtax.testbed import existing
-from vmtax.testbed.existing import fitted, not_measured
-from vmtax.testbed.windows_way import WindowsLogin, windows_login
+from vmtax.testbed.session.windows_way import WindowsLogin, windows_login
+from vmtax.testbed.subjects import existing
+from vmtax.testbed.subjects.existing import fitted, not_measured
 from vmtax.workload import Site
 from vmtax.workload.chess import NODES_PER_SECOND, Chess, ChessParameters
 from vmtax.workload.fio import PATTERNS, Disk, DiskParameters, escaped

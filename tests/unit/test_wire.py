@@ -16,10 +16,10 @@ from vmtax.cli.cards import wire
 from vmtax.machine import MachineError
 from vmtax.network.wire import LOGIN, CardInUse, refuse_card, refuse_cards
 from vmtax.plan.schema import parse
-from vmtax.testbed.examine import check_peer
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.network import NetworkPart
-from vmtax.testbed.session import CannotMeasure, TestbedOptions, Wire
+from vmtax.testbed.session.examine import check_peer
+from vmtax.testbed.session.session import CannotMeasure, TestbedOptions, Wire
 
 CARD = {"ifname": "eth2", "link_type": "ether", "mtu": 1500}
 LOOPBACK = {"ifname": "lo", "link_type": "loopback", "mtu": 65536}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tools.program import import_all, main
-from vmtax.testbed.exclusive import LOCK
+from vmtax.testbed.session.exclusive import LOCK
 
 CPU_SECONDS = 4.0  # no command may use more, whatever it is given, where ORDINARY takes ORDINARY_SECONDS
 # Beside a build, CPUs are half as fast as alone, and of a virtual machine the time that others got is counted, too.

@@ -71,7 +71,7 @@ def _work(plan: str, host: str | None, budget: str | None, qemu: str | None, dis
     from vmtax.cli.work import RunWork
     from vmtax.core.units import parse_duration
     from vmtax.plan.schema import from_data, load
-    from vmtax.testbed.session import TestbedOptions
+    from vmtax.testbed.session.session import TestbedOptions
 
     try:
         seconds = parse_duration(budget or DEFAULT_BUDGET)

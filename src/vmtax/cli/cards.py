@@ -11,7 +11,7 @@ from vmtax.cli.option_groups import given
 from vmtax.cli.work import RunWork
 from vmtax.design.interleaved import is_host
 from vmtax.plan import rules
-from vmtax.testbed.session import Destination, Wire
+from vmtax.testbed.session.session import Destination, Wire
 
 
 def with_cards(work: RunWork, asked: CardOptions, versions: Versions) -> RunWork:

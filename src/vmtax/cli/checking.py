@@ -27,8 +27,8 @@ from vmtax.report.answers.checked import (
     PlannedSeconds,
 )
 from vmtax.store import Store
-from vmtax.testbed import needs
-from vmtax.testbed.session import connected
+from vmtax.testbed.host import needs
+from vmtax.testbed.session.session import connected
 
 NOT_TRIED = "whether guests boot with KVM is tried when `vmtax run` begins, before it asks"
 HERE = "`vmtax run` would say this, and then ask:"

@@ -73,7 +73,7 @@ def existing_guest(source: str, host: str | None) -> ExistingGuest:
     from vmtax.existing.source import existing
     from vmtax.machine.reader import LocalReader
     from vmtax.plan import rules
-    from vmtax.testbed.hosts import open_reader
+    from vmtax.testbed.host.hosts import open_reader
 
     try:
         where = rules.host(host or "local")

@@ -17,8 +17,8 @@ from vmtax.existing.source import NAME
 from vmtax.plan import rules
 from vmtax.plan.schema import Plan, from_data
 from vmtax.storage import DISK_DIRECTORY
-from vmtax.testbed.session import ExistingVm
-from vmtax.testbed.ways import PLUGGED_BY
+from vmtax.testbed.session.session import ExistingVm
+from vmtax.testbed.session.ways import PLUGGED_BY
 from vmtax.workload import WORKLOADS
 from vmtax.workload.transfer import Transfer
 

@@ -30,7 +30,7 @@ from vmtax.meter.facts import machine_id
 from vmtax.plan.estimate import settled
 from vmtax.store import ExperimentSummary, Store, StoreError
 from vmtax.store.rows import work as same_work
-from vmtax.testbed.exclusive import HostBusy
+from vmtax.testbed.session.exclusive import HostBusy
 
 LOOK_SECONDS = 10.0  # between two looks whether the fleet was stopped: of a thousand hosts 100 in a second
 

@@ -16,8 +16,8 @@ from vmtax.cli.asked import Measured
 from vmtax.cli.command import App
 from vmtax.cli.ending import explained
 from vmtax.system import streams
-from vmtax.testbed.exclusive import ids_of
-from vmtax.testbed.session import connected
+from vmtax.testbed.session.exclusive import ids_of
+from vmtax.testbed.session.session import connected
 
 look_app = App(add_completion=False)
 

@@ -38,14 +38,14 @@ from vmtax.plan.estimate import settled
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.store import Store, StoreError
 from vmtax.store.owner import this_process
-from vmtax.testbed.additions import additions
-from vmtax.testbed.examine import Examined
-from vmtax.testbed.exclusive import WAIT_SECONDS, Claim, HostBusy, hold, ids_of
-from vmtax.testbed.host_facts import host_facts
-from vmtax.testbed.hosts import lab_of
-from vmtax.testbed.machines import Machines, examined, set_up
-from vmtax.testbed.session import Hosts, TestbedOptions, connected
-from vmtax.testbed.ways import OwnVm
+from vmtax.testbed.host.additions import additions
+from vmtax.testbed.host.hosts import lab_of
+from vmtax.testbed.machines.machines import Machines, examined, set_up
+from vmtax.testbed.session.examine import Examined
+from vmtax.testbed.session.exclusive import WAIT_SECONDS, Claim, HostBusy, hold, ids_of
+from vmtax.testbed.session.session import Hosts, TestbedOptions, connected
+from vmtax.testbed.session.ways import OwnVm
+from vmtax.testbed.subjects.host_facts import host_facts
 
 ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"

@@ -8,7 +8,7 @@ from vmtax.cli.app import BadUse
 from vmtax.cli.asked import PowerOptions
 from vmtax.cli.work import RunWork
 from vmtax.core.units import parse_duration
-from vmtax.testbed.power import BACK_WITHIN, PowerCut, one_state, why_not
+from vmtax.testbed.session.power import BACK_WITHIN, PowerCut, one_state, why_not
 
 
 def power_order(asked: PowerOptions) -> PowerCut | None:

@@ -42,9 +42,9 @@ from vmtax.plan.vary import typed_levels, varied
 from vmtax.store import ExperimentSummary, Store
 from vmtax.store.choice import was_stopped
 from vmtax.store.failure import NoneFits
-from vmtax.testbed.existing import refuse_factors
-from vmtax.testbed.interleave import why_not
-from vmtax.testbed.session import TestbedOptions
+from vmtax.testbed.machines.interleave import why_not
+from vmtax.testbed.session.session import TestbedOptions
+from vmtax.testbed.subjects.existing import refuse_factors
 from vmtax.workload import WORKLOADS
 
 _KEYS = {"--vcpus": "guest.vcpus", "--memory": "guest.memory"}  # options whose key in a plan has another name

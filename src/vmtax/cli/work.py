@@ -17,10 +17,10 @@ from vmtax.plan.asked import Typed
 from vmtax.plan.estimate import Emulation, Foreseen, demonstration, foresee
 from vmtax.plan.schema import Plan
 from vmtax.store import Store
-from vmtax.testbed import existing
-from vmtax.testbed.host_disk import more_seconds
-from vmtax.testbed.hosts import lab_of
-from vmtax.testbed.session import Destination, ExistingVm, Hosts, TestbedOptions, Wire
+from vmtax.testbed.host.hosts import lab_of
+from vmtax.testbed.session.session import Destination, ExistingVm, Hosts, TestbedOptions, Wire
+from vmtax.testbed.storage.host_disk import more_seconds
+from vmtax.testbed.subjects import existing
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from vmtax.doctor.disturbances import disturbances
 from vmtax.doctor.needs import Wanted, gib, measurable, needs
 from vmtax.doctor.readings import HostReadings, read
 from vmtax.plan.schema import load
-from vmtax.testbed.hosts import open_reader
-from vmtax.testbed.needs import disk_bytes, memory_bytes
+from vmtax.testbed.host.hosts import open_reader
+from vmtax.testbed.host.needs import disk_bytes, memory_bytes
 
 __all__ = ["Check", "Diagnosis", "HostReadings", "diagnose", "examine"]
 

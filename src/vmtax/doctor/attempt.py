@@ -29,9 +29,9 @@ from vmtax.machine import Machine, MachineError
 from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.storage import DISK_DIRECTORY, RawFile
 from vmtax.storage.file import StorageError
-from vmtax.testbed.examine import enters, is_root
-from vmtax.testbed.exclusive import Claim, hold
-from vmtax.testbed.session import Hosts, connected
+from vmtax.testbed.session.examine import enters, is_root
+from vmtax.testbed.session.exclusive import Claim, hold
+from vmtax.testbed.session.session import Hosts, connected
 
 Emit = Callable[[Event], None]
 

@@ -24,9 +24,9 @@ from vmtax.meter.facts import read_facts
 from vmtax.meter.neighbours import other_vms
 from vmtax.meter.text import Files, parse_files, whole
 from vmtax.storage import DISK_DIRECTORY
-from vmtax.testbed.cpus import CpuTopology
-from vmtax.testbed.cpus import read as read_topology
-from vmtax.testbed.examine import enters
+from vmtax.testbed.host.cpus import CpuTopology
+from vmtax.testbed.host.cpus import read as read_topology
+from vmtax.testbed.session.examine import enters
 
 LOAD_SECONDS = 1.0  # between the two readings of the load
 CPU = "/sys/devices/system/cpu"

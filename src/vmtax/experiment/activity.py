@@ -12,7 +12,7 @@ from vmtax.experiment.migrate import Migrate
 from vmtax.experiment.real_cut import EndOrCut
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
-from vmtax.testbed.base import Cut, RunningTreatment
+from vmtax.testbed.session.base import Cut, RunningTreatment
 from vmtax.workload import Workload
 from vmtax.workload.boot import BootTime, measured
 

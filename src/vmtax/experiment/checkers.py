@@ -30,8 +30,8 @@ from vmtax.machine.pipes import read_line
 from vmtax.storage.copies import Copies
 from vmtax.storage.power_cut import History, ReplayedDisk
 from vmtax.storage.power_cuts import DiskState, ReplayedDisks, States
-from vmtax.testbed.base import Cut
-from vmtax.testbed.cutting import CHECKED_ID, HOST_ID
+from vmtax.testbed.session.base import Cut
+from vmtax.testbed.storage.cutting import CHECKED_ID, HOST_ID
 from vmtax.workload.durability import Counts, Durability
 from vmtax.workload.durability.stacks import Stack
 

@@ -25,9 +25,9 @@ from vmtax.machine.answer import counts_of, whole_of
 from vmtax.storage.copies import fetch
 from vmtax.storage.power_cut import opened
 from vmtax.storage.power_cuts import Lengths, States, lengths
-from vmtax.testbed import host_disk
-from vmtax.testbed.base import Cut, RunningTreatment
-from vmtax.testbed.cutting import MAKE_FILE_SYSTEM
+from vmtax.testbed.session.base import Cut, RunningTreatment
+from vmtax.testbed.storage import host_disk
+from vmtax.testbed.storage.cutting import MAKE_FILE_SYSTEM
 from vmtax.workload import Workload
 from vmtax.workload.durability import HOST_CUT, KILLED, POWER_CUT, STACK_CUT, Counts, Durability
 from vmtax.workload.durability.records import issued

@@ -40,9 +40,9 @@ from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineError, MachineLost
 from vmtax.plan.estimate import fit_rounds
 from vmtax.store import Store
-from vmtax.testbed import needs
-from vmtax.testbed.base import Cut, RunningTreatment, Testbed
-from vmtax.testbed.cloning import ClonedBoot
+from vmtax.testbed.host import needs
+from vmtax.testbed.session.base import Cut, RunningTreatment, Testbed
+from vmtax.testbed.session.cloning import ClonedBoot
 from vmtax.workload import Command, Workload
 from vmtax.workload.boot import BootTime
 

@@ -18,7 +18,7 @@ from vmtax.hypervisor import Guest, Move, MoveFailed
 from vmtax.machine import MachineError, Process
 from vmtax.machine.pipes import TooMuch, listen
 from vmtax.meter import MeteredCommand, Readings
-from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
+from vmtax.testbed.session.base import Route, RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Workload
 from vmtax.workload.migration import BEGIN, GRACE_SECONDS, LOAD_REPORT, STOP, Migration
 

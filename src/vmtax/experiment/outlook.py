@@ -21,11 +21,13 @@ from vmtax.plan.guests import guests_at_once, largest
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target, backing
-from vmtax.testbed import destination, examine, needs, parts
-from vmtax.testbed.additions import additions
-from vmtax.testbed.parts import Request
-from vmtax.testbed.power import announced_cuts
-from vmtax.testbed.session import TestbedOptions
+from vmtax.testbed import parts
+from vmtax.testbed.host import needs
+from vmtax.testbed.host.additions import additions
+from vmtax.testbed.parts import Request, destination
+from vmtax.testbed.session import examine
+from vmtax.testbed.session.power import announced_cuts
+from vmtax.testbed.session.session import TestbedOptions
 
 MANY = 1000  # a value of rounds.max that means no limit
 BRIDGE = "a bridge in a network namespace of its own"

@@ -25,14 +25,18 @@ from vmtax.storage import DISK_DIRECTORY, NoSuchPlace, Target, backing, refuse_u
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import cutting, destination, disks, examine, existing, host_disk, needs, parts
-from vmtax.testbed.additions import additions
-from vmtax.testbed.examine import Examined
-from vmtax.testbed.hosts import lab_of
-from vmtax.testbed.parts import Request
-from vmtax.testbed.power import refuse_cuts
-from vmtax.testbed.provision import not_opened, refuse_none_left
-from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
+from vmtax.testbed import parts
+from vmtax.testbed.host import disks, needs
+from vmtax.testbed.host.additions import additions
+from vmtax.testbed.host.hosts import lab_of
+from vmtax.testbed.machines.provision import not_opened, refuse_none_left
+from vmtax.testbed.parts import Request, destination
+from vmtax.testbed.session import examine
+from vmtax.testbed.session.examine import Examined
+from vmtax.testbed.session.power import refuse_cuts
+from vmtax.testbed.session.session import CannotMeasure, Hosts, TestbedOptions
+from vmtax.testbed.storage import cutting, host_disk
+from vmtax.testbed.subjects import existing
 from vmtax.workload.build import Build
 from vmtax.workload.durability import Durability
 

@@ -21,8 +21,8 @@ from vmtax.machine import Machine, MachineError, Process
 from vmtax.machine.ssh import SshMachine
 from vmtax.meter.facts import present_boot
 from vmtax.storage.copies import fetch
-from vmtax.testbed.cutting import CHECKED_ID
-from vmtax.testbed.power import Cutting, Power
+from vmtax.testbed.session.power import Cutting, Power
+from vmtax.testbed.storage.cutting import CHECKED_ID
 from vmtax.workload.durability import REAL_CUT, Counts
 
 SLICE_SECONDS = 0.5  # to listen before the command is checked again

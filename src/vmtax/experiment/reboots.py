@@ -16,7 +16,7 @@ from vmtax.design.host import AS_USUAL, boots_asked
 from vmtax.design.reboots import HOST, Block, boots_of, next_block
 from vmtax.experiment.resume import OF_BOOT, CannotResume, fact, refuse_other_host
 from vmtax.lab.reboot import is_off
-from vmtax.testbed.hosts import lab_of
+from vmtax.testbed.host.hosts import lab_of
 
 NOISE_FLOOR = (
     "The repeated configuration runs in the same boot of the host as its original: the noise floor lacks what differs "

@@ -19,7 +19,7 @@ from vmtax.experiment.trial import TrialKey
 from vmtax.image.cache import SHORT
 from vmtax.plan.schema import Plan
 from vmtax.plan.stored import plan_of
-from vmtax.testbed.session import TestbedOptions
+from vmtax.testbed.session.session import TestbedOptions
 
 # Host facts, by dotted name, that must be unchanged, or the rounds before and after would not be comparable.
 LOGGED = "disk.logged"  # by a lab, which logs all of its spare disks or none

@@ -29,8 +29,8 @@ from vmtax.experiment.signatures import Signatures
 from vmtax.plan.guests import guests_at_once
 from vmtax.plan.schema import Plan
 from vmtax.store import End, Store, StoreError
-from vmtax.testbed.base import Testbed
-from vmtax.testbed.session import TestbedOptions
+from vmtax.testbed.session.base import Testbed
+from vmtax.testbed.session.session import TestbedOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from vmtax.machine import CommandStuck, Machine, MachineError, MachineLost, Outc
 from vmtax.meter import GuestMeter, Meter, MeteredCommand, Readings
 from vmtax.meter.exits import ExitCounts
 from vmtax.meter.ledger import SERVING, HostLedger, split_by_samples
-from vmtax.testbed.base import Overdue, RunningSubject, RunningTreatment
-from vmtax.testbed.cloning import ClonedBoot
+from vmtax.testbed.session.base import Overdue, RunningSubject, RunningTreatment
+from vmtax.testbed.session.cloning import ClonedBoot
 from vmtax.workload import BadOutput, Command
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 from vmtax.workload.output import reading

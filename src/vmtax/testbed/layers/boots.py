@@ -16,12 +16,12 @@ from vmtax.design.topology import Subject
 from vmtax.hypervisor import BootFailed, BootPatience, Drive, Guest, GuestSpec, Qemu, boot
 from vmtax.image.place import Placed
 from vmtax.machine import Machine
-from vmtax.testbed.base import RunningSubject
-from vmtax.testbed.cpus import Equal, bound
+from vmtax.testbed.host.cpus import Equal, bound
 from vmtax.testbed.parts import Order
 from vmtax.testbed.parts.sharing import SharedFile
-from vmtax.testbed.provisioned import Provisioned
-from vmtax.testbed.sites import guest_site
+from vmtax.testbed.session.base import RunningSubject
+from vmtax.testbed.subjects.provisioned import Provisioned
+from vmtax.testbed.subjects.sites import guest_site
 
 EMULATED_HOST_PATIENCE = 4  # there, a nested guest took 70 s to boot, and more than 120 s beside other work
 

@@ -15,14 +15,14 @@ from vmtax.hypervisor import BootFailed, Guest
 from vmtax.image.place import place
 from vmtax.machine import Machine
 from vmtax.storage import Backing
-from vmtax.testbed.base import RunningSubject
-from vmtax.testbed.cloning import ClonedBoot
-from vmtax.testbed.examine import examine
-from vmtax.testbed.existing import plan_inside, refuse_unentered
 from vmtax.testbed.layers import host
-from vmtax.testbed.provisioned import Provisioned
-from vmtax.testbed.session import TestbedOptions
-from vmtax.testbed.ways import Inside
+from vmtax.testbed.session.base import RunningSubject
+from vmtax.testbed.session.cloning import ClonedBoot
+from vmtax.testbed.session.examine import examine
+from vmtax.testbed.session.session import TestbedOptions
+from vmtax.testbed.session.ways import Inside
+from vmtax.testbed.subjects.existing import plan_inside, refuse_unentered
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 
 def open_layer(

@@ -11,10 +11,10 @@ from vmtax.design.topology import Subject, topology
 from vmtax.hypervisor import Guest
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.network import PEER_ADDRESS
-from vmtax.testbed import disks
-from vmtax.testbed.base import Overdue, RunningSubject
-from vmtax.testbed.examine import REAL_TIME
-from vmtax.testbed.provisioned import Provisioned, port
+from vmtax.testbed.host import disks
+from vmtax.testbed.session.base import Overdue, RunningSubject
+from vmtax.testbed.session.examine import REAL_TIME
+from vmtax.testbed.subjects.provisioned import Provisioned, port
 from vmtax.workload import Link, Site
 from vmtax.workload.wakeup import Wakeup
 

@@ -13,11 +13,11 @@ from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.records import Treatment
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.storage import Backing
-from vmtax.testbed.base import RunningSubject
 from vmtax.testbed.layers import host
-from vmtax.testbed.provisioned import Provisioned
-from vmtax.testbed.ways import as_libvirt
-from vmtax.testbed.windows import is_windows, windows_site
+from vmtax.testbed.session.base import RunningSubject
+from vmtax.testbed.session.ways import as_libvirt
+from vmtax.testbed.subjects.provisioned import Provisioned
+from vmtax.testbed.subjects.windows import is_windows, windows_site
 
 
 def open_layer(

@@ -8,9 +8,9 @@ from vmtax.core.records import Treatment
 from vmtax.design.topology import topology
 from vmtax.hypervisor import Guest
 from vmtax.storage import Backing
-from vmtax.testbed import disks
-from vmtax.testbed.base import RunningSubject
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.host import disks
+from vmtax.testbed.session.base import RunningSubject
+from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload import Site
 
 

@@ -15,13 +15,16 @@ from vmtax.hypervisor.confine import FIRST_USER
 from vmtax.image.place import IN_GUEST
 from vmtax.network import Segment
 from vmtax.storage import Backing
-from vmtax.testbed import cards, cutting, disks, needs, net_paths
-from vmtax.testbed.base import RunningSubject
-from vmtax.testbed.carrier import CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK, CarrierDisk
+from vmtax.testbed.host import disks, needs
+from vmtax.testbed.host.carrier import CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK, CarrierDisk
 from vmtax.testbed.layers.boots import boot_all, guest_spec, host_spec, running_subject
+from vmtax.testbed.network import net_paths
 from vmtax.testbed.parts import Order
-from vmtax.testbed.provisioned import Provisioned
-from vmtax.testbed.session import CannotMeasure
+from vmtax.testbed.session.base import RunningSubject
+from vmtax.testbed.session.session import CannotMeasure
+from vmtax.testbed.storage import cutting
+from vmtax.testbed.subjects import cards
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 # QEMU inside a guest, where we are root. Assumed, not detected: detection would add seconds to every emulated boot.
 IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)

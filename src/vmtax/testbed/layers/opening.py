@@ -15,13 +15,13 @@ from vmtax.hypervisor import BootFailed, Guest
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter import new_meters
 from vmtax.plan.guests import guests_at_once, sized
-from vmtax.testbed import cards, proof, servers
-from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.testbed.cloning import ClonedBoot
-from vmtax.testbed.footprint import Footprint
-from vmtax.testbed.layers import clone, container, existing, host, nested, vm
-from vmtax.testbed.provisioned import Provisioned
-from vmtax.testbed.standby import Carriers
+from vmtax.testbed.host.footprint import Footprint
+from vmtax.testbed.layers import clone, container, existing, host, nested, proof, vm
+from vmtax.testbed.network.standby import Carriers
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
+from vmtax.testbed.session.cloning import ClonedBoot
+from vmtax.testbed.subjects import cards, servers
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
 Opener = Callable[

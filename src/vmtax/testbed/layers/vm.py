@@ -11,11 +11,14 @@ from vmtax.design.net import settings_of
 from vmtax.design.topology import topology
 from vmtax.hypervisor import AWAITED, Guest
 from vmtax.network import guest_address
-from vmtax.testbed import cards, destination, needs, net_paths, parts
-from vmtax.testbed.base import Route, RunningSubject
+from vmtax.testbed import parts
+from vmtax.testbed.host import needs
 from vmtax.testbed.layers.boots import boot_all, boot_guest, host_spec, running_subject
-from vmtax.testbed.parts import Order
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.network import net_paths
+from vmtax.testbed.parts import Order, destination
+from vmtax.testbed.session.base import Route, RunningSubject
+from vmtax.testbed.subjects import cards
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 
 def open_layer(

@@ -23,7 +23,7 @@ from vmtax.testbed.parts.polling import Polling
 from vmtax.testbed.parts.processors import Processors
 from vmtax.testbed.parts.sharing import SharingPart
 from vmtax.testbed.parts.snapshots import SnapshotPart
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 __all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "lacking", "notes", "shape", "take"]
 

@@ -12,9 +12,9 @@ from vmtax.design.guest import GuestSettings
 from vmtax.design.size import MEMORY
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.meter.memory import total_memory
-from vmtax.testbed import needs
+from vmtax.testbed.host import needs
 from vmtax.testbed.parts.part import Order, Part, Request
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 BALLOON = GuestSettings.factors()["balloon"].name
 LEAST_LEFT = 2**28  # bytes that a guest keeps, for its kernel and a workload

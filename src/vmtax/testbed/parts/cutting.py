@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from vmtax.core.records import Treatment
 from vmtax.plan.cuts import not_ended
-from vmtax.testbed import cutting
 from vmtax.testbed.parts.part import Order, Part, Request
-from vmtax.testbed.power import not_there_again
-from vmtax.testbed.provisioned import Provisioned
-from vmtax.testbed.sites import devices
+from vmtax.testbed.session.power import not_there_again
+from vmtax.testbed.storage import cutting
+from vmtax.testbed.subjects.provisioned import Provisioned
+from vmtax.testbed.subjects.sites import devices
 
 
 class CuttingPart(Part):

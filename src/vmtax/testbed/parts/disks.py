@@ -13,10 +13,10 @@ from vmtax.design.disk import THREADED, DiskSettings
 from vmtax.design.size import VCPUS
 from vmtax.hypervisor import FRESH_ID, Drive, Guest
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import disks
-from vmtax.testbed.disks import has_disk
+from vmtax.testbed.host import disks
+from vmtax.testbed.host.disks import has_disk
 from vmtax.testbed.parts.part import Order, Part, Request
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload.fio import Disk
 
 _numbers = itertools.count(1)

@@ -9,10 +9,10 @@ from vmtax.design.size import MEMORY, VCPUS
 from vmtax.design.topology import machines_at_once
 from vmtax.meter.memory import available_memory
 from vmtax.plan.guests import guests_at_once, largest, names_size, sized
-from vmtax.testbed import needs
-from vmtax.testbed.cpus import read, why_unbound
-from vmtax.testbed.examine import why_few_cpus
+from vmtax.testbed.host import needs
+from vmtax.testbed.host.cpus import read, why_unbound
 from vmtax.testbed.parts.part import Part, Request
+from vmtax.testbed.session.examine import why_few_cpus
 
 
 class EqualCpus(Part):

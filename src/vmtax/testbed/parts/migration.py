@@ -12,9 +12,9 @@ from vmtax.design.migration import MODE, MigrationSettings, Mode
 from vmtax.design.net import PATH, Path, settings_of
 from vmtax.machine import Machine
 from vmtax.plan.schema import Plan
-from vmtax.testbed import migration, needs
+from vmtax.testbed.host import migration, needs
 from vmtax.testbed.parts.part import EMULATED, Order, Part, Request
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload.fio import Disk
 
 USERFAULTFD = "/proc/sys/vm/unprivileged_userfaultfd"

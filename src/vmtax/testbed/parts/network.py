@@ -11,11 +11,11 @@ from vmtax.design.net import DEFAULT, NAMES, PATH, Path, settings_of, take_funct
 from vmtax.machine import Machine
 from vmtax.network import sriov
 from vmtax.plan.guests import guests_at_once
-from vmtax.testbed import cards
-from vmtax.testbed.examine import is_root
-from vmtax.testbed.net_paths import peer_behind_card
+from vmtax.testbed.network.net_paths import peer_behind_card
 from vmtax.testbed.parts.part import Order, Part, Request
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.session.examine import is_root
+from vmtax.testbed.subjects import cards
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe -n -q vhost_net")  # loads nothing
 HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing

@@ -16,10 +16,10 @@ from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.machine.rights import why_not
 from vmtax.meter.text import whole
 from vmtax.plan.guests import guests_at_once, largest
-from vmtax.testbed import needs
-from vmtax.testbed.cpus import CpuTopology, Equal, read, why_unbound
+from vmtax.testbed.host import needs
+from vmtax.testbed.host.cpus import CpuTopology, Equal, read, why_unbound
 from vmtax.testbed.parts.part import Order, Part, Request
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 NODE = GuestSettings.factors()["node"].name
 LEAST_THERE = 0.9  # of a guest's memory that must be on the nodes that were asked for

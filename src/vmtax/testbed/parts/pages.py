@@ -20,9 +20,9 @@ from vmtax.meter.memory import available_memory
 from vmtax.meter.text import GREP, Files, chosen, parse_files, whole
 from vmtax.plan.guests import sized
 from vmtax.plan.schema import Plan
-from vmtax.testbed import needs
-from vmtax.testbed.examine import is_root
+from vmtax.testbed.host import needs
 from vmtax.testbed.parts.part import Part, Request
+from vmtax.testbed.session.examine import is_root
 
 POOLS = "/sys/kernel/mm/hugepages"
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"

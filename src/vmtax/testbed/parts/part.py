@@ -11,9 +11,9 @@ from vmtax.core.records import Treatment
 from vmtax.hypervisor import Drive, Guest, GuestSpec, Qemu
 from vmtax.machine import Machine
 from vmtax.plan.schema import Plan
-from vmtax.testbed.cards import Plug
-from vmtax.testbed.provisioned import Provisioned
-from vmtax.testbed.session import Wire
+from vmtax.testbed.session.session import Wire
+from vmtax.testbed.subjects.cards import Plug
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 EMULATED = "takes KVM, and the guests here are emulated"  # after a level that only KVM has
 

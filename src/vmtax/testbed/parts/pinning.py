@@ -15,9 +15,9 @@ from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import Guest, Thread
 from vmtax.machine import Machine
 from vmtax.plan.guests import sized
-from vmtax.testbed.cpus import allowed_cpus, apart, by_core, in_pairs, read
+from vmtax.testbed.host.cpus import allowed_cpus, apart, by_core, in_pairs, read
 from vmtax.testbed.parts.part import Order, Part, Request
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 PINNING = GuestSettings.factors()["pinned"].name
 ATTEMPTS = 3  # a thread that is not pinned yet may start another

@@ -10,7 +10,7 @@ from vmtax.design.guest import GuestSettings
 from vmtax.machine import Machine, Undoing
 from vmtax.meter.text import whole
 from vmtax.testbed.parts.part import EMULATED, Order, Part, Request
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.subjects.provisioned import Provisioned
 
 POLLING = GuestSettings.factors()["halt_polling"].name
 PARAMETER = "/sys/module/kvm/parameters/halt_poll_ns"

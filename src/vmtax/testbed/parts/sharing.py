@@ -17,9 +17,9 @@ from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.hypervisor.spec import TAG, SharedDirectory
 from vmtax.machine import Machine, MachineError, Process
 from vmtax.storage import Backing
-from vmtax.testbed.examine import is_root
 from vmtax.testbed.parts.part import Order, Part, Request
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.session.examine import is_root
+from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
 from vmtax.workload.migration import Migration

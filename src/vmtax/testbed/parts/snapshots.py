@@ -10,9 +10,9 @@ from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.hypervisor import DATA_ID, FRESH_ID, Drive
 from vmtax.storage import chain
-from vmtax.testbed import disks
+from vmtax.testbed.host import disks
 from vmtax.testbed.parts.part import Order, Part, Request
-from vmtax.testbed.provisioned import Provisioned
+from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
 

@@ -1,0 +1,1 @@
+"""The network under test: bridges and the paths of guests' cards."""

@@ -1,0 +1,108 @@
+"""A VM of the user's with Windows, to which the user can log in: a `Way` that takes along programs built for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from vmtax.core.events import Event, Step
+from vmtax.core.layers import EXISTING_PATH
+from vmtax.core.machines import MachineError
+from vmtax.core.records import Json
+from vmtax.image import windows
+from vmtax.image.cache import Image
+from vmtax.image.place import Placed
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.login_shell import NEVER_RUN
+from vmtax.machine.windows.machine import WindowsMachine
+from vmtax.meter.windows import WindowsFacts, read_windows
+from vmtax.plan.schema import GuestSize
+from vmtax.storage import DISK_DIRECTORY
+from vmtax.testbed.session.ways import Inside
+from vmtax.workload.chess import Chess
+from vmtax.workload.fio import Disk
+from vmtax.workload.transfer import PROGRAM, Transfer
+
+_DEVICES, _LETTER = ("\\\\.\\", "\\\\?\\"), re.compile(r"[A-Za-z]:")
+MEASURES = (Chess.name, Disk.name, Transfer.name)  # workloads for which there are programs
+ENTERS = (
+    "a directory of ours and a scheduled task that removes it are made in that Windows; fio, stockfish and, for disk"
+    f" tests, a file that is written in full lie there; all is removed at the end. vmtax was {NEVER_RUN}"
+)
+NOTES = (
+    "Windows build against Linux build: disk and network compare; CPU does not.",
+    f"Windows: {NEVER_RUN}.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsInside(Inside):
+    """A Windows that was entered. The image is not in it."""
+
+    facts: WindowsFacts = field(default_factory=WindowsFacts)
+    programs: Mapping[str, str] = field(default_factory=dict)  # name of a program -> sha256 of its file
+    far_end: Path = Path()  # of workload `transfer`, for Linux, here
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsLogin:
+    """How that Windows is entered. It was only read so far."""
+
+    name: str
+    there: WindowsMachine
+    home: PureWindowsPath  # the parent of our directory
+    facts: WindowsFacts
+    machine: None = None
+    announced: str = ENTERS
+    path: str = EXISTING_PATH
+    verb: str = "enter"
+    takes_root: bool = False
+    measures: tuple[str, ...] = MEASURES
+
+    @property
+    def uuid(self) -> str:
+        return self.facts.uuid or ""
+
+    def size(self) -> GuestSize:
+        cpus, memory = self.facts.cpus, self.facts.memory_bytes
+        if cpus is None or memory is None:
+            why = f": {self.facts.problems[0]}" if self.facts.problems else ""
+            raise MachineError(f"{self.name}: its number of CPUs and its memory are not known{why}")
+        return GuestSize(vcpus=cpus, memory=memory)
+
+    def why_not(self, levels: Mapping[str, str]) -> str | None:
+        return None  # it has no levels
+
+    def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> WindowsInside:
+        pack = windows.PACK.current() or windows.PACK.build(emit)
+        here, there = Path(local.scratch) / "windows-programs", self.there
+        digests = windows.unpack(pack, local, here)
+        files = {name.removesuffix(".exe"): here / name for name in digests if name.endswith(".exe")}
+        there.set_up(self.home, [there.file(name) for name in files])
+        for name, file in files.items():
+            emit(Step("copying programs to Windows", file.name))
+            there.push(file, PureWindowsPath(there.os.program(name)))
+        nowhere = Placed(root="", kernel="", initrd="")
+        return WindowsInside(there, nowhere, None, NOTES, self.uuid, None, self.facts, digests, here / PROGRAM)
+
+    def leave(self) -> Json:
+        """Nothing is known of its definition; what is ours is removed when its machine is closed."""
+        return {}
+
+
+def windows_login(name: str, there: WindowsMachine, directory: PurePosixPath) -> WindowsLogin:
+    """Read that Windows. `directory`: of the user's choice, or DISK_DIRECTORY. Raises MachineError."""
+    facts = read_windows(there)
+    home = PureWindowsPath(str(directory))
+    if directory == DISK_DIRECTORY:
+        home = PureWindowsPath(there.carry("echo %USERPROFILE%").stdout.strip())
+    if home.drive.startswith(_DEVICES):
+        raise MachineError(
+            f"{name}: --guest-dir {home} is a disk, which would lose what it holds: only files are measured on Windows:"
+            " --guest-dir 'D:\\tests', on a volume of that disk"
+        )
+    if not _LETTER.fullmatch(home.drive) or not home.is_absolute():
+        raise MachineError(f"{name}: is Windows, where {home} is no absolute path: --guest-dir 'D:\\tests'")
+    return WindowsLogin(name, there, home, facts)

@@ -1,0 +1,107 @@
+"""A Windows of the user's as it runs, examined and provided with a disk under test: what `layers.existing` measures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import PurePosixPath, PureWindowsPath
+
+from vmtax.core.records import Json
+from vmtax.core.units import format_room
+from vmtax.machine.windows.machine import WindowsMachine
+from vmtax.storage import Target
+from vmtax.storage.file import HEADROOM, StorageError, fill
+from vmtax.testbed.host.cpus import Cpu, CpuTopology
+from vmtax.testbed.host.disks import WHEN
+from vmtax.testbed.session.examine import Examined
+from vmtax.testbed.session.session import CannotMeasure
+from vmtax.testbed.session.windows_way import WindowsInside, WindowsLogin
+from vmtax.testbed.subjects.provisioned import Provisioned
+from vmtax.testbed.subjects.senders import open_ends
+from vmtax.workload import Site
+from vmtax.workload.transfer import Transfer
+
+DISK_FILE = "disk.bin"
+
+
+def refuse_little_room(vm: WindowsLogin, size: int) -> None:
+    """Raises StorageError if a disk under test of that many bytes does not fit where it is to lie.
+
+    If Windows does not say how much is free, fio is what finds out.
+    """
+    free = vm.there.free_bytes(vm.home) if size else None
+    if free is not None and free < size * HEADROOM:
+        raise StorageError(
+            f"{vm.name}: {vm.home} has {format_room(free)} free, {format_room(size)} are needed; name another directory"
+            " with --guest-dir, or a smaller workloads.disk.size in the plan"
+        )
+
+
+def examined_windows(on: Examined, vm: WindowsLogin, inside: WindowsInside) -> Examined:
+    """Raises CannotMeasure if it is no VM."""
+    if inside.facts.is_vm is False:
+        raise CannotMeasure(f"{vm.name} is no VM: it says that no hypervisor runs it")
+    plan = on.plan.model_copy(update={"layers": ("host",)})
+    return Examined(
+        session=on.session,
+        host=inside.machine,
+        plan=plan,
+        workloads=plan.build_workloads(emulated=on.emulated),
+        placed=inside.placed,
+        topology=CpuTopology(tuple(Cpu(number, number) for number in range(vm.size().vcpus))),
+        unbound="",
+        is_root=False,
+        why_warm="",
+        host_emulated=False,
+        target=Target(PurePosixPath(str(vm.there.directory))),
+        platform=None,
+        notes=inside.notes,
+        entered=inside.on(on.host),
+    )
+
+
+def provision_windows(on: Examined) -> Provisioned:
+    """With its disk under test written in full. Raises StorageError, CommandFailed and MachineError."""
+    here = Provisioned(**vars(on))
+    if not on.has_disks:
+        return here
+    there, file = _there(on), _file(on)
+    written = fill(there, (), str(file), on.disk_size, allocation="file", when=WHEN)
+    if (size := there.size(file)) != on.disk_size:
+        raise StorageError(f"{there.path}: {file} has {size} bytes after {on.disk_size} were written: another file was")
+    return replace(here, written={"host": written})
+
+
+def with_ends(on: Provisioned, vm: Provisioned) -> tuple[Provisioned, Provisioned]:
+    """The host and that VM, with the two ends of workload `transfer` if it is wanted. Raises MachineError."""
+    if not vm.wants(Transfer.name):
+        return on, vm
+    assert isinstance(vm.entered, WindowsInside)
+    ends = open_ends(on, _there(vm), vm.entered.far_end)
+    return replace(on, ends=ends), replace(vm, ends=ends)
+
+
+def windows_site(on: Provisioned) -> Site:
+    """Where its programs work."""
+    file, link = str(_file(on)) if on.has_disks else None, on.ends.vm if on.ends else None
+    return Site(on.host, "host", on.plan.guest.vcpus, (), disk=file, link=link, lead=on.lead)
+
+
+def windows_facts(on: Examined) -> Json:
+    """What is stored of it."""
+    entered = on.entered
+    assert isinstance(entered, WindowsInside)
+    facts = entered.facts.to_json() | {"uuid": entered.uuid, "windows_programs": dict(entered.programs)}
+    return facts | ({"disk": {"directory": str(on.target.directory)}} if on.has_disks else {})
+
+
+def is_windows(on: Examined) -> bool:
+    return isinstance(on.entered, WindowsInside)
+
+
+def _there(on: Examined) -> WindowsMachine:
+    assert isinstance(on.host, WindowsMachine)
+    return on.host
+
+
+def _file(on: Examined) -> PureWindowsPath:
+    return _there(on).directory / DISK_FILE
