@@ -126,7 +126,7 @@ def test_a_run_in_progress_is_no_result_yet(monkeypatch: pytest.MonkeyPatch) -> 
     with Store() as store:
         store.put(now := run("1000-now-bbbb"))
         monkeypatch.setattr(
-            RunLocks, "state", lambda locks, run, recorded, owner: "running" if run == now.id else recorded
+            RunLocks, "state", lambda locks, run, recorded, owner, taken=None: "running" if run == now.id else recorded
         )
         done = vmtax("show", "--json")
         assert json.loads(done.stdout)["data"]["id"] == GOOD.id
@@ -217,7 +217,7 @@ def test_going_on_takes_the_newest_that_was_stopped_here() -> None:
 
 def test_the_newest_of_many_runs_is_found_without_reading_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    summary = Store._summary
+    summary = Store._summary_of
 
     def counted(self: Store, connection: Any, row: Any) -> ExperimentSummary:
         read.append(row.id)
@@ -226,6 +226,6 @@ def test_the_newest_of_many_runs_is_found_without_reading_the_others(monkeypatch
     with Store() as store:
         for number in range(20):
             store.put(run(f"{number:04}-good-aaaa"))
-        monkeypatch.setattr(Store, "_summary", counted)
+        monkeypatch.setattr(Store, "_summary_of", counted)
         assert store.choose("last", RESULTS).run.id == "20261126-0019-good-aaaa"
     assert read == ["20261126-0019-good-aaaa"]

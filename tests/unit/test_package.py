@@ -102,6 +102,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "build-2020",
         "cpu",
         "density",
+        "disk-aio",
         "disk-cache",
         "durability",
         "idle",
@@ -163,7 +164,7 @@ def test_completing_is_silent_where_the_store_is_broken(tmp_path: Path) -> None:
 
 
 def test_zsh_and_fish_are_answered_in_their_own_ways(tmp_path: Path) -> None:
-    asked = {"_TYPER_COMPLETE_ARGS": "vmtax plan show di"}
+    asked = {"_TYPER_COMPLETE_ARGS": "vmtax plan show disk-c"}
     assert "disk-cache" in completion({**asked, "_VMTAX_COMPLETE": "complete_zsh"}, tmp_path)
     fish = {**asked, "_VMTAX_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     assert completion(fish, tmp_path).strip() == "disk-cache"
@@ -176,7 +177,7 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
     (tmp_path / "vmtax").write_text(f'#!/bin/sh\nexec {sys.executable} -m vmtax "$@"\n')
     (tmp_path / "vmtax").chmod(0o755)
     script = completion({"_VMTAX_COMPLETE": "source_bash"}, tmp_path)
-    asked = 'COMP_WORDS=(vmtax plan show di); COMP_CWORD=3; _vmtax_completion vmtax; echo "${COMPREPLY[@]}";'
+    asked = 'COMP_WORDS=(vmtax plan show disk-c); COMP_CWORD=3; _vmtax_completion vmtax; echo "${COMPREPLY[@]}";'
     asked += 'COMP_WORDS=(vmtax run --vary disk.aio = t); COMP_CWORD=5; _vmtax_completion vmtax; echo "${COMPREPLY[@]}"'
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     argv = ["bash", "--norc", "-c", f"{script}\n{asked}"]
