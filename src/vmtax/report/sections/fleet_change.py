@@ -121,7 +121,7 @@ def _others(lines: Sequence[ChangedLine], change: FleetChange, detail: Detail) -
         return
     if detail is Detail.BRIEF:
         changed = sum(one.verdict in ("worse", "better") for one in lines)
-        counted = count_of(len(lines), "other time or cost").replace("costs", "cost")
+        counted = count_of(len(lines), "other figure")
         yield Paragraph(f"{counted}, {changed} worse or better: --full", "note")
         return
     yield Folded(f"{len(lines)} others", tuple(_lines(OTHERS, lines, change)))
