@@ -16,27 +16,31 @@ from vmtax.core.records import Experiment, Measurement, Metric, Treatment, Trial
 METRICS, ROUNDS, ITERATIONS = 10, 50, 10
 SIZES = (2, 20, 200)  # treatments: 10^4, 10^5, 10^6 measurements
 SECONDS, GIB = 10.0, 1.0
+RECORDS = 8  # times what making the records takes, which is about SECONDS for the largest size on a quiet machine
 
 
 def bars() -> Iterator[Bar]:
     for treatments in SIZES:
         with ProcessPoolExecutor(max_workers=1) as pool:
-            seconds, peak = pool.submit(analysed, treatments).result()
+            making, seconds, peak = pool.submit(analysed, treatments).result()
         count = treatments * METRICS * ROUNDS * ITERATIONS
-        yield at_most(f"{count:,} measurements: ratios, intervals, ranking", SECONDS, seconds, "s of CPU")
+        allowed = max(SECONDS, RECORDS * making)  # on a machine whose CPUs others share, all takes longer
+        yield at_most(f"{count:,} measurements: ratios, intervals, ranking", allowed, seconds, "s of CPU")
         yield at_most(f"{count:,} measurements: peak memory, data included", GIB, peak, "GiB")
 
 
-def analysed(treatments: int) -> tuple[float, float]:
-    """(CPU seconds of the analysis, GiB that the process needed at most, the records themselves among them)."""
-    made = experiment(treatments)
+def analysed(treatments: int) -> tuple[float, float, float]:
+    """(CPU seconds of making the records and of their analysis, GiB that the process needed at most for both)."""
     clock = time.process_time()
-    analysis = Analysis(made)
+    records = experiment(treatments)
+    making = time.process_time() - clock
+    clock = time.process_time()
+    analysis = Analysis(records)
     found, ranked = analysis.comparisons, analysis.rankings
     seconds = time.process_time() - clock
     assert len(found) == METRICS * (treatments - 1)
     assert len(ranked) == (METRICS if treatments > 2 else 0)
-    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return making, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def experiment(treatments: int) -> Experiment:

@@ -225,6 +225,9 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
 def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
     records = _Records()
     without_ratio = _without_ratio(trials)
+    # By identity, because a metric's hash is computed anew each time, and there may be a million measurements. The
+    # metric stays beside them, so that no other one takes its place in memory.
+    known: dict[tuple[int, str], tuple[Metric, Values | None]] = {}
     for trial in trials:
         records.last_round = max(records.last_round, trial.round)
         records.positions[trial.round, trial.treatment] = trial.position
@@ -233,10 +236,14 @@ def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
             failed.setdefault(trial.round, trial)
             continue
         for measurement in trial.measurements:
-            if measurement.metric in without_ratio:
-                continue
-            records.source.setdefault(measurement.metric, (trial.workload, trial.case))
-            records.values[measurement.metric, trial.treatment].add(trial.round, measurement.value)
+            metric, key = measurement.metric, (id(measurement.metric), trial.treatment)
+            if key not in known:
+                left_out = metric in without_ratio
+                known[key] = metric, None if left_out else records.values[metric, trial.treatment]
+                if not left_out:
+                    records.source.setdefault(metric, (trial.workload, trial.case))
+            if (values := known[key][1]) is not None:
+                values.add(trial.round, measurement.value)
     for boot in boots:
         records.boots[boot.treatment].append(boot)
     return records
