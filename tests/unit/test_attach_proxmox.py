@@ -114,6 +114,7 @@ def test_its_settings_are_those_of_the_configuration_and_what_proxmox_chose() ->
         ({"config": CONFIG.replace("agent: 1", "agent: enabled=0")}, "not switched on: qm set 101 --agent 1"),
         ({"config": CONFIG.replace("agent: 1", "agent: 1,type=isa")}, "agent on a serial port"),
         ({"config": CONFIG.replace("l26", "win11")}, "is a Windows (ostype win11): log in to the VM"),
+        ({"config": CONFIG.replace("l26", "win11").replace("agent: 1", "agent: 0")}, "is a Windows (ostype win11)"),
         ({"config": CONFIG + "template: 1\n"}, "is a template, which never runs"),
         ({"status": "[]"}, "pvesh answered '[]' to its status"),
         ({"config": Reply(stderr="ipcc_send_rec[1] failed: Connection refused\n", code=111)}, "Connection refused"),
@@ -155,6 +156,8 @@ def test_each_device_is_listed_before_it_is_plugged_in_and_taken_out_in_reverse(
     removal = here.plug_data("/var/tmp/data.raw", "scsi", {"cache": "none"})
     assert "cache=none,aio=threads,discard=unmap,detect-zeroes=unmap" in asked(machine)[-2]
     assert f"scsi-hd,bus=vmtax-{token}-controller.0,scsi-id=1" in asked(machine)[-1]
+    here.plug_data("/var/tmp/data.raw", "scsi", {"discard": "ignore"})
+    assert "discard=ignore,detect-zeroes=on" in asked(machine)[-2], "QEMU refuses unmap"
     removal.undo()
     data = f"vmtax-{token}-data"
     assert machine.undone[-1] == (*proxmox_script("detach"), "101", data, f"drive_del {data}-drive")

@@ -269,6 +269,7 @@ def host(**answers: Scripted) -> FakeMachine:
         "domblkinfo": "Capacity:       2147483648\nAllocation:     1\nPhysical:       1\n",
         "domstate": "running\n",
         "backup-dumpxml": "",
+        "guestinfo": "os.id               : debian\n",
     }
     df, free = answers.pop("df", ROOMY), answers.pop("other", "")
     script |= {verb.replace("_", "-"): said for verb, said in answers.items()}
@@ -297,6 +298,7 @@ def host(**answers: Scripted) -> FakeMachine:
             "has 2.8 GiB free, and 4.0 GiB may be needed, because what it overwrites",
         ),
         ({"dumpxml": Reply(stderr="error: failed to get domain", code=1)}, "failed to get domain"),
+        ({"guestinfo": "os.id               : mswindows\n"}, "libvirt:web1 is Windows"),
     ],
 )
 def test_a_state_in_which_nothing_can_be_cloned_is_refused_in_one_line(

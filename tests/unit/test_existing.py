@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -469,6 +470,19 @@ def test_a_limit_that_somebody_set_is_found_with_what_lifts_it(text: str, where:
 
 def test_a_guest_without_limits_has_none() -> None:
     assert limits(parsed(xml())) == limits(parsed(CONF + "cpulimit: 0\n")) == limits(parsed(QEMU + "-hda /a")) == ()
+    assert limits(parsed(CONF + "scsi0: local:1,iops_rd=0\nnet0: virtio=BC:24:11:00:00:01,rate=0\n")) == ()
+    assert (
+        limits(parsed(xml(DISK.replace("</disk>", "<iotune><total_bytes_sec>0</total_bytes_sec></iotune></disk>"))))
+        == ()
+    )
+
+
+def test_a_command_keeps_all_other_settings_and_survives_a_shell() -> None:
+    long = f"local:vm-101-{'d' * 200},iops_rd=5,discard=on,iothread=1"
+    (limit,) = limits(parsed(f"{CONF}scsi0: {long}\n"))
+    assert limit.change == f"qm set VMID --scsi0 {long.replace('iops_rd=5,', '')}"
+    (limit,) = limits(parsed(CONF + "net0: virtio=BC:24:11:00:00:01,rate=10,trunks=2;3\n"))
+    assert limit.change.endswith(",trunks=2;3'") and shlex.split(limit.change)[-1].endswith(",trunks=2;3")
 
 
 def test_a_limit_is_named_before_everything_else(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from vmtax.core.checks import Check
 from vmtax.doctor.hyper_v import diagnose_hyper_v, verdict
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.command_line import MOST_CHARACTERS
-from vmtax.meter.hyper_v import HOST_QUESTIONS, HyperVCard, HyperVFacts, HyperVGuest, parse_hyper_v
+from vmtax.meter.hyper_v import HOST_QUESTIONS, HyperVCard, HyperVFacts, HyperVGuest, names_in, parse_hyper_v
 
 NOW = datetime(2026, 11, 27, 14, 0, 3, tzinfo=UTC)
 ANSWERS = {
@@ -52,6 +52,13 @@ def test_vms_and_their_work_are_read() -> None:
         deferred=0.01,
         interrupts=0.0,
     )
+
+
+def test_names_are_known_that_only_a_counter_says() -> None:
+    """They are hidden in the file that is sent to others."""
+    assert names_in(ANSWERS) >= {"web|1: a", "old", "LAN"}
+    assert names_in({"used": "vp=1|2|secret: b:Hv VP 0\n"}) == {"secret: b"}
+    assert names_in({"cards": "card=0|0|LAN|old\n", "metered": "metered=1|2|other\n"}) == {"LAN", "old", "other"}
 
 
 def test_what_is_said_of_them() -> None:

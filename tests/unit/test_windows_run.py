@@ -167,6 +167,13 @@ def test_a_directory_of_another_system_is_refused(directory: str) -> None:
         windows_login("ssh://win", cast("WindowsMachine", SilentWindows()), PurePosixPath(directory))
 
 
+@pytest.mark.parametrize("directory", ['C:\\x" & del C:\\y & "', "C:\\%TEMP%"])
+def test_a_directory_is_no_command(directory: str) -> None:
+    """Its name stands in a line for cmd.exe."""
+    with pytest.raises(MachineError, match=r"quotation mark|percent"):
+        windows_login("ssh://win", cast("WindowsMachine", SilentWindows()), PurePosixPath(directory))
+
+
 def test_beside_its_figures_stands_what_they_compare() -> None:
     sample = sample_experiment()
     facts = {"host/existing": {"os": "Windows (build 20348)", "windows_programs": {"fio.exe": "0" * 64}}}

@@ -95,6 +95,11 @@ class Domain:
         connected = ("env", "LC_ALL=C", "virsh", "--quiet", "--connect", self.uri)
         return self.host.try_run(*connected, verb, "--domain", self.uuid, *rest, timeout=timeout)
 
+    def refuse_windows(self) -> None:
+        """Raises IsWindows if its guest agent says so, which does not mark it as tainted."""
+        if fields(self.ask("guestinfo", "--os").stdout).get("os.id") == "mswindows":
+            raise IsWindows(self)
+
     def refuse_job(self) -> None:
         """Raises DomainError if a job of libvirt's runs on it."""
         job = fields(self.ask("domjobinfo").stdout).get("Job type", "None")

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from vmtax.attach import agent
-from vmtax.attach.domain import FULL, SCSI, Domain, DomainError, IsWindows, script
+from vmtax.attach.domain import FULL, SCSI, Domain, DomainError, script
 from vmtax.attach.pluggable import CONTROLLER, DATA, IMAGE, PORT, Bus, Settings
 from vmtax.core.machines import Machine, Undoing
-from vmtax.meter.text import fields
 
 LIBVIRT = "libvirt:"
 PLUGS = (
@@ -59,8 +58,7 @@ class LibvirtVm:
         return self.domain.serial(what)
 
     def remember(self) -> None:
-        if fields(self.domain.ask("guestinfo", "--os").stdout).get("os.id") == "mswindows":
-            raise IsWindows(self.domain)
+        self.domain.refuse_windows()
         self.domain.before[:] = self.domain.digests()
 
     def later(self, undoing: Undoing) -> None:

@@ -19,7 +19,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.windows import room
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.machine import WindowsMachine
-from vmtax.meter.hyper_v import read_hyper_v
+from vmtax.meter.hyper_v import HOST_QUESTIONS, names_in
 from vmtax.meter.windows import read_windows
 
 EVERY_BYTE = bytes(range(256)) * 16
@@ -79,7 +79,8 @@ def try_windows(name: str, emit: Callable[[str], None]) -> tuple[Diagnosis, Json
             names = asked.stdout.splitlines()
             emit("reading what it says about itself")
             facts, now = read_windows(recording), datetime.now(UTC)
-            guests = read_hyper_v(recording).guests  # if it is a host of Hyper-V
+            asked_as_host = {name: recording.carry(line) for name, line in HOST_QUESTIONS.items()}
+            theirs = names_in({name: said.stdout for name, said in asked_as_host.items()})
             emit("making a directory, a task and files")
             checks += _tries(recording, PureWindowsPath(names[-1] if names else "C:\\"))
         finally:
@@ -87,7 +88,6 @@ def try_windows(name: str, emit: Callable[[str], None]) -> tuple[Diagnosis, Json
         checks.append(_check("removal", not machine.left, "nothing is left", "; ".join(machine.left)))
         diagnosis = diagnose_windows(name, machine.shell, facts, now, tuple(checks))
         user, _, host = name.removeprefix("ssh://").rpartition("@")
-        theirs = [name for guest in guests for name in (guest.name, *(card.switch for card in guest.cards))]
         hidden = [*names[:-1], *theirs, *re.split(r"[\\@]", user), host.partition(":")[0]]
         record: Json = {
             "schema": "vmtax-windows/1",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vmtax.design.hyperv import OFF, level_of, parts_of
-from vmtax.existing.guest import ExistingDisk, ExistingGuest
+from vmtax.existing.guest import ExistingDisk, ExistingGuest, qm_set
 
 Weight = Literal["unsafe", "slow", "space"]
 
@@ -199,10 +199,11 @@ def _in_proxmox(change: SettingAdvice, guest: ExistingGuest) -> str:
         name = setting.partition("=")[0]
         kept = [part for part in line.split(",") if part.partition("=")[0] != name]
         single = " --scsihw virtio-scsi-single" if name == "iothread" and change.where.startswith("scsi") else ""
-        return f"qm set VMID --{change.where} {','.join([*kept, setting])}{single}"
+        command = qm_set(change.where, ",".join([*kept, setting]))
+        return command and f"{command}{single}"
     if change.factor == "net.path" and line:
         model, _, rest = line.partition(",")
-        return f"qm set VMID --{change.where} virtio{model[len(model.partition('=')[0]) :]}{',' if rest else ''}{rest}"
+        return qm_set(change.where, f"virtio{model[len(model.partition('=')[0]) :]}{',' if rest else ''}{rest}")
     return f"detach {change.where}, and attach its volume as scsi or virtio" if change.factor == "disk.bus" else ""
 
 

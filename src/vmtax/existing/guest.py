@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -93,7 +94,7 @@ class Remarks:
 
     def add(self, where: str, text: str, why: str) -> None:
         """A long text takes several lines, for nothing of it may be lost."""
-        lines = textwrap.wrap(_hidden(where, text), LONGEST, break_on_hyphens=False)
+        lines = textwrap.wrap(without_secrets(where, text), LONGEST, break_on_hyphens=False)
         self._all += [Remark(where, line, why) for line in lines[:MOST_LINES] or [""]]
         if len(lines) > MOST_LINES:
             self._all.append(Remark(where, f"{len(lines) - MOST_LINES} lines more", why))
@@ -102,7 +103,7 @@ class Remarks:
         """Settings of one kind, as few lines as they fit on; nothing if there are none."""
         line = ""
         for item in items:
-            hidden = _hidden("", item)
+            hidden = without_secrets("", item)
             if line and len(line) + len(hidden) + 2 > LONGEST:
                 self.add(where, line, why)
                 line = ""
@@ -119,13 +120,19 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name.rpartition("/")[2]) is not None
 
 
+def qm_set(where: str, line: str) -> str:
+    """The command of Proxmox VE that gives a device this line; "" if a part of it is hidden, which would be lost."""
+    return "" if HIDDEN in line else f"qm set VMID --{where} {shlex.quote(line)}"
+
+
 def shown(name: str, value: str) -> str:
     """The value of a setting as it may be printed: on one line, not too long, and hidden if it may be a secret."""
-    text = _hidden(name, value)
+    text = without_secrets(name, value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def _hidden(name: str, value: str) -> str:
+def without_secrets(name: str, value: str) -> str:
+    """The whole value on one line, hidden if it may be a secret."""
     if value and is_secret(name):
         return HIDDEN
     # A setting may itself hold others: "password=x", "user:password@host".

@@ -7,9 +7,10 @@ translated.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 
-from vmtax.existing.guest import ExistingGuest, Remark
+from vmtax.existing.guest import ExistingGuest, Remark, qm_set
 
 # How a remark is called about a limit; the first group is the device, if it has one.
 _OF_LIMITS = (
@@ -19,7 +20,7 @@ _OF_LIMITS = (
     re.compile(r"((?:scsi|virtio|ide|sata)\d+): (?:iops|mbps|bps|throttling-group)\w*"),
     re.compile(r"(net\d+): rate"),
     re.compile(r"cpulimit()"),
-    re.compile(r"(\S+) (?:throttling\.|throttle-|bps|iops)\S*"),
+    re.compile(r"(.+?) (?:throttling\.|throttle-|bps|iops)\S*"),
 )
 _KEY = re.compile(r"^(?:iops|mbps|bps|rate)")  # of a line of Proxmox
 
@@ -38,9 +39,15 @@ def limits(guest: ExistingGuest) -> tuple[SetLimit, ...]:
     found: dict[str, list[Remark]] = {}
     for remark in guest.remarks:
         match = next((match for each in _OF_LIMITS if (match := each.fullmatch(remark.where)) is not None), None)
-        if match is not None:
+        if match is not None and not _is_none(remark.text):
             found.setdefault(match[1], []).append(remark)
     return tuple(SetLimit(where or guest.name, _text(said), _change(guest, where)) for where, said in found.items())
+
+
+def _is_none(text: str) -> bool:
+    """Whether all of its numbers are those with which a configuration says that there is no limit."""
+    numbers = re.findall(r"(?<![\w-])-?\d+\b", text)
+    return bool(numbers) and set(numbers) <= {"0", "-1"}
 
 
 def _text(said: list[Remark]) -> str:
@@ -50,11 +57,13 @@ def _text(said: list[Remark]) -> str:
 def _change(guest: ExistingGuest, where: str) -> str:
     if guest.kind == "libvirt":
         element = "<quota> in <cputune>" if not where else "<iotune>" if _is_disk(guest, where) else "<bandwidth>"
-        return f"virsh edit {guest.name}: without {element}{f' of {where}' if where else ''}"
+        return f"virsh edit {shlex.quote(guest.name)}: without {element}{f' of {where}' if where else ''}"
     if guest.kind == "proxmox":
         lines = {disk.name: disk.line for disk in guest.disks} | {card.name: card.line for card in guest.cards}
+        if not where:
+            return "qm set VMID --delete cpulimit"
         kept = [part for part in lines.get(where, "").split(",") if not _KEY.match(part)]
-        return f"qm set VMID --{where} {','.join(kept)}" if where else "qm set VMID --delete cpulimit"
+        return qm_set(where, ",".join(kept))
     return f"-drive or -blockdev of {where} without its limit"
 
 

@@ -22,6 +22,7 @@ from vmtax.existing.guest import (
     Remarks,
     shown,
     topology_level,
+    without_secrets,
 )
 
 LINE = re.compile(r"^\s*([a-z][a-z0-9_.-]*):\s?(.*)$")
@@ -240,7 +241,7 @@ def _disks(lines: Mapping[str, str], remarks: Remarks) -> Iterator[ExistingDisk]
         volume = settings.pop("file", settings.pop("volume", ""))
         medium = is_cd(line)
         levels = {} if medium else dict(_disk_levels(name, volume, settings, controller, remarks))
-        yield ExistingDisk(name, levels, volume, shown("", line), medium, name in order[:1])
+        yield ExistingDisk(name, levels, volume, without_secrets("", line), medium, name in order[:1])
 
 
 def _disk_levels(
@@ -309,7 +310,7 @@ def _cards(lines: Mapping[str, str], remarks: Remarks) -> Iterator[ExistingCard]
         settings.pop(given, None)
         settings.pop("model", None)
         levels = dict(_card_levels(name, given, settings, remarks))
-        yield ExistingCard(name, levels, shown("", line))
+        yield ExistingCard(name, levels, without_secrets("", line))
 
 
 def _card_levels(name: str, model: str, settings: dict[str, str], remarks: Remarks) -> Iterator[tuple[str, str]]:

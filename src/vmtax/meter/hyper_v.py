@@ -97,6 +97,17 @@ def read_hyper_v(machine: LineReader) -> HyperVFacts:
     return parse_hyper_v({name: machine.carry(line) for name, line in HOST_QUESTIONS.items()})
 
 
+def names_in(answers: Mapping[str, str]) -> set[str]:
+    """Names of VMs and switches in answers to HOST_QUESTIONS, also where the list of VMs itself failed. Pure."""
+    last = [
+        *rows(answers.get("vms", ""), "vm", 6),
+        *rows(answers.get("metered", ""), "metered", 3),
+        *([name.rpartition(":")[0]] for *_, name in rows(answers.get("used", ""), "vp", 3)),
+    ]
+    cards = [row[-2:] for row in rows(answers.get("cards", ""), "card", 4)]
+    return {row[-1] for row in last}.union(*cards)
+
+
 def parse_hyper_v(answers: Mapping[str, WindowsOutcome]) -> HyperVFacts:
     """Pure. Answers to HOST_QUESTIONS; one that is missing is unknown."""
     text = {name: ended.stdout for name, ended in answers.items()}

@@ -113,6 +113,7 @@ def refuse(domain: Domain, state: str, directory: PurePosixPath) -> Definition:
         raise DomainError(f"{name}: {words_of_virsh(said)}")
     definition = Definition.of(said.stdout, name)
     if state != OFF:
+        domain.refuse_windows()
         domain.refuse_job()
         asked = domain.ask("domfsinfo")
         if not asked.ok:

@@ -27,7 +27,16 @@ while [ -n "$device" ]; do
     fi
     sleep 0.5
 done
-for each in "$@"; do
-    ask "$each" > /dev/null # what is gone with its device is not there any more
+for each in "$@"; do # what is gone with its device is not there any more
+    tries=0
+    while said=$(ask "$each"); do
+        case $said in *"in use"*) ;; *) break ;; esac # the device was let go of a moment ago
+        tries=$((tries + 1))
+        if [ $tries -gt 60 ]; then
+            echo "VM $vmid keeps what stood behind $device: qm monitor $vmid, $each: $said" >&2
+            exit 1
+        fi
+        sleep 0.5
+    done
 done
 exit 0

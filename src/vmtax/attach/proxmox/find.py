@@ -64,6 +64,8 @@ def why_not_plugged(vmid: str, status: dict[str, str], lines: dict[str, str]) ->
     state = status.get("qmpstatus", status.get("status", "unknown"))
     if state != "running":
         return ANSWERS.get(state, f"is {state}, and not running: qm status {{}}").format(vmid)
+    if (system := lines.get("ostype", "")).startswith("w"):
+        return f"is a Windows (ostype {system}): {BY_LOGIN.replace('root', 'USER')}"
     agent = drive_settings(lines.get("agent", ""), "enabled")
     if agent.get("enabled", "0") != "1":
         return f"cannot be entered: {AGENT.format(vmid, BY_LOGIN)}"
@@ -71,8 +73,6 @@ def why_not_plugged(vmid: str, status: dict[str, str], lines: dict[str, str]) ->
         return (
             f"has its guest agent on a serial port (agent: type=isa), beside which no port can be plugged: {BY_LOGIN}"
         )
-    if (system := lines.get("ostype", "")).startswith("w"):
-        return f"is a Windows (ostype {system}): {BY_LOGIN.replace('root', 'USER')}"
     return None
 
 

@@ -122,6 +122,8 @@ class ProxmoxVm:
         data = self.serial(DATA)
         removal = self._removal(data, f"drive_del {data}-drive")
         settings = {**self.settings(), **named}
+        if settings.get("detect_zeroes") == "unmap" and settings.get("discard") != "unmap":
+            settings["detect_zeroes"] = "on"  # as Proxmox VE has it then; QEMU refuses unmap
         words = [f"{OPTIONS[name]}={value}" for name, value in settings.items() if name in OPTIONS]
         try:
             self._plug_disk(DATA, file, bus, ",".join(words))
@@ -180,7 +182,8 @@ class ProxmoxVm:
         devices = DEVICE.findall(self._monitor("info qtree"))
         backends = [line.partition(":")[0] for line in self._monitor("info chardev").splitlines()]
         drives = [line.partition(" ")[0] for line in self._monitor("info block").splitlines() if line[:1].strip()]
-        text = "\n".join([*devices, *sorted(backends), *sorted(drives)])
+        threads = [line.partition(":")[0] for line in self._monitor("info iothreads").splitlines() if line[:1].strip()]
+        text = "\n".join([*devices, *sorted(backends), *sorted(drives), *sorted(threads)])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _removal(self, device: str, *then: str) -> Undoing:

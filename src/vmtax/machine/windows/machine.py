@@ -99,7 +99,8 @@ class WindowsMachine(Machine):
 
     def free_bytes(self, directory: PureWindowsPath) -> int | None:
         """Bytes that are free there for us; None: not known. Raises MachineLost."""
-        return room.free_bytes(self.carry(room.listing(directory)).stdout)
+        listed = self.carry(room.listing(directory))
+        return room.free_bytes(listed.stdout) if listed.code == 0 else None
 
     def ask_code_page(self) -> None:
         """Read which code page the console has; what is not UTF-8 is in that one."""

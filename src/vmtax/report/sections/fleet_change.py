@@ -50,7 +50,7 @@ def document(change: FleetChange, detail: Detail) -> Document:
         Section("facts", "What else differs", (_listed(words.software(change)),), place="first"),
         Section("primary", PRIMARY, tuple(_lines(PRIMARY, primary, change)), "Times", "first"),
         Section("unlike", "Hosts that changed unlike the others", tuple(_unlike(found)), "Unlike", "first"),
-        Section("groups", "What changes go with", (_listed(associations),), "Groups", "first"),
+        Section("groups", "What changes go with", tuple(_groups(associations)), "Groups", "first"),
         Section("hosts", HOSTS, tuple(hosts(change.changes, detail, words.UNLIKE)), HOSTS, "first"),
         Section("others", OTHERS, tuple(_others(others, change, detail))),
         Section("left-out", "Left out", (_listed(left_out),)),
@@ -96,7 +96,7 @@ def _cells(one: ChangedLine, change: FleetChange) -> Iterator[Cell]:
     line = one.line
     mean, following = fleet_words.mean(line), fleet_words.following(line)
     if mean is None:
-        yield value_cell("one host")
+        yield value_cell("one host" if len(line.hosts) < 2 else "no spread")
     else:
         yield value_cell(mean.estimate, mean.interval and f"({mean.interval})", emulated=line.emulated)
     yield value_cell(following) if following else Cell()
@@ -105,6 +105,13 @@ def _cells(one: ChangedLine, change: FleetChange) -> Iterator[Cell]:
     names = [host.host for host in line.odd]
     more = f" +{len(names) - 1}" if names[1:] else ""
     yield Cell((Span(f"{names[0]}{more}", "bad"),)) if names else Cell()
+
+
+def _groups(associations: Sequence[str]) -> Iterator[Block]:
+    """Nothing, or what goes with a property; the last line says that this is no cause."""
+    if associations:
+        yield _listed(associations[:-1])
+        yield Paragraph(associations[-1], "note")
 
 
 def _unlike(found: Sequence[str]) -> Iterator[Block]:

@@ -16,6 +16,7 @@ from vmtax.image.cache import Image
 from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.login_shell import NEVER_RUN
+from vmtax.machine.windows.command_line import quoted
 from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.meter.windows import WindowsFacts, read_windows
 from vmtax.plan.schema import GuestSize
@@ -105,4 +106,7 @@ def windows_login(name: str, there: WindowsMachine, directory: PurePosixPath) ->
         )
     if not _LETTER.fullmatch(home.drive) or not home.is_absolute():
         raise MachineError(f"{name}: is Windows, where {home} is no absolute path: --guest-dir 'D:\\tests'")
+    if '"' in str(home):
+        raise MachineError(f"{name}: --guest-dir {home}: no path of Windows has a quotation mark")
+    quoted([str(home)])  # its percent signs and control characters, before cmd.exe sees it
     return WindowsLogin(name, there, home, facts)
