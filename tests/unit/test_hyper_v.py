@@ -77,6 +77,11 @@ def test_what_is_said_of_them() -> None:
     assert not diagnosis.bad and "never run on Windows" in verdict(diagnosis)
 
 
+def test_what_is_said_of_a_vm_s_devices_is_not_said_of_a_host() -> None:
+    names = checks(hyper_v()).keys()
+    assert "power plan" in names and not names & {"administrator", "clock", "virtio drivers", "disk 1"}
+
+
 def test_a_host_without_vms_is_one() -> None:
     found = hyper_v({"vms": "vms=0\n", "cards": "", "metered": "", "used": ""})
     assert found.is_host and checks(found)["VM"].text == "0 VMs, 0 of them running"

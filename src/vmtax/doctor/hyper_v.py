@@ -16,6 +16,7 @@ from vmtax.machine.login_shell import NEVER_RUN
 from vmtax.meter.hyper_v import HyperVFacts, HyperVGuest, read_hyper_v
 from vmtax.meter.windows import WindowsFacts, read_windows
 
+OF_A_VM = ("administrator", "clock", "virtio drivers")
 BUSY = 0.05  # share of the CPUs from which on VMs at work are said to disturb
 
 
@@ -35,13 +36,21 @@ def examine_hyper_v(name: str) -> Diagnosis:
 
 def diagnose_hyper_v(name: str, shell: str, facts: WindowsFacts, host: HyperVFacts, now: datetime) -> Diagnosis:
     """Draw conclusions. `name`: as the user names it; `now`: when the facts were read, UTC."""
-    checks = (*_measurable(host), *_guests(host), *needs(shell, facts, now), *_missing(host))
-    return Diagnosis(name, about(facts), (*checks, *disturbances(facts), *_work(facts, host)))
+    common = [*filter(_holds_for_hosts, needs(shell, facts, now)), *_missing(host)]
+    disturbing = [*filter(_holds_for_hosts, disturbances(facts)), *_work(facts, host)]
+    return Diagnosis(name, about(facts), (*_measurable(host), *_guests(host), *common, *disturbing))
 
 
 def verdict(diagnosis: Diagnosis) -> str:
     """The answer in a sentence or two."""
     return f"vmtax only looks at {diagnosis.host}, and measures nothing on a host of Hyper-V. vmtax was {NEVER_RUN}."
+
+
+def _holds_for_hosts(check: Check) -> bool:
+    """Whether what is said of a Windows VM holds for a host: not of the buses and drivers that a hypervisor gives it,
+    nor of a clock that this sets, nor who may leave a task behind, which nothing does here.
+    """
+    return check.name not in OF_A_VM and not check.name.startswith("disk ")
 
 
 def _measurable(host: HyperVFacts) -> Iterator[Check]:
