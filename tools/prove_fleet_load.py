@@ -262,7 +262,7 @@ def measure(server: PostgresqlServer, given: argparse.Namespace, home: Path, sco
 
 
 def read(address: ServerAddress, given: argparse.Namespace, home: Path, score: Score) -> None:
-    """The page of all hosts, for who has none of their costs yet."""
+    """The page of all hosts, for a reader who has none of their costs yet."""
     page = home / "fleet.html"
     env = {**os.environ, "VMTAX_STORE": address.url, "XDG_CACHE_HOME": str(home / "reader")}
     argv = [sys.executable, "-m", "vmtax", "fleet", "show", "--label", FLEET]

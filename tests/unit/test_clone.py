@@ -345,7 +345,9 @@ def test_the_thaw_and_the_end_of_the_job_are_listed_before_anything_is_frozen() 
     assert len(point.undoings) == 2, "the thaw is undone at once: later it would be somebody else's"
 
 
-def test_a_connection_that_may_only_read_makes_no_point_and_is_thawed_all_the_same() -> None:
+def test_a_connection_that_may_only_read_makes_no_point_and_is_thawed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     words = "error: operation forbidden: read only access prevents virDomainFSFreeze"
     machine = host(backup_dumpxml=Reply(stderr="error: no domain backup job", code=1))
     local = MagicMock()
@@ -353,7 +355,9 @@ def test_a_connection_that_may_only_read_makes_no_point_and_is_thawed_all_the_sa
     domain, state = look_up(machine, "web1")
     definition, asked = refuse(domain, state, PurePosixPath("/var/tmp")), machine.try_run
     refused = Outcome("host", ("sh",), 1, "", words, 0.1)
-    machine.try_run = lambda *argv, **how: refused if "vmtax-freeze" in argv else asked(*argv, **how)  # type: ignore[method-assign]
+    monkeypatch.setattr(
+        machine, "try_run", lambda *argv, **how: refused if "vmtax-freeze" in argv else asked(*argv, **how)
+    )
     with pytest.raises(DomainError, match=r"no consistent point of it: .* run as root on that host"):
         opened(domain, definition, state, PurePosixPath("/var/tmp"), local)
     assert any("vmtax-thaw" in what for what in machine.undone)

@@ -452,6 +452,12 @@ def test_windows_is_better_off_with_timers_of_hyper_v(text: str, better: str | N
             "rate 12.5",
             "qm set VMID --net0 virtio=",
         ),
+        (
+            CONF + "scsi0: local:1,throttling-group=g1,cache=none\n",
+            "scsi0",
+            "throttling-group g1",
+            "qm set VMID --scsi0 local:1,cache=none",
+        ),
         (CONF + "cpulimit: 2\n", "guest", "cpulimit 2", "qm set VMID --delete cpulimit"),
         (
             QEMU + "-drive file=/a,if=virtio,id=d0,throttling.iops-total=1000",

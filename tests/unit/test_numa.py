@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,6 +58,11 @@ def test_nodes(rooms: tuple[int, ...], home: int | None, wanted: MemoryNode, nod
     assert nodes_of(topology(*TWO, rooms=rooms), home, wanted) == nodes
 
 
+def _binds(argv: Sequence[str]) -> bool:
+    """Whether memory is tried on a node."""
+    return argv[-1] == "true"
+
+
 @pytest.mark.parametrize(
     ("cores", "changed", "levels", "why"),
     [
@@ -76,8 +82,7 @@ def test_nodes(rooms: tuple[int, ...], home: int | None, wanted: MemoryNode, nod
     ],
 )
 def test_hosts_that_cannot_give_such_memory(cores: Any, changed: dict[str, str], levels: str, why: str) -> None:
-    binds = lambda argv: argv[-1] == "true"  # noqa: E731
-    host = FakeMachine("host", {QUESTION: printed(files(*cores, **changed)), binds: ""})
+    host = FakeMachine("host", {QUESTION: printed(files(*cores, **changed)), _binds: ""})
     plan = varied(parse_plan(PLAN, "x"), (f"memory.node={levels}",))
     reasons = list(NumaMemory().lacking(Request(host, plan, plan.treatments()[0])).values())
     assert bool(reasons) == bool(why) and all(reason.startswith(why) for reason in reasons)
@@ -85,8 +90,7 @@ def test_hosts_that_cannot_give_such_memory(cores: Any, changed: dict[str, str],
 
 def test_nodes_are_those_of_one_host() -> None:
     plan = varied(parse_plan(PLAN, "x"), ("memory.node=local,remote",))
-    binds = lambda argv: argv[-1] == "true"  # noqa: E731
-    host = FakeMachine("host", {QUESTION: printed(files(*TWO)), binds: ""})
+    host = FakeMachine("host", {QUESTION: printed(files(*TWO)), _binds: ""})
     request = Request(host, plan, plan.treatments()[0], destination=FakeMachine("other"))
     assert list(NumaMemory().lacking(request)) == ["vm memory.node=remote"]
 

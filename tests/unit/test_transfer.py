@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import PurePosixPath, PureWindowsPath
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from tests.fake_machine import FakeMachine
 from vmtax.cli.app import BadUse
 from vmtax.cli.existing_vm import on_existing, without_existing
 from vmtax.core.errors import BadInput
-from vmtax.core.machines import Machine
+from vmtax.core.machines import Machine, Outcome
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.machine import Windows, WindowsMachine
@@ -120,6 +121,16 @@ def test_where_two_ends_cannot_be(monkeypatch: pytest.MonkeyPatch, said: str, is
             senders.refuse("ssh://win", local, there)
     finally:
         local.close()
+
+
+@pytest.mark.parametrize(("code", "said"), [(0, ""), (1, "vmtax-net: connect: error 10060\n")])
+def test_a_server_that_is_not_reached_is_refused_before_anything_is_measured(code: int, said: str) -> None:
+    outcome = Outcome("host/existing", ("x",), code, "", said, 0.1)
+    windows = SimpleNamespace(os=Windows(PureWindowsPath("C:\\v"), "07"), try_run=lambda *argv: outcome)
+    link = Link(cast("Any", windows), (), "192.168.122.1", 40000)
+    words = r"at 192.168.122.1, port 40000 .*error 10060\).*leave transfer out"
+    with pytest.raises(CannotMeasure, match=words) if code else contextlib.nullcontext():
+        senders.refuse_unreached("ssh://win", link)
 
 
 def test_another_machine_is_not_its_host() -> None:

@@ -87,7 +87,8 @@ def existing_guest(source: str, host: str | None) -> ExistingGuest:
 
 def print_advice(source: str, host: str | None, *, json: bool) -> None:
     """What manuals call unsafe or slow in a guest's settings."""
-    from vmtax.attach.proxmox.vm import PROXMOX, UNTRIED
+    from vmtax.attach import LIBVIRT, PROXMOX
+    from vmtax.attach.proxmox.vm import UNTRIED
     from vmtax.core.units import count_of, format_room
     from vmtax.existing.advice import advice
     from vmtax.existing.guest import KINDS
@@ -119,10 +120,12 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
     if not found and not held:
         say_wrapped("The manuals call nothing in it unsafe or slow.")
     words = shlex.join([source, *(["--host", host] if host else [])])
-    clones = f" --guest {shlex.quote(source)} --clone" if source.startswith("libvirt:") else ""
+    clones = f" --guest {shlex.quote(source)} --clone" if source.startswith(LIBVIRT) else ""
     say_wrapped(f"What your settings cost here: vmtax plan from {words} -o plan.yaml && vmtax run plan.yaml{clones}")
     if source.startswith(PROXMOX):
-        say_wrapped(f"What it costs as it runs: vmtax run quick --guest {words}; {UNTRIED}")
+        say_wrapped(f"What it costs as it runs, if it is a Linux: vmtax run quick --guest {words}; {UNTRIED}")
+    if source.startswith((PROXMOX, LIBVIRT)):
+        say_wrapped("A Windows is neither entered nor cloned: vmtax run quick --guest ssh://Administrator@ADDRESS")
     sys.stdout.flush()
 
 

@@ -22,7 +22,7 @@ _OF_LIMITS = (
     re.compile(r"cpulimit()"),
     re.compile(r"(.+?) (?:throttling\.|throttle-|bps|iops)\S*"),
 )
-_KEY = re.compile(r"^(?:iops|mbps|bps|rate)")  # of a line of Proxmox
+_KEY = re.compile(r"^(?:iops|mbps|bps|rate|throttling-group)")  # of a line of Proxmox
 
 
 @dataclass(frozen=True, slots=True)

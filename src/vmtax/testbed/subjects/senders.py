@@ -27,6 +27,7 @@ from vmtax.workload.site import TIMED, Link
 from vmtax.workload.transfer import PROGRAM, Transfer
 
 READY_SECONDS = 30.0
+SHORTEST = "0.1"  # seconds that a client works at least
 LOOPBACK = "127.0.0.1"  # to which QEMU's user networking brings what is sent to the host
 
 
@@ -75,6 +76,21 @@ def open_ends(on: Examined, there: WindowsMachine, program: Path) -> Ends:
     except CannotMeasure:
         found = _serve(host, (), own, LOOPBACK)
     return Ends(Link(host, client, PEER_ADDRESS, port), Link(there, (), address, found))
+
+
+def refuse_unreached(name: str, link: Link) -> None:
+    """Raises CannotMeasure if a client in the VM of that name does not reach the server on its host: before anything is
+    measured, and whatever lies between.
+    """
+    program = link.machine.os.program(PROGRAM)
+    said = link.machine.try_run(program, "receive", link.address, str(link.port), SHORTEST)
+    if not said.ok:
+        words = first_line(said.stderr) or "it says nothing"
+        raise CannotMeasure(
+            f"{name}, {Transfer.name}: {PROGRAM} there does not reach its host at {link.address}, port {link.port}"
+            f" ({words}), from where its login came: a firewall, or a jump host on the way; or leave {Transfer.name}"
+            " out of the plan"
+        )
 
 
 def _address(there: WindowsMachine) -> str | None:

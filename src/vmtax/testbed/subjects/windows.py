@@ -16,7 +16,7 @@ from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.session import CannotMeasure
 from vmtax.testbed.session.windows_way import WindowsInside, WindowsLogin
 from vmtax.testbed.subjects.provisioned import Provisioned
-from vmtax.testbed.subjects.senders import open_ends
+from vmtax.testbed.subjects.senders import open_ends, refuse_unreached
 from vmtax.workload import Site
 from vmtax.workload.transfer import Transfer
 
@@ -77,6 +77,7 @@ def with_ends(on: Provisioned, vm: Provisioned) -> tuple[Provisioned, Provisione
         return on, vm
     assert isinstance(vm.entered, WindowsInside)
     ends = open_ends(on, _there(vm), vm.entered.far_end)
+    refuse_unreached(_there(vm).path, ends.vm)
     return replace(on, ends=ends), replace(vm, ends=ends)
 
 
