@@ -237,3 +237,9 @@ def test_two_labels_are_compared(home: Path, monkeypatch: pytest.MonkeyPatch, tm
 def test_bad_input_is_one_line(argv: tuple[str, ...], text: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = command(home, monkeypatch, *argv)
     assert getattr(done.exception, "exit_code", None) == BAD_INPUT and text in str(done.exception)
+
+
+def test_the_page_says_once_what_is_compared_and_how_its_own_figures_are_made() -> None:
+    page = find_fleet_change("html")(change(side("new", 8)), False)
+    assert page.count("before: old, after: new") == 1 and "vmtax fleet compare: quick, old and new" not in page
+    assert "signed-rank" not in page and "Welch" in page

@@ -222,6 +222,13 @@ class Section:
     place: Place = "folded"  # on a page
 
 
+# Of most documents
+COSTS = (
+    "A cost is time for the same work: the Hodges–Lehmann estimate of the ratio over rounds, with the exact signed-rank"
+    " interval."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The part above all sections."""
@@ -234,6 +241,7 @@ class Head:
     banner: str  # "" unless the run is emulated
     answer: str = ""  # the title of a page
     command: str = "report"  # of vmtax, that wrote it
+    method: str = COSTS  # what its figures are
 
 
 @dataclass(frozen=True, slots=True)

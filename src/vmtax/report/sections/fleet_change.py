@@ -66,7 +66,8 @@ def _title(change: FleetChange) -> str:
 def _head(change: FleetChange) -> Head:
     banner = fleet_words.banner(change.changes) or ""
     facts = tuple(words.facts(change))
-    return Head(change.plan, "", "", facts, "", banner, answer=words.headline(change), command="fleet compare")
+    answer = words.headline(change)
+    return Head(change.plan, "", "", facts, "", banner, answer=answer, command="fleet compare", method=words.METHOD)
 
 
 def _answer(change: FleetChange, detail: Detail) -> Iterator[Block]:
@@ -74,7 +75,7 @@ def _answer(change: FleetChange, detail: Detail) -> Iterator[Block]:
         yield Paragraph(words.headline(change), "headline")
         if banner := fleet_words.banner(change.changes):
             yield Paragraph(banner, "emulated")
-    yield Paragraph(", ".join(words.facts(change)), "note")
+        yield Paragraph(", ".join(words.facts(change)), "note")
 
 
 def _lines(title: str, lines: Sequence[ChangedLine], change: FleetChange) -> Iterator[Block]:

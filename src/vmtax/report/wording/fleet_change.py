@@ -10,6 +10,10 @@ from vmtax.core.units import at_most, count_of, format_percent
 from vmtax.report.wording import fleet as words
 from vmtax.stats import FEWEST_HOSTS
 
+METHOD = (
+    "A change of a host is of the time for the same work, from the Hodges–Lehmann estimate of one run to that of the"
+    " other, with Welch's interval."
+)
 READING = (
     "Each host is compared with itself. Mean: how much more time the same work takes after than before, over hosts,"
     " with its 95 % interval, which includes what hosts change by themselves from run to run. Next host: where 95 % of"
