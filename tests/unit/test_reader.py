@@ -9,6 +9,7 @@ import pytest
 
 from vmtax.core.machines import ran_out
 from vmtax.machine import MachineLost
+from vmtax.machine.login_shell import WindowsThere
 from vmtax.machine.reader import LocalReader, SshReader
 from vmtax.machine.remote_command import ENTRY
 from vmtax.machine.ssh import ssh_route
@@ -101,4 +102,14 @@ def test_a_far_side_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: p
     stand_in("#!/bin/sh\nexec sleep 60\n", tmp_path, monkeypatch)
     monkeypatch.setattr("vmtax.machine.reader.LOGIN_SECONDS", 0.2)
     with pytest.raises(MachineLost, match="no answer"), open_reader("ssh://far"):
+        pass
+
+
+@pytest.mark.parametrize("then", ["exit 1", "exec sleep 60"])
+def test_windows_is_told_from_a_far_side_that_hangs(then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shell does not know our entry, says so, and ends or stays."""
+    answers = f"case $* in *%OS%*) echo 'Windows_NT$env:OS';; *) echo 'is not recognized' >&2; {then};; esac"
+    stand_in(f"#!/bin/sh\n{answers}\n", tmp_path, monkeypatch)
+    monkeypatch.setattr("vmtax.machine.reader.LOGIN_SECONDS", 3.0)
+    with pytest.raises(WindowsThere, match=r"is Windows, whose shell is cmd\.exe"), open_reader("ssh://far"):
         pass

@@ -46,6 +46,7 @@ class SshReader:
         self._destination = route.destination
         self._mark = secrets.token_hex(16)
         self._has_begun = False  # whether a command was executed
+        self._was_heard = False  # whether the other side said anything when it was last asked
         self._end = re.compile(rf"\n{self._mark} (\d{{1,3}})\n".encode())
         self._client = ("ssh", "-T", *route.options, *options(LOGIN, ALONE), self._destination, "--")
         # In our process group and with our terminal, because ssh may have to ask the user for a passphrase.
@@ -77,13 +78,16 @@ class SshReader:
 
     def _windows_shell(self) -> LoginShell | None:
         """The shell of another login, if the first one reached a shell that did not understand us, and it is one of
-        Windows.
+        Windows. Such a shell ends, or it stays after it has said so.
         """
+        code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._ssh.wait(2.0) not in (0, SSH_FAILED):
-                answer = run_here(self.path, (*self._client, PROBE), plain_environment(), None, LOGIN_SECONDS)
-                return windows_shell(answer.stdout)
-        return None
+            code = self._ssh.wait(2.0)
+        if code in (0, SSH_FAILED) or (code is None and not self._was_heard):
+            return None
+        return windows_shell(
+            run_here(self.path, (*self._client, PROBE), plain_environment(), None, LOGIN_SECONDS).stdout
+        )
 
     def try_run(self, *argv: str, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         started = time.monotonic()
@@ -122,6 +126,7 @@ class SshReader:
         except TooMuch:
             problem = f"more than {most >> 10} KiB instead of an answer"
         out, err = heard.values()
+        self._was_heard = bool(out or err)
         last, end = self._end.search(out), self._end.search(err)  # what start-up files left behind may print after it
         if problem or last is None or end is None:
             raise self._lost(problem, out, err)
