@@ -75,6 +75,24 @@ FAULTS = (
         "a host that is called like a layer keeps its name in what is given to others",
     ),
     Fault(
+        "design/settings.py",
+        'return WORK.get(self.name.partition(".")[0], "")',
+        'return WORK.get(self.name, "")',
+        "a factor of disks is measured where no disk is",
+    ),
+    Fault(
+        "existing/limits.py",
+        'return bool(numbers) and set(numbers) <= {"0", "-1"}',
+        "return False",
+        "a limit of 0, which is none, is named before all else",
+    ),
+    Fault(
+        "machine/reader.py",
+        "if code in (0, SSH_FAILED) or (code is None and not self._was_heard):",
+        "if code in (None, 0, SSH_FAILED):",
+        "a Windows whose shell stays counts as a host that hangs",
+    ),
+    Fault(
         "design/asked.py",
         'measured |= {(name, treatment.levels.get(name, "")) for name in asked.keys() - idle(treatment.levels).keys()}',
         'measured |= {(name, treatment.levels.get(name, "")) for name in asked}',
@@ -97,6 +115,12 @@ FAULTS = (
         "if name in movable and name not in changes and not (is_legal and name in kept):",
         "if name in movable and name not in changes:",
         "an entry of a plan's own list gets another volume because a factor of all entries needs it",
+    ),
+    Fault(
+        "analysis/comparisons.py",
+        "if metric not in without_ratio:",
+        "if True:",
+        "a metric that was 0 in some round has a ratio of the others",
     ),
     Fault(
         "analysis/comparisons.py",

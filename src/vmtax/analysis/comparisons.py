@@ -227,7 +227,7 @@ def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
     without_ratio = _without_ratio(trials)
     # By identity, because a metric's hash is computed anew each time, and there may be a million measurements. The
     # metric stays beside them, so that no other one takes its place in memory.
-    known: dict[tuple[int, str], tuple[Metric, Values | None]] = {}
+    known: dict[tuple[int, str], tuple[Metric, Values]] = {}
     for trial in trials:
         records.last_round = max(records.last_round, trial.round)
         records.positions[trial.round, trial.treatment] = trial.position
@@ -238,12 +238,10 @@ def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
         for measurement in trial.measurements:
             metric, key = measurement.metric, (id(measurement.metric), trial.treatment)
             if key not in known:
-                left_out = metric in without_ratio
-                known[key] = metric, None if left_out else records.values[metric, trial.treatment]
-                if not left_out:
+                known[key] = metric, records.values[metric, trial.treatment]
+                if metric not in without_ratio:
                     records.source.setdefault(metric, (trial.workload, trial.case))
-            if (values := known[key][1]) is not None:
-                values.add(trial.round, measurement.value)
+            known[key][1].add(trial.round, measurement.value)
     for boot in boots:
         records.boots[boot.treatment].append(boot)
     return records
