@@ -12,7 +12,7 @@ from tests.unit.test_docs import invocations, parsed
 from vmtax.cli.asked import Measured, PlanChanges
 from vmtax.cli.running import new_work
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/questions-from-threads.md"
+PAGE = Path(__file__).parents[2] / "docs/development/questions-from-threads.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+?) \| (.+) \|$", TEXT, re.MULTILINE)
 COMMANDS = [command for *_, answer in ROWS for command in re.findall(r"`(vmtax [^`]+)`", answer)]

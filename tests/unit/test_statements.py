@@ -118,7 +118,6 @@ STATED: dict[str, dict[str, float | None]] = {
         "two minutes": empty.SECONDS,
         "15 seconds": undo.ZERO_SECONDS,
     },
-    "docs/how-to/questions-from-threads.md": dict.fromkeys(("2 MiB", "1 GiB")),  # asked
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
     "docs/how-to/network.md": dict.fromkeys(("0.8 s", "0.125 GB")),  # an example
     "docs/how-to/use-a-lab.md": {
@@ -171,6 +170,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "4 GiB": empty.WHOLE_BYTES,
     },
     "docs/explanation/what-not-to-conclude.md": {"4 KiB": None},
+    "docs/development/questions-from-threads.md": dict.fromkeys(("2 MiB", "1 GiB")),  # asked
 }
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile")),
