@@ -90,7 +90,6 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/articles/nesting-2016.md": {"512 MiB": load("nesting-2016").guest.memory},
     "docs/articles/sriov-2012.md": {"20 GB": None},  # published
     "docs/articles/storage-2013.md": dict.fromkeys(("1 GB", "1.9 GB", "2 MB/s", "4 KiB")),  # published
-    "docs/development/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
     "docs/development/fleet.md": {
         # Measured by tools/prove_fleet_load.py, or reckoned from that
         **dict.fromkeys(("0.5 MB", "0.5 s", "0.8 MB", "1.4 s", "1.7 MB", "3.6 GB", "3.8 s", "5.2 s", "45 MB")),
@@ -120,10 +119,6 @@ STATED: dict[str, dict[str, float | None]] = {
     },
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
     "docs/how-to/network.md": dict.fromkeys(("0.8 s", "0.125 GB")),  # an example
-    "docs/how-to/use-a-lab.md": {
-        "4 GiB": Size().memory_bytes,
-        "2 GiB": None,  # tried by hand
-    },
     "docs/how-to/what-cpu-work-costs.md": dict.fromkeys(("one second", "0.02 s")),  # an example
     "docs/how-to/what-huge-pages-cost.md": {
         **dict.fromkeys(("4 KiB", "2 MiB", "1 GiB")),  # sizes of pages
@@ -170,7 +165,12 @@ STATED: dict[str, dict[str, float | None]] = {
         "4 GiB": empty.WHOLE_BYTES,
     },
     "docs/explanation/what-not-to-conclude.md": {"4 KiB": None},
+    "docs/development/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
     "docs/development/questions-from-threads.md": dict.fromkeys(("2 MiB", "1 GiB")),  # asked
+    "docs/how-to/no-kvm.md": {
+        "4 GiB": Size().memory_bytes,
+        "2 GiB": None,  # tried by hand
+    },
 }
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile")),
@@ -254,7 +254,7 @@ def test_how_much_slower_an_emulated_guest_was_in_a_real_run(tmp_path: Path) -> 
     assert "vm" in analysis.emulated and "host" not in analysis.emulated
     least, most = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     assert (least, most) == ("disk.randwrite-4k-fsync.fsync_p50_seconds", "disk.randread-4k-qd1.p50_seconds")
-    page = " ".join((ROOT / "docs/explanation/emulation.md").read_text().split())
+    page = " ".join((ROOT / "docs/how-to/no-kvm.md").read_text().split())
     assert f"{ratios[least] - 1:.0%}".replace("%", " % more time than the host (the flush of a write)") in page
     assert f"and {ratios[most]:.1f} times its time (a read)" in page
 
