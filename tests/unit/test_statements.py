@@ -82,14 +82,6 @@ STATED: dict[str, dict[str, float | None]] = {
     "README.md": {"2 GiB": build_image.ROOM},
     "CONTRIBUTING.md": {"400 lines": None},
     "Makefile": {"150 MB": None},  # measured once
-    "docs/articles/build-2020.md": {
-        "362 s": published("build-2020", "bare metal"),
-        "436 s": published("build-2020", "2 MiB pages, no mitigations"),
-        **dict.fromkeys(("2 MiB", "4 KiB")),  # levels
-    },
-    "docs/articles/nesting-2016.md": {"512 MiB": load("nesting-2016").guest.memory},
-    "docs/articles/sriov-2012.md": {"20 GB": None},  # published
-    "docs/articles/storage-2013.md": dict.fromkeys(("1 GB", "1.9 GB", "2 MB/s", "4 KiB")),  # published
     "docs/development/fleet.md": {
         # Measured by tools/prove_fleet_load.py, or reckoned from that
         **dict.fromkeys(("0.5 MB", "0.5 s", "0.8 MB", "1.4 s", "1.7 MB", "3.6 GB", "3.8 s", "5.2 s", "45 MB")),
@@ -100,10 +92,6 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/development/ledger.md": {"one second": None},
     "docs/how-to/a-fleet.md": {"a minute": postgresql_locks.RETAKE_SECONDS},
     "docs/how-to/a-question-in-few-minutes.md": {"a day": None},
-    "docs/how-to/build-a-kernel.md": {
-        **dict.fromkeys(("0.6 GiB", "1 GiB", "4.5 GiB", "28 GiB")),  # see test_memory_of_a_kernel_build
-        "4 GiB": kernel.KIND.room,
-    },
     "docs/how-to/measure-a-remote-host.md": {
         "64 KiB": pipes.BANNER_BYTES,
         "40 seconds": ssh.GUARD_SILENCE,
@@ -119,11 +107,6 @@ STATED: dict[str, dict[str, float | None]] = {
     },
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
     "docs/how-to/network.md": dict.fromkeys(("0.8 s", "0.125 GB")),  # an example
-    "docs/how-to/what-cpu-work-costs.md": dict.fromkeys(("one second", "0.02 s")),  # an example
-    "docs/how-to/what-huge-pages-cost.md": {
-        **dict.fromkeys(("4 KiB", "2 MiB", "1 GiB")),  # sizes of pages
-        **dict.fromkeys(("436 s", "474 s")),  # published: report.sections.published
-    },
     "docs/how-to/what-survives-a-power-cut.md": {
         "15 minutes": power.BACK_WITHIN,
         "5 s": None,  # zfs_txg_timeout of ZFS
@@ -167,9 +150,21 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/explanation/what-not-to-conclude.md": {"4 KiB": None},
     "docs/development/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
     "docs/development/questions-from-threads.md": dict.fromkeys(("2 MiB", "1 GiB")),  # asked
+    "docs/how-to/check-a-published-figure.md": {
+        "362 s": published("build-2020", "bare metal"),
+        "436 s": published("build-2020", "2 MiB pages, no mitigations"),
+        "512 MiB": load("nesting-2016").guest.memory,
+        **dict.fromkeys(("4 KiB", "1 GB", "1.9 GB")),  # a level, and published
+    },
     "docs/how-to/no-kvm.md": {
         "4 GiB": Size().memory_bytes,
         "2 GiB": None,  # tried by hand
+    },
+    "docs/how-to/what-cpu-work-costs.md": {
+        **dict.fromkeys(("one second", "0.02 s")),  # an example
+        **dict.fromkeys(("4 KiB", "1 GiB")),  # sizes of pages; and memory of a kernel build
+        **dict.fromkeys(("0.6 GiB", "4.5 GiB", "28 GiB")),  # see test_memory_of_a_kernel_build
+        "4 GiB": kernel.KIND.room,
     },
 }
 PAGES = [
@@ -207,7 +202,7 @@ def test_quantities_are_seen() -> None:
 
 
 def test_memory_of_a_kernel_build() -> None:
-    page = (ROOT / "docs/how-to/build-a-kernel.md").read_text()
+    page = (ROOT / "docs/how-to/what-cpu-work-costs.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| .* \| ([\d.]+) GiB \|$", page, re.MULTILINE)
     assert {target for target, _ in rows} == {*build.TMPFS}
     for target, stated in rows:
