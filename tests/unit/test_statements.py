@@ -97,20 +97,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "40 seconds": ssh.GUARD_SILENCE,
         "half a minute": SILENCE,
     },
-    "docs/how-to/choose-a-disk.md": dict.fromkeys(("10 MB/s", "500 MB/s", "400 MB/s", "350 MB/s")),  # an example
-    "docs/how-to/choose-where-disks-are.md": {
-        "4 GiB": empty.WHOLE_BYTES,
-        "64 MiB": empty.ENDS_BYTES,
-        "1 MiB": empty.MIB,
-        "two minutes": empty.SECONDS,
-        "15 seconds": undo.ZERO_SECONDS,
-    },
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
-    "docs/how-to/network.md": dict.fromkeys(("0.8 s", "0.125 GB")),  # an example
-    "docs/how-to/what-survives-a-power-cut.md": {
-        "15 minutes": power.BACK_WITHIN,
-        "5 s": None,  # zfs_txg_timeout of ZFS
-    },
     "docs/how-to/your-own-vm.md": {"8 GiB": DIGEST_BYTES},
     "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
     "docs/how-to/windows.md": {"72 hours": task.DEADLINE_HOURS * 3600},
@@ -156,6 +143,15 @@ STATED: dict[str, dict[str, float | None]] = {
         "512 MiB": load("nesting-2016").guest.memory,
         **dict.fromkeys(("4 KiB", "1 GB", "1.9 GB")),  # a level, and published
     },
+    "docs/how-to/choose-a-disk.md": dict.fromkeys(("10 MB/s", "500 MB/s", "400 MB/s", "350 MB/s")),  # an example
+    "docs/how-to/choose-where-disks-are.md": {
+        "4 GiB": empty.WHOLE_BYTES,
+        "64 MiB": empty.ENDS_BYTES,
+        "1 MiB": empty.MIB,
+        "two minutes": empty.SECONDS,
+        "15 seconds": undo.ZERO_SECONDS,
+    },
+    "docs/how-to/network.md": {"0.8 s": None},  # an example
     "docs/how-to/no-kvm.md": {
         "4 GiB": Size().memory_bytes,
         "2 GiB": None,  # tried by hand
@@ -165,6 +161,10 @@ STATED: dict[str, dict[str, float | None]] = {
         **dict.fromkeys(("4 KiB", "1 GiB")),  # sizes of pages; and memory of a kernel build
         **dict.fromkeys(("0.6 GiB", "4.5 GiB", "28 GiB")),  # see test_memory_of_a_kernel_build
         "4 GiB": kernel.KIND.room,
+    },
+    "docs/how-to/what-survives-a-power-cut.md": {
+        "15 minutes": power.BACK_WITHIN,
+        "5 s": None,  # zfs_txg_timeout of ZFS
     },
 }
 PAGES = [
@@ -214,7 +214,7 @@ def test_combinations_of_the_plan_storage() -> None:
     factors = load("storage").factors
     combinations = len(factors["disk.format"]) * len(factors["disk.cache"])
     words = f"{combinations} combinations of format and mode on {len(factors['disk.filesystem'])} file systems"
-    assert words in (ROOT / "docs/how-to/which-cache-mode.md").read_text()
+    assert words in (ROOT / "docs/how-to/choose-a-disk.md").read_text()
 
 
 def test_the_help_of_lab_start_has_the_sizes_of_a_new_lab() -> None:
