@@ -275,7 +275,7 @@ def json_page() -> str:
         " What was answered before it failed is the only answer: `run` shows a run of failed trials and ends with 1."
         " [vmtax-1.schema.json](vmtax-1.schema.json) is the JSON Schema of all of it.\n",
         "`vmtax show --json=summary` prints `data.summary` alone, as kind `summary`;"
-        " [five lines of jq](../how-to/use-json.md) show how to use it.\n",
+        " [five lines of jq](../how-to/share-a-run.md#lines-of-jq) show how to use it.\n",
         f"**What may change within `vmtax/1`:** {CHANGES}\n",
         table(
             ("kind", "data"), ((f"`{kind}`", f"`{type_of(data)}`") for kind, data in zip(KINDS, shapes, strict=True))

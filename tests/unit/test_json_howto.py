@@ -1,4 +1,4 @@
-"""The lines of jq in docs/how-to/use-json.md do what stands above them."""
+"""The lines of jq in docs/how-to/share-a-run.md do what stands above them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vmtax.cli import app
 from vmtax.report.answers.summary import summary
 from vmtax.store import Store
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/use-json.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/how-to/share-a-run.md").read_text()
 LINES = dict(re.findall(r"^# (.*)\n(vmtax .*)$", PAGE, re.MULTILINE))
 RUN = with_repeat(sample_experiment(failures=1))
 

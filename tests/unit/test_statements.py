@@ -91,13 +91,11 @@ STATED: dict[str, dict[str, float | None]] = {
     },
     "docs/development/ledger.md": {"one second": None},
     "docs/how-to/a-fleet.md": {"a minute": postgresql_locks.RETAKE_SECONDS},
-    "docs/how-to/a-question-in-few-minutes.md": {"a day": None},
     "docs/how-to/measure-a-remote-host.md": {
         "64 KiB": pipes.BANNER_BYTES,
         "40 seconds": ssh.GUARD_SILENCE,
         "half a minute": SILENCE,
     },
-    "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
     "docs/how-to/your-own-vm.md": {"8 GiB": DIGEST_BYTES},
     "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
     "docs/how-to/windows.md": {"72 hours": task.DEADLINE_HOURS * 3600},
@@ -134,7 +132,6 @@ STATED: dict[str, dict[str, float | None]] = {
         "a day": float(site.TIMED[-1]),
         "4 GiB": empty.WHOLE_BYTES,
     },
-    "docs/explanation/what-not-to-conclude.md": {"4 KiB": None},
     "docs/development/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
     "docs/development/questions-from-threads.md": dict.fromkeys(("2 MiB", "1 GiB")),  # asked
     "docs/how-to/check-a-published-figure.md": {
@@ -156,6 +153,9 @@ STATED: dict[str, dict[str, float | None]] = {
         "4 GiB": Size().memory_bytes,
         "2 GiB": None,  # tried by hand
     },
+    "docs/how-to/read-a-report.md": {"4 KiB": None},
+    "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES},
+    "docs/how-to/sure-figures.md": {"a day": None},
     "docs/how-to/what-cpu-work-costs.md": {
         **dict.fromkeys(("one second", "0.02 s")),  # an example
         **dict.fromkeys(("4 KiB", "1 GiB")),  # sizes of pages; and memory of a kernel build
@@ -232,7 +232,7 @@ def test_limits_in_words() -> None:
     assert f"{archive.MOST_RECORDS:,} boots and trials" in security
     assert f"{console.MOST_CONSOLE >> 20} MiB on its console" in security
     assert f"{empty.SAMPLES} random blocks" in (ROOT / "docs/how-to/choose-where-disks-are.md").read_text()
-    others = (ROOT / "docs/explanation/other-tools.md").read_text()
+    others = " ".join((ROOT / "docs/how-to/other-tools.md").read_text().split())
     fresh = sum(pattern.fresh for pattern in PATTERNS.values())
     assert fresh == 2 and f"{len(PATTERNS) - fresh} fixed patterns and two for first writes" in others
 
@@ -261,7 +261,7 @@ def test_in_how_many_rounds_a_question_is_settled() -> None:
         runs = math.log1p(difference) + source.normal(0, 0.03 * math.sqrt(2), (300, rule.looks[-1]))
         return fmean(next(look for look in rule.looks if rule.look(run[:look]).stop) for run in runs)
 
-    page = " ".join((ROOT / "docs/how-to/a-question-in-few-minutes.md").read_text().split())
+    page = " ".join((ROOT / "docs/how-to/sure-figures.md").read_text().split())
     words = "a true difference of 10 % is settled in about {:.0f} rounds and no difference at all in about {:.0f};"
     assert words.format(rounds(0.10), rounds(0.0)) in page
     assert rounds(0.03) > 0.95 * rule.looks[-1], "stays undecided"
@@ -294,7 +294,7 @@ def literals() -> str:
 
 def messages() -> list[str]:
     text = (ROOT / "docs/how-to/troubleshooting.md").read_text()
-    return re.findall(r"^### `(.+)`$", text, re.MULTILINE)
+    return re.findall(r"^## `(.+)`$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("message", messages())
