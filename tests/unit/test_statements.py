@@ -40,7 +40,6 @@ from vmtax.report import figures
 from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
-from vmtax.store.dialect import postgresql_locks
 from vmtax.testbed.session import power
 from vmtax.testbed.subjects import provisioned
 from vmtax.workload import build, site
@@ -90,12 +89,6 @@ STATED: dict[str, dict[str, float | None]] = {
         "ten seconds": fleet_task.LOOK_SECONDS,
     },
     "docs/development/ledger.md": {"one second": None},
-    "docs/how-to/a-fleet.md": {"a minute": postgresql_locks.RETAKE_SECONDS},
-    "docs/how-to/measure-a-remote-host.md": {
-        "64 KiB": pipes.BANNER_BYTES,
-        "40 seconds": ssh.GUARD_SILENCE,
-        "half a minute": SILENCE,
-    },
     "docs/how-to/your-own-vm.md": {"8 GiB": DIGEST_BYTES},
     "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
     "docs/how-to/windows.md": {"72 hours": task.DEADLINE_HOURS * 3600},
@@ -148,6 +141,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "two minutes": empty.SECONDS,
         "15 seconds": undo.ZERO_SECONDS,
     },
+    "docs/how-to/measure-a-remote-host.md": {"40 seconds": ssh.GUARD_SILENCE, "half a minute": SILENCE},
     "docs/how-to/network.md": {"0.8 s": None},  # an example
     "docs/how-to/no-kvm.md": {
         "4 GiB": Size().memory_bytes,
