@@ -80,6 +80,7 @@ STATED: dict[str, dict[str, float | None]] = {
     "README.md": {"2 GiB": build_image.ROOM},
     "CONTRIBUTING.md": {"400 lines": None},
     "Makefile": {"150 MB": None},  # measured once
+    "docs/development/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
     "docs/development/fleet.md": {
         # Measured by tools/prove_fleet_load.py, or reckoned from that
         **dict.fromkeys(("0.5 MB", "0.5 s", "0.8 MB", "1.4 s", "1.7 MB", "3.6 GB", "3.8 s", "5.2 s", "45 MB")),
@@ -88,40 +89,6 @@ STATED: dict[str, dict[str, float | None]] = {
         "ten seconds": fleet_task.LOOK_SECONDS,
     },
     "docs/development/ledger.md": {"one second": None},
-    "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
-    "docs/development/decisions.md": {
-        **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.4 s")),
-        **dict.fromkeys(("7 s", "230 lines", "fifteen lines", "170 MB", "70 MB", "2 MB", "30 MB", "4 KiB", "1 GiB")),
-        "200 kB": figures.base.MOST_CHARACTERS,
-        "30 s": SILENCE,
-        "40 s": ssh.GUARD_SILENCE,
-        "0.2 s": None,
-        "0.01 s": UPTIME_STEP,
-    },
-    "docs/development/method.md": {
-        **dict.fromkeys(("an hour", "104 s")),
-        "2.5 s": provisioned.EMULATED_KVM_LEAD_SECONDS,
-        "0.1 s": SUSPENDED_SECONDS,
-        "0.02 s": SET_SECONDS,
-    },
-    "docs/development/power-cuts.md": {
-        "4 KiB": power_cut.BLOCK,
-        "a minute": power.GONE_SECONDS,
-        "15 minutes": power.BACK_WITHIN,
-        "5 s": None,  # zfs_txg_timeout of ZFS
-    },
-    "docs/development/security.md": {
-        "64 MiB": full.FILE_SYSTEM_BYTES,
-        "15 seconds": undo.ZERO_SECONDS,
-        "64 KiB": pipes.BANNER_BYTES,
-        "128 MiB": archive.LARGEST_BYTES,
-        "4 MiB": archive.LARGEST_LINE,
-        "a tenth of a second": None,
-        "two minutes": guard.RECOVERY_SECONDS,
-        "a day": float(site.TIMED[-1]),
-        "4 GiB": empty.WHOLE_BYTES,
-    },
-    "docs/development/emulation.md": dict.fromkeys(("20 minutes", "seven minutes")),  # tried by hand
     "docs/development/questions-from-threads.md": dict.fromkeys(("2 MiB", "1 GiB")),  # asked
     "docs/how-to/check-a-published-figure.md": {
         "362 s": published("build-2020", "bare metal"),
@@ -156,8 +123,41 @@ STATED: dict[str, dict[str, float | None]] = {
         "15 minutes": power.BACK_WITHIN,
         "5 s": None,  # zfs_txg_timeout of ZFS
     },
+    "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
     "docs/how-to/windows.md": {"72 hours": task.DEADLINE_HOURS * 3600},
     "docs/how-to/your-own-program.md": {"a minute": None},  # timed
+    "docs/development/decisions.md": {
+        **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.4 s")),
+        **dict.fromkeys(("7 s", "230 lines", "fifteen lines", "170 MB", "70 MB", "2 MB", "30 MB", "4 KiB", "1 GiB")),
+        "200 kB": figures.base.MOST_CHARACTERS,
+        "30 s": SILENCE,
+        "40 s": ssh.GUARD_SILENCE,
+        "0.2 s": None,
+        "0.01 s": UPTIME_STEP,
+    },
+    "docs/development/method.md": {
+        **dict.fromkeys(("an hour", "104 s")),
+        "2.5 s": provisioned.EMULATED_KVM_LEAD_SECONDS,
+        "0.1 s": SUSPENDED_SECONDS,
+        "0.02 s": SET_SECONDS,
+    },
+    "docs/development/power-cuts.md": {
+        "4 KiB": power_cut.BLOCK,
+        "a minute": power.GONE_SECONDS,
+        "15 minutes": power.BACK_WITHIN,
+        "5 s": None,  # zfs_txg_timeout of ZFS
+    },
+    "docs/development/security.md": {
+        "64 MiB": full.FILE_SYSTEM_BYTES,
+        "15 seconds": undo.ZERO_SECONDS,
+        "64 KiB": pipes.BANNER_BYTES,
+        "128 MiB": archive.LARGEST_BYTES,
+        "4 MiB": archive.LARGEST_LINE,
+        "a tenth of a second": None,
+        "two minutes": guard.RECOVERY_SECONDS,
+        "a day": float(site.TIMED[-1]),
+        "4 GiB": empty.WHOLE_BYTES,
+    },
 }
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile")),
