@@ -21,6 +21,12 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "hypervisor/qemu/boot.py",
+        "without = waited() if now - launched <= MOST_TIMES * patience.ready else 0.0",
+        "without = 0.0",
+        "a guest on a busy machine counts as one that does not boot",
+    ),
+    Fault(
         "analysis/many/history.py",
         "logs = [figure.log for run, figure in found if run.created >= since]",
         "logs = [figure.log for run, figure in found]",

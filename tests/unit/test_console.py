@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -14,7 +15,7 @@ from tests.fake_machine import FakeClock, FakeProcess, Reply
 from vmtax.hypervisor.base import BootFailed, BootPatience
 from vmtax.hypervisor.console import FLOODED, READY, Console
 from vmtax.hypervisor.qemu import boot
-from vmtax.hypervisor.qemu.boot import died, wait_until_ready, was_killed
+from vmtax.hypervisor.qemu.boot import died, wait_until_ready, waited_for_a_cpu, was_killed
 from vmtax.machine.local import LocalMachine
 
 
@@ -80,24 +81,44 @@ START = FakeClock().now
 
 
 @pytest.mark.parametrize(
-    ("lines", "ends"),
+    ("lines", "waits", "ends"),
     [
-        ({}, "silent for 10 s after 11"),
-        ({4: "booting"}, "silent for 10 s after 15"),
-        ({4: "booting", 12: "still", 20: READY}, ""),
-        (dict.fromkeys(range(5, 100, 5), "booting"), "not ready within 60 s after 61"),
+        ({}, 0.0, "silent for 10 s after 11"),
+        ({4: "booting"}, 0.0, "silent for 10 s after 15"),
+        ({4: "booting", 12: "still", 20: READY}, 0.0, ""),
+        (dict.fromkeys(range(5, 1000, 5), "booting"), 0.0, "not ready within 60 s after 61"),
+        ({}, 0.5, "silent for 10 s, besides 10 s in which QEMU got no CPU after 21"),
+        ({18: "booting", 20: READY}, 0.5, ""),
+        (
+            dict.fromkeys(range(5, 1000, 5), "booting"),
+            0.75,
+            "not ready within 60 s, besides 181 s in which QEMU got no CPU after 241",
+        ),
+        (dict.fromkeys(range(5, 1000, 5), "booting"), 1.0, "not ready within 60 s after 610"),
     ],
-    ids=["silent from the start", "silent after a line", "never silent for so long", "never ready"],
+    ids=[
+        "silent from the start",
+        "silent after a line",
+        "never silent for so long",
+        "never ready",
+        "silent on a busy machine",
+        "late on a busy machine",
+        "never ready on a busy machine",
+        "never ready where nothing gets a CPU",
+    ],
 )
 def test_a_guest_has_time_to_be_ready_from_its_launch_and_to_be_silent_from_its_last_line(
-    lines: Mapping[int, str], ends: str, monkeypatch: pytest.MonkeyPatch
+    lines: Mapping[int, str], waits: float, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`waits`: the part of the time in which QEMU gets no CPU"""
     clock = FakeClock()
     monkeypatch.setattr(boot.time, "monotonic", clock.time)
     console: Any = _Told(clock, lines)
     process: Any = FakeProcess(("qemu",), 1, Reply(seconds=1000), clock)
     try:
-        wait_until_ready("host/vm", process, console, BootPatience(ready=60.0, silence=10.0), clock.now)
+        wait_until_ready(
+            "host/vm", process, console, BootPatience(60.0, 10.0), START, lambda: waits * (clock.now - START)
+        )
         assert not ends and round(clock.now - START) == 20
     except BootFailed as error:
         why = str(error).partition(";")[0].replace("host/vm: its console has been ", "").replace("host/vm: it was ", "")
@@ -139,3 +160,19 @@ def test_a_panic_is_quoted_without_its_stack(tmp_path: Path, printed: str, panic
             pass
         assert console.panic() == panic
         console.stop()
+
+
+def test_a_process_that_shares_its_cpu_has_waited_for_it() -> None:
+    """Two loops on one CPU, each the child of another: it waits about as long as it runs."""
+    cpu = str(min(os.sched_getaffinity(0)))
+    with contextlib.closing(LocalMachine()) as machine:
+        first, second = (
+            machine.start("taskset", "-c", cpu, "sh", "-c", "sh -c 'while :; do :; done'; :") for _ in range(2)
+        )
+        sleeper = machine.start("sleep", "60")
+        while waited_for_a_cpu(machine, first) < 0.2:
+            time.sleep(0.05)
+        assert waited_for_a_cpu(machine, sleeper) < 0.2
+        for process in (first, second, sleeper):
+            process.stop()
+        assert waited_for_a_cpu(machine, first) == 0.0  # gone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -22,19 +23,29 @@ from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.hypervisor.qemu.samples import Samples
 from vmtax.machine import Machine, MachineLost, Process
-from vmtax.machine.answer import number_of
+from vmtax.machine.answer import counts_of, number_of
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 
 KERNEL_SECONDS = "/run/vmtax/kernel_seconds"  # written by the guest's init
 QMP_SECONDS = 30.0
 LOAD_SECONDS = 300.0  # for a saved state, which may be as large as the guest's memory
+MOST_TIMES = 10  # the patience, however busy the machine is
+# How long each thread of the process and of its descendants ran and waited for a CPU, in ns: QEMU may be a child of the
+# program that gives it its libraries. Constant text, the process id is an argument.
+WAITED = (
+    *("sh", "-c"),
+    'while [ -n "$1" ]; do next=; for pid in $1; do cat "/proc/$pid/task/"*/schedstat; '
+    'next="$next $(cat "/proc/$pid/task/"*/children)"; done; set -- "${next# }"; done',
+    "sh",
+)
 # cat joins the run's credentials (standard input) and the image's initramfs. Constant text, paths stay arguments.
 JOIN = 'umask 077; mkdir "$1" && cat - "$2" > "$1/initrd" && shift 2 && for file; do : > "$file" || exit 1; done'
 # QEMU's last messages survive it. Constant text, the arguments stay arguments.
 KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>>"$log"', "sh")
 # For a guest, its initrd and its console
 CommandLine = Callable[[GuestSpec, PurePosixPath, PurePosixPath], tuple[str, ...]]
+SCHEDSTAT = ("ran", "waited", "turns")  # Documentation/scheduler/sched-stats.rst
 _numbers = itertools.count(1)
 
 
@@ -80,7 +91,7 @@ def boot(
         except QmpError as error:
             raise died(path, process, console, str(error)) from error
         if spec.incoming is None:
-            wait_until_ready(path, process, console, patience, launched)
+            wait_until_ready(path, process, console, patience, launched, lambda: waited_for_a_cpu(parent, process))
         options = (*credentials.options(), *parent.reach(ports[22]))
         machine = SshMachine(path, local, "root@127.0.0.1", options, is_guest=True)
         stack.callback(machine.close)
@@ -173,11 +184,27 @@ def _load(qmp: Qmp) -> None:
     qmp.execute("cont")
 
 
-def wait_until_ready(path: str, process: Process, console: Console, patience: BootPatience, launched: float) -> None:
+def waited_for_a_cpu(machine: Machine, process: Process) -> float:
+    """How long a thread of it or of a descendant was ready to run but got no CPU, in seconds, for the one that waited
+    longest; 0 if the kernel does not say it.
+    """
+    lines = machine.try_run(*WAITED, str(process.pid)).stdout.splitlines()
+    return max((counts_of(line, SCHEDSTAT).get("waited", 0.0) for line in lines), default=0.0) / 1e9
+
+
+def wait_until_ready(
+    path: str,
+    process: Process,
+    console: Console,
+    patience: BootPatience,
+    launched: float,
+    waited: Callable[[], float] = lambda: 0.0,
+) -> None:
     """Wait until the guest's init prints that it is ready. Raises BootFailed. `launched`: monotonic clock, in
-    seconds.
+    seconds. `waited`: for how many of them QEMU got no CPU since then: they are not the guest's.
     """
     spoke = time.monotonic()
+    without = 0.0
     while True:
         line = console.next_line(0.2)
         now = time.monotonic()
@@ -187,11 +214,17 @@ def wait_until_ready(path: str, process: Process, console: Console, patience: Bo
                 return
         elif process.poll() is not None:
             raise died(path, process, console, "QEMU ended before the guest was ready")
-        elif patience.silence is not None and now - spoke > patience.silence:
-            why = f"its console has been silent for {patience.silence:.0f} s"
-            raise BootFailed(_not_ready(path, why, console), silent=True)
-        if now - launched > patience.ready:
-            raise BootFailed(_not_ready(path, f"it was not ready within {patience.ready:.0f} s", console))
+        silence = patience.silence if line is None and patience.silence is not None else math.inf
+        if now - spoke - without > silence or now - launched - without > patience.ready:
+            without = waited() if now - launched <= MOST_TIMES * patience.ready else 0.0
+        if silent := now - spoke - without > silence:
+            why = f"its console has been silent for {silence:.0f} s"
+        elif now - launched - without > patience.ready:
+            why = f"it was not ready within {patience.ready:.0f} s"
+        else:
+            continue
+        besides = f", besides {without:.0f} s in which QEMU got no CPU" if without >= 1 else ""
+        raise BootFailed(_not_ready(path, f"{why}{besides}", console), silent=silent)
 
 
 def _not_ready(path: str, why: str, console: Console) -> str:
