@@ -101,7 +101,8 @@ prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants mistakes in de
 
 # covers: src/vmtax/core src/vmtax/machine src/vmtax/storage src/vmtax/network src/vmtax/hypervisor src/vmtax/container src/vmtax/image src/vmtax/lab src/vmtax/meter src/vmtax/testbed src/vmtax/experiment src/vmtax/workload src/vmtax/store tests/integration tools/run_tests.py
 prove-machines: setup-test ## the tests that take long: labs, packs, a second host, and the variations of those in `make test`
-	@./tools/packages postgresql pgbouncer ansible-core systemd wine wine64 gcc-mingw-w64-x86-64-posix
+	@./tools/packages postgresql pgbouncer ansible-core systemd wine wine64 gcc-mingw-w64-x86-64-posix \
+		gcc libc6-dev
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image zfs
 	@$(BIN)/vmtax image kernel

@@ -97,7 +97,9 @@ def is_fit(directory: Path) -> bool:
 def run(argv: list[str]) -> tuple[int, bool]:
     """(its exit code, whether Ctrl-C came). It gets that too, and is waited for until it has ended what it started."""
     interrupted = False
-    with subprocess.Popen(argv) as process:
+    # Tests start hundreds of programs: each would compile all that it imports.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    with subprocess.Popen(argv, env=environment) as process:
         while True:
             try:
                 return process.wait(), interrupted

@@ -15,6 +15,8 @@ import pytest
 from tests.command import HANGS
 from vmtax.workload.transfer import VERBS, Transfer, TransferParameters
 
+pytestmark = pytest.mark.machines  # it is part of a pack, and takes a compiler
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
