@@ -21,6 +21,12 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "analysis/idle.py",
+        "if upper.boots and lower in upper.below and lower.kernels > nearest:",
+        "if upper.boots and lower in upper.below:",
+        "what an idle nested guest takes has in it the idle guest around it",
+    ),
+    Fault(
         "hypervisor/qemu/boot.py",
         "without = waited() if now - launched <= MOST_TIMES * patience.ready else 0.0",
         "without = 0.0",
@@ -394,14 +400,14 @@ FAULTS = (
     ),
     Fault(
         "hypervisor/qemu/boot.py",
-        "elif patience.silence is not None and now - spoke > patience.silence:",
-        "elif patience.silence is not None and now - launched > patience.silence:",
+        "if silent := now - spoke - without > silence:",
+        "if silent := now - launched - without > silence:",
         "silence counts from the launch, not from the last line of the console",
     ),
     Fault(
         "hypervisor/qemu/boot.py",
-        "if now - launched > patience.ready:",
-        "if now - spoke > patience.ready:",
+        "elif now - launched - without > patience.ready:",
+        "elif now - spoke - without > patience.ready:",
         "a guest that prints for ever is waited for for ever",
     ),
     Fault(

@@ -17,6 +17,7 @@ from vmtax.analysis.durability import Survival, survival
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.exits import Exits, exits
 from vmtax.analysis.gains import Gain
+from vmtax.analysis.idle import IdleGuest, idle_guests
 from vmtax.analysis.ledger import Ledger, ledgers
 from vmtax.analysis.notices import Cause
 from vmtax.analysis.rankings import FactorEffect, Ranking
@@ -223,6 +224,11 @@ class Analysis:
     def gains(self) -> tuple[Gain, ...]:
         """What queue depth gains and what a first write loses; of every layer with three disks or more."""
         return gains.gains(self.experiment.treatments, self.boot_numbers, self.criteria.alpha)
+
+    @cached_property
+    def idle_guests(self) -> tuple[IdleGuest, ...]:
+        """What a guest that does nothing takes of its host's CPU; empty: none of them idled."""
+        return idle_guests(self.experiment.treatments, self.trials, self.criteria.alpha)
 
     @cached_property
     def exits(self) -> tuple[Exits, ...]:

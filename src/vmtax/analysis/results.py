@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from vmtax import __version__
 from vmtax.analysis.gains import Gain
+from vmtax.analysis.idle import IdleGuest
 from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.scores import Scores
 from vmtax.core.records import Comparison, Experiment
@@ -18,7 +19,7 @@ from vmtax.design.topology import groups
 from vmtax.workload import WORKLOADS
 
 # Raise it if the same records yield other results; `tests/unit/test_results.py` fails until then.
-VERSION = 10
+VERSION = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Results:
     factor_effects: tuple[FactorEffect, ...]
     scores: Scores
     gains: tuple[Gain, ...]
+    idle_guests: tuple[IdleGuest, ...]
 
 
 def written(results: Results) -> str:
@@ -69,6 +71,7 @@ def _are_of(run: Experiment, results: Results) -> bool:
         *(name for one in (*compared, *results.derived_comparisons) for name in (one.baseline, one.treatment)),
         *(name for one in rankings for standing in one.standings for name in (standing.treatment, *standing.beaten_by)),
         *(gain.treatment for gain in gains),
+        *(name for one in results.idle_guests for name in (one.baseline, one.treatment)),
     }
     grouped = {*((one.layer, one.side, one.count) for some in (rankings, effects, gains) for one in some)}
     return (

@@ -14,6 +14,7 @@ from vmtax.report.sections import (
     durability,
     exits,
     host_boots,
+    idle,
     iterations,
     ledger,
     memory,
@@ -64,6 +65,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield rankings.effects_section(words.factor_tables(analysis), decides)
     yield numbers.section(viewed)
     yield at_once.section(analysis)
+    yield idle.section(analysis)
     yield memory.section(analysis)
     yield host_boots.section(analysis)
     yield published.section(analysis)
@@ -103,6 +105,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
         yield first.verdict(shown_first)
     yield _at("first", summary.decisions(analysis))
     yield _at("first", prices.section(analysis))
+    yield _at("first", idle.section(analysis))
     if durability.is_all(analysis):
         yield _at("first", durability.section(analysis))
     yield from (section for section in pictures if section.place == "first")

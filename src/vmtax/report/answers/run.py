@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
-from vmtax.analysis import exits, ledger, rankings, summary
+from vmtax.analysis import exits, idle, ledger, rankings, summary
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.noise import noise_floor
 from vmtax.analysis.spread import Spread, spreads
@@ -109,6 +109,17 @@ LEDGER = Shape(
     " sampled_trials emulated",
     NAMED,
 )
+IDLE_GUEST = Shape(
+    idle.IdleGuest,
+    "treatment baseline rounds seconds low high emulated",
+    {
+        "emulated": AnswerKey(
+            bool,
+            EITHER_EMULATED.meaning,
+            lambda one, analysis: not analysis.emulated.isdisjoint((one.baseline, one.treatment)),
+        )
+    },
+)
 EXPERIMENT = Shape(
     Analysis,
     "id=experiment.id name=experiment.name host=experiment.host command=experiment.command created=experiment.created"
@@ -116,7 +127,7 @@ EXPERIMENT = Shape(
     " label=experiment.label seconds=experiment.took plan=experiment.plan notes=experiment.notes facts=experiment.facts"
     " treatments=experiment.treatments boots=experiment.boots measurements failures comparisons schedules variance"
     " noise_floor rankings scores within=gains advice card_advice durability=survival effects=factor_effects decisions"
-    " exits ledger summary notices",
+    " idle_guests exits ledger summary notices",
     {
         "created_iso": AnswerKey(str, "the same time in UTC as ISO 8601 writes it: 2026-11-22T09:37:00Z"),
         "finished_iso": AnswerKey(str | None, "the same time as ISO 8601 writes it; null: not finished"),
@@ -157,7 +168,20 @@ EXPERIMENT = Shape(
     },
     name="Experiment",
     about="One run of a plan.",
-    parts=[TREATMENT, COMPARISON, VARIANCE, RANKING, SCORES, WITHIN, DURABILITY, EFFECT, DECISION, EXITS, LEDGER],
+    parts=[
+        TREATMENT,
+        COMPARISON,
+        VARIANCE,
+        RANKING,
+        SCORES,
+        WITHIN,
+        DURABILITY,
+        EFFECT,
+        DECISION,
+        IDLE_GUEST,
+        EXITS,
+        LEDGER,
+    ],
 )
 
 
