@@ -22,7 +22,7 @@ def section(analysis: Analysis) -> Section | None:
     columns = (Column("configuration"), Column("of one CPU"), Column("interval"), Column("rounds"))
     rows = tuple(_row(each, analysis) for each in analysis.idle_guests)
     table = Table(TITLE, columns, rows, "settings")
-    return Section("idle", TITLE, (table, Paragraph(READING, "note", Detail.FULL)), TITLE)
+    return Section("idle", TITLE, (table, Paragraph(READING, "note", Detail.FULL)), "Idle guests")
 
 
 def _row(each: IdleGuest, analysis: Analysis) -> Row:
