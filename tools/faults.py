@@ -21,6 +21,12 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "meter/network_storage.py",
+        'if name := FILE_SYSTEMS.get(facts["file_system"] or ""):',
+        'if name := FILE_SYSTEMS.get(facts["device"] or ""):',
+        "a directory on NFS is measured as if it were a disk of the host",
+    ),
+    Fault(
         "analysis/idle.py",
         "if upper.boots and lower in upper.below and lower.kernels > nearest:",
         "if upper.boots and lower in upper.below:",

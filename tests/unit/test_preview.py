@@ -134,6 +134,13 @@ def test_what_was_written_before_is_expected_again_and_a_limit_is_announced_or_r
         said(plan.model_copy(update={"max_writes": GIB}), host())
 
 
+def test_storage_that_another_machine_serves_is_named() -> None:
+    on_nfs = host(more={(*READ, "/var/tmp"): only("nfs4", "nas:/export/vm", free=50 * GIB)})
+    found = said(load("quick"), on_nfs)
+    assert found["storage"].startswith("NFS: ") and " on nas:/export/vm (nfs4, 50.0 GiB free)" in found["writes"]
+    assert "storage" not in said(load("quick"), host())
+
+
 def test_helpers_of_qemu_are_no_vms() -> None:
     vms, others = ["qemu-system-x86", "qemu-kvm", "kvm"], ["qemu-ga", "qemu-img", "qemu-nbd", "kvm-nx-lpage-re"]
     assert [name for name in vms + others if re.fullmatch(VMMS, name)] == vms

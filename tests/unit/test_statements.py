@@ -114,7 +114,6 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES},
     "docs/how-to/sure-figures.md": {"a day": None},
     "docs/how-to/what-cpu-work-costs.md": {
-        **dict.fromkeys(("one second", "0.02 s")),  # an example
         **dict.fromkeys(("4 KiB", "1 GiB")),  # sizes of pages; and memory of a kernel build
         **dict.fromkeys(("0.6 GiB", "4.5 GiB", "28 GiB")),  # see test_memory_of_a_kernel_build
         "4 GiB": kernel.KIND.room,

@@ -16,6 +16,7 @@ from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
+from vmtax.meter.network_storage import network_storage
 from vmtax.plan.estimate import NOTHING, Foreseen, in_common, not_measured, reboots
 from vmtax.plan.guests import guests_at_once, largest
 from vmtax.plan.schema import Plan
@@ -215,7 +216,13 @@ def _writes(place: Place, target: Target, foreseen: Foreseen, written: float | N
     lost = [Line("erases", f"what {device} holds") for device in target.devices if device in target.erase]
     taken = backing.directory_bytes(place.disks, target, *needs.disk_sizes(plan))
     room = "" if taken in (0, prepared) else f", taking up to {format_room(taken)} of that directory at a time"
-    return [Line("writes", f"{format_room(prepared)} to {where}{room}{more}; removed again"), *lost]
+    kind = network_storage(facts)
+    served = [Line("storage", f"{kind}: what serves it and the way there are measured too, its caches stay warm")]
+    return [
+        Line("writes", f"{format_room(prepared)} to {where}{room}{more}; removed again"),
+        *(served if kind else []),
+        *lost,
+    ]
 
 
 def _device(facts: Json) -> str:

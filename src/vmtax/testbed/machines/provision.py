@@ -14,7 +14,9 @@ from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.image import kernel
 from vmtax.image.place import place_pack
 from vmtax.machine import Machine
+from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
+from vmtax.meter.network_storage import NOTE, network_storage
 from vmtax.plan.guests import guests_at_once
 from vmtax.storage import DISK_DIRECTORY, Ground, Provisioner, RawFile, Target, page_cache, refuse_unsafe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
@@ -170,6 +172,8 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     refuse_none_left(host, treatments, impossible)
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
     notes += _working_set(on, treatments)
+    if kind := network_storage(disk_facts(host, on.target.directory)):
+        notes.append(NOTE.format(kind=kind))
     guests = guests_at_once(plan)
     # An outer VM that will lose its power gets a new disk for each boot instead.
     outer = needs.outer_disks(plan, size) if "nested" in plan.layers and on.wants(Disk.name) else []
