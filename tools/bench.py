@@ -20,7 +20,7 @@ from tests.sample import large_experiment, sample_experiment, without_raw
 from tests.sample_storage import storage_experiment
 from tools.bench_meters import meters
 from vmtax.analysis.analysis import Analysis
-from vmtax.cli.results import keep_results
+from vmtax.cli.keeping import keep_results
 from vmtax.design.factors import FACTORS
 from vmtax.hypervisor import Credentials, GuestSpec, Qemu, boot
 from vmtax.image import build

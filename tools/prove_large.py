@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.sample import sample_experiment
-from vmtax.cli.results import keep_results
+from vmtax.cli.keeping import keep_results
 from vmtax.core.records import Boot, Trial
 from vmtax.experiment.archive import MOST_RECORDS
 from vmtax.store import Store

@@ -135,7 +135,7 @@ def test_run_measures_the_claims_plan_and_shows_both(store: Path, monkeypatch: p
         asked.append(plan)
         return RUN.id
 
-    monkeypatch.setattr("vmtax.cli.running.carry_out", carry_out)
+    monkeypatch.setattr("vmtax.cli.claim_run.carry_out", carry_out)
     assert f"nesting-2016 beside run {RUN.id}" in run("claim run nesting-2016 --budget 1h --yes").stdout
     assert "has no configuration" in run("claim run sriov-2012 --yes").stdout
     assert run("claim run nesting-2016 --yes --json").stdout == ""  # the run's own answer is one JSON text

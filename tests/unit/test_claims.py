@@ -12,8 +12,9 @@ from tests.claim_samples import planted_set
 from tools.hostile.claims import changed
 from vmtax.claims.checked import Checked, checked
 from vmtax.claims.figures import parsed
+from vmtax.claims.files import articles, builtin_claims
 from vmtax.claims.rules import RULES
-from vmtax.claims.schema import articles, builtin_claims, load, parse
+from vmtax.claims.schema import load, parse
 from vmtax.cli import app
 from vmtax.plan.errors import PlanError
 from vmtax.plan.names import builtin_plans

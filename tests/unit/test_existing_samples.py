@@ -285,7 +285,7 @@ def test_no_secret_of_an_example_is_printed(
     assert text.count(SECRET) > 5
     guest.write_text(text)
     for json_too in (False, True):
-        plan_from(str(guest), json=json_too)
+        plan_from(str(guest), "", None, None, json=json_too)
         print_advice(str(guest), None, json=json_too)
     printed = capsys.readouterr().out
     assert SECRET not in printed, [line for line in printed.splitlines() if SECRET in line]

@@ -344,7 +344,7 @@ def test_what_was_computed_is_kept_until_the_run_changes(home: Path, monkeypatch
         run = next(run for run in store.experiments() if run.label == "nightly")
     assert kept.kept(run) is not None
     assert kept.kept(dataclasses.replace(run, ok=run.ok + 1)) is None
-    kept.forget(run.id)
+    kept.COSTS.remove(run.id)
     assert kept.kept(run) is None
 
 

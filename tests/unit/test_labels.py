@@ -14,7 +14,8 @@ from tests.sample import sample_experiment
 from tests.stores import store_of
 from tests.unit.test_cli import vmtax
 from vmtax.analysis.analysis import Analysis
-from vmtax.cli.app import app, complete_run
+from vmtax.cli.app import app
+from vmtax.cli.options import complete_run
 from vmtax.core.names import RUN_ID, label_problem, new_id
 from vmtax.core.records import Experiment
 from vmtax.experiment.archive import Imported, export, import_

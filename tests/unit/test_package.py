@@ -185,15 +185,35 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("disk-cache\nthreads\n", "")
 
 
-def test_help_imports_nothing_heavy() -> None:
+def imported(words: str, names: set[str]) -> list[str]:
+    """Which of these packages `vmtax WORDS` imports, and which modules of commands."""
+    ours = "sorted(name[19:] for name in sys.modules if name.startswith('vmtax.cli.commands.'))"
+    printing = f"print('imported', *({names} & sys.modules.keys()), *{ours})"
+    program = f"import atexit, sys, vmtax.cli\natexit.register(lambda: {printing})\nvmtax.cli.main()"
+    argv = [sys.executable, "-c", program, *words.split()]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+    *text, last = done.stdout.splitlines()
+    assert [*text, *done.stderr.splitlines()], "the program answers"
+    return last.split()[1:]
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "help"])
+def test_help_imports_nothing_heavy(words: str) -> None:
     """Time varies with the machine; what is loaded does not. `make bench` prints the time."""
-    heavy = {"jinja2", "numpy", "pyarrow", "pydantic", "sqlalchemy", "yaml"}
-    shown = f"print('imported', *({heavy} & sys.modules.keys()))"
-    program = f"import sys; from vmtax.cli import app; app(standalone_mode=False); {shown}"
-    argv = [sys.executable, "-c", program, "--help"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300)
-    *text, imported = done.stdout.splitlines()
-    assert len(text) > 10 and imported == "imported"
+    assert imported(words, {"jinja2", "numpy", "pyarrow", "pydantic", "sqlalchemy", "yaml"}) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "commands"),
+    [
+        *((words, []) for words in ("nosuch", "--nosuch", "--json nosuch")),
+        *(("show --help", ["results"]), ("runs --help", ["runs"]), ("lab start --help", ["lab"])),
+        *(("run --nosuch", ["run"]), ("claim nosuch", ["claims"]), ("image --help", ["images"])),
+    ],
+)
+def test_a_command_is_declared_without_what_it_does(words: str, commands: list[str]) -> None:
+    """typer checks words by pydantic."""
+    assert imported(words, {"jinja2", "numpy", "pyarrow", "scipy", "sqlalchemy", "yaml"}) == commands
 
 
 HEAVY = {"numpy", "pydantic", "rich.markdown", "sqlalchemy"}
@@ -206,7 +226,8 @@ HEAVY = {"numpy", "pydantic", "rich.markdown", "sqlalchemy"}
             (f"vmtax {words}", "bash")  # what a shell adds is the same whatever the words
             for words in (
                 *("", "show ", "show --f", "show --format m", "show --needs d", "show --for d", "run --resume "),
-                *("compare ", "lab stop ", "runs rm ", "run q", "run --vary disk.c", "calibrate --host "),
+                *("compare ", "claim show ", "lab stop ", "runs rm ", "run q", "run --vary disk.c"),
+                "calibrate --host ",
             )
         ),
         *((f"vmtax {words}", shell) for words in ("", "show ") for shell in ("zsh", "fish")),
@@ -221,11 +242,11 @@ def test_completing_imports_nothing_heavy(words: str, shell: str, tmp_path: Path
     bash = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
     others = {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     asked = {"_VMTAX_COMPLETE": f"complete_{shell}", **bash, **others, "XDG_DATA_HOME": str(tmp_path)}
-    program = (
-        f"import atexit, sys, vmtax.cli\natexit.register(lambda: print('imported', *({HEAVY} & sys.modules.keys())))"
-    )
+    declared = "any(name.startswith('vmtax.cli.commands.') for name in sys.modules)"
+    printing = f"print('imported', *({HEAVY} & sys.modules.keys()), {declared})"
+    program = f"import atexit, sys, vmtax.cli\natexit.register(lambda: {printing})"
     argv = [sys.executable, "-c", f"{program}\nvmtax.cli.main()"]
     done = subprocess.run(argv, env={**os.environ, **asked}, capture_output=True, text=True, timeout=300)
     *answered, imported = done.stdout.splitlines()
     assert answered and any(answered), (done.stdout, done.stderr)
-    assert (imported, done.stderr) == ("imported", "")
+    assert (imported, done.stderr) == (f"imported {len(words.split(' ')) > 2}", "")

@@ -29,7 +29,8 @@ from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.sessions.facts import changes
 from vmtax.analysis.weight_profiles import PROFILES, WeightProfile, asked
 from vmtax.cli import app
-from vmtax.cli.app import BadUse, complete_needs
+from vmtax.cli.app import BadUse
+from vmtax.cli.options import complete_needs
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.records import Experiment
 from vmtax.design.features import FEATURES

@@ -28,7 +28,7 @@ from vmtax.analysis import results
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.cli import app
-from vmtax.cli.results import keep_results
+from vmtax.cli.keeping import keep_results
 from vmtax.core.records import Experiment
 from vmtax.report.wording.headline import in_few_words
 from vmtax.store import Store

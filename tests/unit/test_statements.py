@@ -20,7 +20,7 @@ import pytest
 from vmtax.analysis.analysis import Analysis
 from vmtax.claims import schema as claims
 from vmtax.cli import fleet_task
-from vmtax.cli.lab import NEW
+from vmtax.cli.lab_options import NEW
 from vmtax.core.stopwatch import SUSPENDED_SECONDS, UPTIME_STEP
 from vmtax.core.units import time_ratio
 from vmtax.experiment import archive

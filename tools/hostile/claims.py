@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.hostile.case import Case, forked
 from tools.hostile.plans import wrong_with
-from vmtax.claims.schema import CLAIM
+from vmtax.claims.files import CLAIM
 from vmtax.core.errors import BAD_INPUT, CLAIM_FAILS, DONE
 
 TITLE = "claims"

@@ -5,23 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from vmtax.claims.figures import PrintedNumber, mean, parsed
+from vmtax.claims.files import CLAIM
 from vmtax.claims.known import links
 from vmtax.claims.words import Recomputed, Says, Word, recomputed
 from vmtax.core.quantities import Quantity
 from vmtax.core.units import parse_bytes, show
 from vmtax.plan.errors import Place, PlanError, Problem, problems_of, raise_problems, unknown
 from vmtax.plan.file import plan_text
-from vmtax.plan.kinds import FileKind
 from vmtax.plan.yaml import read
-
-CLAIM = FileKind("claim", "`source`, `year` and `tables` or `rows`", Path(__file__).parent / "tables", as_printed=True)
-ARTICLES = "articles"  # the folder of those whose experiment vmtax repeats
 
 Text = Annotated[str, Field(strict=True, min_length=1, max_length=400)]
 Remark = Annotated[str, Field(strict=True, min_length=1, max_length=2000)]
@@ -287,16 +283,6 @@ class PublishedClaim(_About):
 
 class OneTable(_About, ClaimTable):
     """A file with one table, whose keys are at the top."""
-
-
-def builtin_claims() -> list[str]:
-    """The names of the claims that come with vmtax, sorted."""
-    return list(CLAIM.files)
-
-
-def articles() -> list[str]:
-    """The names of those whose experiment vmtax repeats, sorted."""
-    return [name for name, file in CLAIM.files.items() if file.parent.name == ARTICLES]
 
 
 def load(name_or_path: str) -> PublishedClaim:

@@ -12,25 +12,6 @@ import signal
 import sys
 from typing import NoReturn
 
-# In the order in which --help lists them.
-from vmtax.cli import (  # noqa: F401 (each adds its commands)
-    calibrate,
-    claims,
-    compare,
-    existing,
-    fleet,
-    fleet_compare,
-    fleet_show,
-    history,
-    host,
-    images,
-    lab,
-    plans,
-    results,
-    run,
-    runs,
-    store,
-)
 from vmtax.cli.app import app, complain, warn
 from vmtax.cli.completion import ASKING, join_words, leave_out_rich
 from vmtax.cli.ending import explained, output_lost

@@ -13,11 +13,8 @@ import typer
 
 from vmtax import __version__
 from vmtax.cli.command import App, Main
-from vmtax.cli.completion import before_word
-from vmtax.cli.options import complete_weights, factor_levels
 from vmtax.core.errors import DONE, BadInput
 from vmtax.core.units import printable
-from vmtax.report.render.formats import FORMATS
 from vmtax.system.output_file import replacing
 
 if TYPE_CHECKING:
@@ -31,132 +28,6 @@ app = App(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-
-def complete_plan(incomplete: str) -> list[str]:
-    """Built-in plans, for the shell's completion."""
-    from vmtax.plan.names import builtin_plans
-
-    return [name for name in builtin_plans() if name.startswith(incomplete)]
-
-
-def complete_run(incomplete: str) -> list[str]:
-    """Labels and ids of the runs in the store, newest first."""
-    return run_ids(incomplete, labels=True)
-
-
-def run_ids(incomplete: str, *states: str, labels: bool = False) -> list[str]:
-    """Ids of the runs that begin with `incomplete`; of any of `states`, if given; with `labels` also their labels."""
-    from vmtax.store.listing import listed
-
-    named = [run for run in listed() if not states or run.state in states]
-    names = [*(run.label for run in named if labels and run.label), *(run.id for run in named)]
-    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
-
-
-def format_option(names: Sequence[str]) -> Any:
-    """The option `--format` of a command that writes these formats."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names if name.startswith(incomplete)]
-
-    return typer.Option(
-        "--format", metavar="FORMAT", help=f"Output format: {', '.join(names)}.", autocompletion=complete
-    )
-
-
-def complete_profile(incomplete: str) -> list[str]:
-    """Kinds of work that storage can be ranked for."""
-    from vmtax.analysis.weight_profiles import PROFILES
-
-    return [name for name in PROFILES if name.startswith(incomplete)]
-
-
-def complete_needs(incomplete: str) -> list[str]:
-    """Features of disks and network cards, after those that are typed already."""
-    from vmtax.design.features import CARD_FEATURES, FEATURES
-
-    before, comma, last = incomplete.rpartition(",")
-    return [
-        f"{before}{comma}{name}"
-        for name in (*FEATURES, *CARD_FEATURES)
-        if name.startswith(last) and name not in before.split(",")
-    ]
-
-
-def complete_feature(incomplete: str) -> list[str]:
-    """Features of disks and network cards."""
-    return [] if "," in incomplete else complete_needs(incomplete)
-
-
-def complete_vary(incomplete: str) -> list[str]:
-    """Factors, and their levels after `=`."""
-    before = before_word()
-    return [offer.removeprefix(before) for offer in factor_levels(before + incomplete)]
-
-
-PART = "summary"  # the part of an answer about a run that --json=PART prints
-Part = Annotated[str, typer.Option("--part", hidden=True)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema vmtax/1).")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, as in a script.")]
-Emulate = Annotated[
-    bool,
-    typer.Option("--emulate", help="Measure even if guests must be emulated. The figures then say nothing about cost."),
-]
-Redact = Annotated[
-    bool,
-    typer.Option("--redact", help="Give machines and users other names, leave out addresses and what tools printed."),
-]
-FormatName = Annotated[str, format_option(list(FORMATS))]
-TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
-ForProfile = Annotated[
-    str,
-    typer.Option(
-        "--for",
-        metavar="WORK",
-        help="Rank storage for this kind of work: database, fileserver, desktop, build.",
-        autocompletion=complete_profile,
-    ),
-]
-Weights = Annotated[
-    str,
-    typer.Option(
-        "--weights",
-        metavar="METRIC=NUMBER,...",
-        help="Rank storage by these metrics with these weights.",
-        autocompletion=complete_weights,
-    ),
-]
-Needs = Annotated[
-    str,
-    typer.Option(
-        "--needs",
-        metavar="FEATURE,...",
-        help="Recommend a disk with these features: durable, savevm, snapshots, file, thin, pause-on-full, migration;"
-        " or a network card: migratable, no-host-cpu, isolation.",
-        autocompletion=complete_needs,
-    ),
-]
-AcceptLoss = Annotated[
-    bool,
-    typer.Option("--accept-loss", help="Also recommend disks that lose flushed data when the host loses power."),
-]
-Vary = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--vary",
-        metavar="FACTOR=LEVEL,...",
-        help="Compare these levels of a factor; the first is the baseline.",
-        autocompletion=complete_vary,
-    ),
-]
-RunId = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run: its id, the beginning of the id, its label, or last: the newest that has a result.",
-        autocompletion=complete_run,
-    ),
-]
 
 LONGEST = 2000  # characters of an error's line
 NOBODY = "this asks before it begins, and there is no terminal to answer from: add --yes"
@@ -242,36 +113,32 @@ def _wants_json(argv: Sequence[str]) -> bool:
 
 def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
     """Return only if the answer is yes; an empty answer means the choice in capitals."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise BadUse(NOBODY)
-    line = asked(question)
-    default = line.strip() == "" and line != "" and "[Y" in question
-    if line.strip().lower() not in ("y", "yes") and not default:
-        fail("not begun; nothing was changed", DONE)
+    if not yes:
+        line = _typed(question)
+        default = line.strip() == "" and line != "" and "[Y" in question
+        if line.strip().lower() not in ("y", "yes") and not default:
+            fail("not begun; nothing was changed", DONE)
 
 
 def agree_to_erase(yes: bool, devices: Sequence[str]) -> None:
     """Return only if the name of each device is typed; an empty answer means no."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise BadUse(NOBODY)
-    for device in devices:
+    for device in () if yes else devices:
         name = device.removeprefix("/dev/")
-        if asked(f"Type {name} to erase all that is on it:").strip() not in (name, device):
+        if _typed(f"Type {name} to erase all that is on it:").strip() not in (name, device):
             fail("not begun; nothing was changed", DONE)
 
 
 def agree_to_cut(yes: bool, host: str, command: str) -> None:
     """Return only if the host's name is typed; an empty answer means no."""
-    if yes:
-        return
+    if not yes and _typed(f"Type {host} to have its power cut by {command}:").strip() != host:
+        fail("not begun; nothing was changed", DONE)
+
+
+def _typed(question: str) -> str:
+    """As `asked`. Raises BadUse without a terminal."""
     if not sys.stdin.isatty():
         raise BadUse(NOBODY)
-    if asked(f"Type {host} to have its power cut by {command}:").strip() != host:
-        fail("not begun; nothing was changed", DONE)
+    return asked(question)
 
 
 def write_file(file: Path, data: bytes | Iterable[bytes]) -> None:

@@ -3,139 +3,97 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from vmtax.cli.app import AsJson, Emulate, Vary, Yes
-from vmtax.cli.options import (
-    AfterReboot,
-    BackWithin,
-    Better,
-    Budget,
-    Card,
-    Cleanup,
-    Clone,
-    DestinationCard,
-    DestinationHost,
-    DiskDevice,
-    DiskDir,
-    DiskGroup,
-    DiskPool,
-    Erase,
-    Files,
-    Fleet,
-    Guest,
-    GuestDir,
-    Host,
-    InterleaveWith,
-    Label,
-    Layers,
-    MaxWrites,
-    Memory,
-    Notify,
-    OrDemo,
-    OwnCommand,
-    OwnMetric,
-    OwnUnit,
-    Packages,
-    Peer,
-    PeerCard,
-    PowerCut,
-    Prepare,
-    Qemu,
-    Report,
-    Resume,
-    Rounds,
-    SameOutput,
-    Serve,
-    Timeout,
-    Vcpus,
-    Wait,
-)
+import typer
+
+from vmtax.cli import options
 
 
 @dataclass(frozen=True, slots=True)
 class PlanChanges:
     """Values that replace those of the plan."""
 
-    host: Host = None
-    layers: Layers = None
-    budget: Budget = None
-    rounds: Rounds = None
-    vary: Vary = None
-    vcpus: Vcpus = None
-    memory: Memory = None
-    max_writes: MaxWrites = None
+    host: options.Host = None
+    layers: options.Layers = None
+    budget: options.Budget = None
+    rounds: options.Rounds = None
+    vary: options.Vary = None
+    vcpus: options.Vcpus = None
+    memory: options.Memory = None
+    max_writes: options.MaxWrites = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramOptions:
     """A program of the user's own, which is measured instead of a plan."""
 
-    command: OwnCommand = None
-    prepare: Prepare = None
-    cleanup: Cleanup = None
-    files: Files = None
-    packages: Packages = None
-    metric: OwnMetric = None
-    unit: OwnUnit = None
-    better: Better = None
-    same_output: SameOutput = False
-    serve: Serve = None
-    timeout: Timeout = None
+    command: options.OwnCommand = None
+    prepare: options.Prepare = None
+    cleanup: options.Cleanup = None
+    files: options.Files = None
+    packages: options.Packages = None
+    metric: options.OwnMetric = None
+    unit: options.OwnUnit = None
+    better: options.Better = None
+    same_output: options.SameOutput = False
+    serve: options.Serve = None
+    timeout: options.Timeout = None
 
 
 @dataclass(frozen=True, slots=True)
 class DiskOptions:
     """Where the disks under test will be."""
 
-    disk_dir: DiskDir = None
-    disk_device: DiskDevice = None
-    disk_group: DiskGroup = None
-    disk_pool: DiskPool = None
-    erase: Erase = None
+    disk_dir: options.DiskDir = None
+    disk_device: options.DiskDevice = None
+    disk_group: options.DiskGroup = None
+    disk_pool: options.DiskPool = None
+    erase: options.Erase = None
 
 
 @dataclass(frozen=True, slots=True)
 class CardOptions:
     """Network cards: of a wire to a peer, or on the way to a second host."""
 
-    card: Card = None
-    peer: Peer = None
-    peer_card: PeerCard = None
-    destination: DestinationHost = None
-    destination_card: DestinationCard = None
+    card: options.Card = None
+    peer: options.Peer = None
+    peer_card: options.PeerCard = None
+    destination: options.DestinationHost = None
+    destination_card: options.DestinationCard = None
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
     """The QEMU under test, and what is measured in the same rounds."""
 
-    qemu: Qemu = None
-    interleave_with: InterleaveWith = None
+    qemu: options.Qemu = None
+    interleave_with: options.InterleaveWith = None
 
 
 @dataclass(frozen=True, slots=True)
 class GuestOptions:
     """A VM of the user's that is measured as it runs, or clones of it."""
 
-    guest: Guest = None
-    clone: Clone = False
-    guest_dir: GuestDir = None
+    guest: options.Guest = None
+    clone: options.Clone = False
+    guest_dir: options.GuestDir = None
 
 
 @dataclass(frozen=True, slots=True)
 class PowerOptions:
     """How the power of the host under test is cut."""
 
-    power_cut: PowerCut = None
-    back_within: BackWithin = None
+    power_cut: options.PowerCut = None
+    back_within: options.BackWithin = None
 
 
 @dataclass(frozen=True, slots=True)
 class WithoutKvm:
     """What is done where no guest boots with KVM."""
 
-    emulate: Emulate = False
-    or_demo: OrDemo = False
+    emulate: options.Emulate = False
+    or_demo: options.OrDemo = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +114,18 @@ class Measured:
 class Continued:
     """Which stopped run goes on, if any."""
 
-    resume: Resume = False
-    after_reboot: AfterReboot = False
+    resume: options.Resume = False
+    after_reboot: options.AfterReboot = False
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
     """What the results are called, and where they are written."""
 
-    label: Label = None
-    output: Report = None
-    json: AsJson = False
-    notify: Notify = None
+    label: options.Label = None
+    output: options.Report = None
+    json: options.AsJson = False
+    notify: options.Notify = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +135,30 @@ class RunOptions:
     measured: Measured = Measured()
     continued: Continued = Continued()
     results: AnswerOptions = AnswerOptions()
-    yes: Yes = False
-    wait: Wait = False
-    fleet: Fleet = None
+    yes: options.Yes = False
+    wait: options.Wait = False
+    fleet: options.Fleet = None
+
+
+DEFAULT_BUDGET = "20m"
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateOptions:
+    """How a machine is calibrated."""
+
+    host: options.Host = None
+    budget: options.Budget = DEFAULT_BUDGET
+    qemu: options.Qemu = None
+    disk_dir: options.DiskDir = None
+    show: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN",
+            help="Show this earlier calibration and measure nothing.",
+            autocompletion=options.complete_run,
+        ),
+    ] = ""
+    emulate: options.Emulate = False
+    yes: options.Yes = False
+    json: options.AsJson = False

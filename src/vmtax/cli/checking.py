@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from vmtax.cli.app import warn
+from vmtax.cli.app import BadUse, answer, say_wrapped, warn
 from vmtax.cli.asked import Measured
 from vmtax.cli.running import new_work
 from vmtax.cli.work import RunWork, fitted, is_emulated, outlook_of, written_per_round
@@ -45,6 +45,18 @@ class _Here:
     actions: Sequence[Line] = ()
     more: Sequence[str] = ()  # what is said beside these
     impossible: Mapping[str, str] = field(default_factory=dict)  # configurations -> why
+
+
+def check_plan(plan: str, asked: Measured, *, json: bool) -> None:
+    """Print it as lines, or as JSON."""
+    if not plan and asked.program.command is None:
+        raise BadUse("name a plan, as in `vmtax plan check quick`: `vmtax plan list` lists those that are built in")
+    found = checked(plan, asked)
+    if json:
+        answer("plan-check", found)
+        return
+    for line in found.lines:
+        say_wrapped(line)
 
 
 def checked(plan: str, asked: Measured) -> PlanCheck:

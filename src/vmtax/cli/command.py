@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import typer
@@ -11,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from vmtax.cli import help
 from vmtax.cli.completion import take_as_typed
+from vmtax.cli.contents import COMMANDS, GROUPS
 from vmtax.cli.option_groups import spread
 from vmtax.core.errors import BAD_INPUT, BadInput
 
@@ -65,16 +68,48 @@ class StrictGroup(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(help.text(self, ctx))
 
+    def listed(self, ctx: Any) -> Mapping[str, Mapping[str, str]]:
+        """Heading -> command -> its help."""
+        return {"Commands": {name: self.commands[name].help or "" for name in self.list_commands(ctx)}}
+
+
+class _Imported(Mapping[str, Any]):
+    """The commands of `contents`, each of which is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        group = _group(COMMANDS[name].module)
+        return group.commands.get(name, group)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@functools.cache
+def _group(module: str) -> TyperGroup:
+    return typer.main.get_group(importlib.import_module(f"vmtax.cli.commands.{module}").app)
+
 
 class Main(StrictGroup):
     """The top-level group, its commands in the order of their use; `help COMMAND` is `COMMAND --help`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Imported()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args = _with_store_first(args)
         return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=help.ORDER.index)
+    def listed(self, ctx: Any) -> Mapping[str, Mapping[str, str]]:
+        return {heading: {name: each.help for name, each in group.items()} for heading, group in GROUPS.items()}
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Of a command that is being typed, its name and its help are enough."""
+        self.commands = {name: StrictCommand(name, help=each.help) for name, each in COMMANDS.items()}
+        return super().shell_complete(ctx, incomplete)
 
 
 class App(typer.Typer):
@@ -91,11 +126,6 @@ class App(typer.Typer):
             return command
 
         return registered
-
-    def add_typer(self, typer_instance: typer.Typer, **settings: Any) -> None:
-        if not isinstance(typer_instance, App):
-            raise TypeError("commands must be made by App, or empty values would be taken")
-        super().add_typer(typer_instance, **settings)
 
 
 def _with_store_first(args: list[str]) -> list[str]:

@@ -1,59 +1,40 @@
-"""Commands about a guest of the user's: `vmtax plan from`, and what `vmtax doctor GUEST` prints."""
+"""A guest of the user's, by its settings: `vmtax plan from`, and what `vmtax doctor GUEST` prints."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from vmtax.cli.app import AsJson, BadUse, answer, document, say_wrapped
-from vmtax.cli.options import Host
-from vmtax.cli.plans import plan_app
-
-if TYPE_CHECKING:
-    from vmtax.core.records import Experiment
-    from vmtax.existing.advice import SettingAdvice
-    from vmtax.existing.guest import ExistingGuest
-    from vmtax.existing.measured import MeasuredSetting
+from vmtax.attach import LIBVIRT, PROXMOX
+from vmtax.attach.proxmox.vm import UNTRIED
+from vmtax.cli.app import BadUse, answer, document, say_wrapped
+from vmtax.cli.files import check_output
+from vmtax.core.records import Experiment
+from vmtax.core.units import count_of, format_cost, format_room
+from vmtax.existing.advice import SettingAdvice, advice
+from vmtax.existing.guest import KINDS, ExistingGuest
+from vmtax.existing.limits import limits
+from vmtax.existing.measured import MeasuredSetting, measured
+from vmtax.existing.plan import plan_of, remark_lines
+from vmtax.existing.source import existing
+from vmtax.machine.reader import LocalReader
+from vmtax.plan import rules
+from vmtax.report.answers.existing import guest_answer
+from vmtax.store import Store
+from vmtax.system.output_file import replacing
+from vmtax.testbed.host.hosts import open_reader
 
 MOST_RUNS = 10  # that are looked at
-GUEST_HELP = (
-    "A guest: libvirt:NAME, proxmox:VMID or qemu:PID, or a file with what describes one: a domain's XML, a qm.conf,"
-    " or QEMU's command line."
-)
 
 
-@plan_app.command("from")
-def plan_from(
-    guest: Annotated[str, typer.Argument(metavar="GUEST", help=GUEST_HELP)],
-    disk: Annotated[
-        str,
-        typer.Option("--disk", metavar="NAME", help="The disk whose settings are measured. Default: the boot disk."),
-    ] = "",
-    host: Host = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the plan there, not to stdout.")
-    ] = None,
-    json: AsJson = False,
-) -> None:
-    """Make a plan of a guest of yours: its settings, and beside each the choices that are as safe.
-
-    Only its configuration is read. What cannot be measured as it is configured is listed, line by line.
-    """
-    from vmtax.cli.files import check_output
-    from vmtax.existing.plan import plan_of, remark_lines
-    from vmtax.system.output_file import replacing
-
+def plan_from(source: str, disk: str, host: str | None, output: Path | None, *, json: bool) -> None:
+    """Print the plan, or write it to a file with what cannot be measured on the terminal."""
     if output is not None:
         check_output(output)
-    described = existing_guest(guest, host)
+    described = existing_guest(source, host)
     plan = plan_of(described, disk, host=host or "local")
     if json:
-        from vmtax.report.answers.existing import guest_answer
-
         answer("guest", guest_answer(described, plan, runs_here(host)))
     elif output is None:
         document(plan.text)
@@ -69,12 +50,6 @@ def plan_from(
 
 def existing_guest(source: str, host: str | None) -> ExistingGuest:
     """The guest on that host, or in a file here. Raises BadUse, and as `open_reader`."""
-    from vmtax.existing.guest import KINDS
-    from vmtax.existing.source import existing
-    from vmtax.machine.reader import LocalReader
-    from vmtax.plan import rules
-    from vmtax.testbed.host.hosts import open_reader
-
     try:
         where = rules.host(host or "local")
     except ValueError as error:
@@ -87,19 +62,8 @@ def existing_guest(source: str, host: str | None) -> ExistingGuest:
 
 def print_advice(source: str, host: str | None, *, json: bool) -> None:
     """What manuals call unsafe or slow in a guest's settings."""
-    from vmtax.attach import LIBVIRT, PROXMOX
-    from vmtax.attach.proxmox.vm import UNTRIED
-    from vmtax.core.units import count_of, format_room
-    from vmtax.existing.advice import advice
-    from vmtax.existing.guest import KINDS
-    from vmtax.existing.limits import limits
-    from vmtax.existing.measured import measured
-    from vmtax.existing.plan import plan_of
-
     guest = existing_guest(source, host)
     if json:
-        from vmtax.report.answers.existing import guest_answer
-
         answer("guest", guest_answer(guest, plan_of(guest, host=host or "local"), runs_here(host)))
         return
     disks = sum(not disk.is_cd for disk in guest.disks)
@@ -131,8 +95,6 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
 
 def runs_here(host: str | None) -> list[Experiment]:
     """The newest runs with results on that host."""
-    from vmtax.store import Store
-
     with Store(reads=True) as store:
         alike = [each.id for each in store.experiments() if each.host == (host or "local") and each.ok][:MOST_RUNS]
         return store.load_all(lambda entry: entry.id in alike)
@@ -140,8 +102,6 @@ def runs_here(host: str | None) -> list[Experiment]:
 
 def _in_words(cost: MeasuredSetting | None, change: SettingAdvice) -> str:
     """What was measured of it."""
-    from vmtax.core.units import format_cost
-
     if cost is None:
         return "not measured here"
     emulated = ", emulated" if cost.is_emulated else ""

@@ -19,6 +19,14 @@ def refuse_stdout(file: Path) -> None:
         raise BadUse("-: this cannot be written to standard output; name a file")
 
 
+def file_of(output: Path | None) -> Path | None:
+    """The file to write; None: print. Raises BadUse if it could not be written."""
+    if output is None or output == STDOUT:
+        return None
+    check_output(output)
+    return output
+
+
 def check_output(file: Path, option: str = "--output", *, regular: bool = False) -> None:
     """Raises BadUse if the file cannot be written, so that this is known before hours of work.
 

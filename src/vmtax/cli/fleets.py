@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import platform
 import shlex
@@ -14,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from vmtax.cli.app import BadUse, agree, fail, say, warn
+from vmtax.cli.app import BadUse, agree, document, fail, say, warn
 from vmtax.cli.files import check_input
 from vmtax.cli.fleet_task import refuse_stopped
 from vmtax.cli.store_address import pin_store
 from vmtax.core.errors import DONE, FAILED
 from vmtax.core.names import label_problem
+from vmtax.fleet.dashboard import dashboard
 from vmtax.fleet.engine import Threads, read_inventory, run_playbook
 from vmtax.fleet.inventory import FleetHost, HostLook, hosts_of_file, hosts_of_inventory, look_of, without_twins
 from vmtax.fleet.playbook import playbook
@@ -143,6 +145,16 @@ def name_of(plan: str, fleet: str | None) -> str:
     if problem := label_problem(name):
         raise BadUse(f"--fleet {name!r}: {problem}")
     return name
+
+
+def print_playbook(plan: str, options: Sequence[str], fleet: str | None) -> None:
+    """Of the same runs that `carry_out_fleet` begins."""
+    document(playbook(plan, name_of(plan, fleet), options))
+
+
+def print_dashboard() -> None:
+    """As JSON, which Grafana imports."""
+    document(json.dumps(dashboard(), indent=2))
 
 
 def _plan_word(plan: str) -> str:

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-# The groups of commands in `vmtax --help`, in their order.
-GROUPS = {
-    "Measure": ("doctor", "plan", "run", "watch", "calibrate"),
-    "Look": ("show", "report", "compare", "history", "runs", "claim"),
-    "Many": ("fleet",),
-    "Carry": ("export", "import"),
-    "Lab": ("lab",),
-    "Upkeep": ("store", "image", "clean"),
-}
-ORDER = tuple(itertools.chain.from_iterable(GROUPS.values()))
 # Command -> examples, without the leading `vmtax`.
 EXAMPLES = {
     "doctor": (
@@ -165,12 +154,9 @@ def _description(parameter: Any) -> str:
 
 def _commands(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """(Heading, rows) of each group of a group's commands."""
-    if not hasattr(command, "commands"):
-        return
-    found = {name: command.get_command(context, name) for name in command.list_commands(context)}
-    groups = GROUPS if context.parent is None else {"Commands": tuple(found)}
-    for heading, names in groups.items():
-        yield heading, [(name, " ".join((found[name].help or "").split())) for name in names]
+    if hasattr(command, "commands"):
+        for heading, texts in command.listed(context).items():
+            yield heading, [(name, " ".join(text.split())) for name, text in texts.items()]
 
 
 def _column(rows: Iterable[tuple[str, str]]) -> int:

@@ -1,40 +1,22 @@
-"""The command `vmtax history`: the costs of one host from run to run."""
+"""What `vmtax history` does: the costs of one host from run to run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from vmtax.cli.app import BadUse, app, format_option, warn
-from vmtax.cli.many import ManyOptions, PlanName, costs_asked, show_history, without_names
+from vmtax.analysis.many.choose import by_machine
+from vmtax.analysis.many.costs import RunCosts
+from vmtax.cli.app import BadUse, warn
+from vmtax.cli.asked_results import ManyOptions
+from vmtax.cli.files import file_of
+from vmtax.cli.many import costs_asked, show_history, without_names
 from vmtax.core.units import count_of
-from vmtax.report.render.formats import HISTORY_FORMATS, find_history
-
-if TYPE_CHECKING:
-    from vmtax.analysis.many.costs import RunCosts
-
-FormatName = Annotated[str, format_option(tuple(HISTORY_FORMATS))]
+from vmtax.report.render.formats import find_history
 
 
-@app.command()
-def history(
-    plan: PlanName = "",
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host",
-            metavar="HOST",
-            help="The host, as it was given or as it calls itself. Default: that of the newest run.",
-        ),
-    ] = "",
-    format: FormatName = "terminal",
-    *,
-    asked: ManyOptions,
-) -> None:
-    """Show the costs of one host from run to run: whether they changed, when, and how far they can have changed."""
-    file, format = asked.file, "json" if asked.json else format
+def history(plan: str, host: str, format: str, asked: ManyOptions) -> None:
+    """`host`: "" for that of the newest run."""
+    file, format = file_of(asked.output), "json" if asked.json else format
     find_history(format)  # before anything is read
     runs = without_names(_of_host(_machines(plan, asked, host), host), asked)
     show_history(runs, asked.label, format, file, full=asked.full)
@@ -42,8 +24,6 @@ def history(
 
 def _machines(plan: str, asked: ManyOptions, host: str) -> Sequence[Sequence[RunCosts]]:
     """The runs of each machine, that of the newest run first."""
-    from vmtax.analysis.many.choose import by_machine
-
     runs = costs_asked(plan, asked)
     machines = [*by_machine(runs).values()]
     others = len(machines) - 1

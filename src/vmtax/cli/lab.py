@@ -1,4 +1,4 @@
-"""The commands `vmtax lab`: a guest that serves as a host to try things on."""
+"""What the commands `vmtax lab` do."""
 
 from __future__ import annotations
 
@@ -6,114 +6,34 @@ import os
 import re
 import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
 
-import typer
-
-from vmtax.cli.app import AsJson, BadUse, agree, answer, app, fail, say, say_wrapped, warn
-from vmtax.cli.command import App
+from vmtax.cli.app import BadUse, agree, answer, fail, say, say_wrapped, warn
+from vmtax.cli.lab_options import DEFAULT_NAME, LabOptions
 from vmtax.core.errors import INTERRUPTED, CannotDo
-from vmtax.core.units import format_value
+from vmtax.core.units import format_value, parse_bytes
+from vmtax.design.host import ARGUMENTS
+from vmtax.experiment import progress
+from vmtax.lab import end
+from vmtax.lab.home import Lab, LabError, Up, lab, labs
+from vmtax.lab.monitor import why_still
+from vmtax.lab.reach import route
+from vmtax.lab.standing import lab_standing
+from vmtax.lab.start import Wish
+from vmtax.lab.start import start as start_lab
+from vmtax.lab.write_logs import spare_logs
+from vmtax.report.answers.lab import LabState
 from vmtax.system.packages import install_here
 
-DEFAULT_NAME = "lab"
-NEW = {"memory": "4GiB", "vcpus": "2", "spares": "4", "spare size": "4GiB"}  # as in lab.spec.Size; a test compares them
 
-if TYPE_CHECKING:
-    from vmtax.lab.home import Lab, Up
-    from vmtax.lab.start import Wish
-    from vmtax.report.answers.lab import LabState
-
-HELP = "Start and use a lab: a guest that is a whole hypervisor host, with KVM, disks and networks to try things on."
-lab_app = App(help=HELP, no_args_is_help=True)
-app.add_typer(lab_app, name="lab")
-
-
-def _complete(incomplete: str) -> list[str]:
-    from vmtax.lab.names import lab_names
-
-    try:
-        return [name for name in lab_names() if name.startswith(incomplete)]
-    except (CannotDo, OSError):
-        return []  # the command itself will report the error
-
-
-Name = Annotated[
-    str, typer.Argument(metavar="[NAME]", help=f"The lab's name. Default: {DEFAULT_NAME}.", autocompletion=_complete)
-]
-
-
-@dataclass(frozen=True, slots=True)
-class LabOptions:
-    """What a lab is started with."""
-
-    memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help=f"Memory, such as 6GiB. Default: {NEW['memory']}.")
-    ] = None
-    vcpus: Annotated[
-        int | None, typer.Option(min=1, max=64, metavar="NUMBER", help=f"CPUs. Default: {NEW['vcpus']}.")
-    ] = None
-    spares: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=16, metavar="NUMBER", help=f"Empty disks for storage under test. Default: {NEW['spares']}."
-        ),
-    ] = None
-    spare_size: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help=f"Size of each empty disk. Default: {NEW['spare size']}."),
-    ] = None
-    nvme: Annotated[
-        bool | None, typer.Option("--nvme", help="One more empty disk, as NVMe. Such a lab cannot be saved.")
-    ] = None
-    kernel_arguments: Annotated[
-        str,
-        typer.Option(
-            metavar="ARGUMENTS", help="Arguments for its kernel, in this start alone, such as mitigations=off."
-        ),
-    ] = ""
-    log_writes: Annotated[
-        bool,
-        typer.Option(
-            "--log-writes",
-            help="Log all writes to the empty disks in this start; plan durability then tries power cuts of the whole"
-            " lab.",
-        ),
-    ] = False
-    link: Annotated[
-        str,
-        typer.Option(
-            "--link",
-            metavar="NAME",
-            help="Share the network of this lab, which is up, in this start: two hosts on one switch.",
-            autocompletion=_complete,
-        ),
-    ] = ""
-    source: Annotated[str, typer.Option("--from", metavar="NAME", help="Start from the saved state of this lab.")] = ""
-
-
-@lab_app.command("start")
-def lab_start(
-    name: Name = "",
-    *,
-    options: LabOptions,
-    json: AsJson = False,
-) -> None:
-    """Start a lab, and make it the first time. It stays up until it is stopped, also when this terminal is closed.
-
-    The defaults are those of a new lab. One that exists keeps its disks, and its memory and CPUs unless they are given.
-    """
-    from vmtax.experiment import progress
-    from vmtax.lab.home import lab
-    from vmtax.lab.start import start
-
+def start(name: str, options: LabOptions, *, json: bool) -> None:
+    """Say what it has become, or its state as JSON."""
     wish = _wish(options)
     one = lab(name)
     began = time.time()
     try:
         with progress.open_screen() as emit:
-            up = start(one, wish, emit, lab(options.source) if options.source else None)
+            up = start_lab(one, wish, emit, lab(options.source) if options.source else None)
     except KeyboardInterrupt:  # as in run
         kept = (
             f"lab {one.name} is up: vmtax lab stop {one.name}" if one.up() else "everything that was set up is removed"
@@ -131,8 +51,6 @@ def lab_start(
 
 def _wish(asked: LabOptions) -> Wish:
     """The options, checked. Raises BadUse."""
-    from vmtax.lab.start import Wish
-
     memory, spare = _size("--memory", asked.memory), _size("--spare-size", asked.spare_size)
     words = _arguments(asked.kernel_arguments)
     return Wish(asked.vcpus, memory, asked.spares, spare, asked.nvme, words, asked.log_writes, asked.link)
@@ -146,8 +64,6 @@ def _say_up(one: Lab, up: Up) -> None:
 
 
 def _arguments(text: str) -> tuple[str, ...]:
-    from vmtax.design.host import ARGUMENTS
-
     words = " ".join(text.split())
     if words and not re.fullmatch(ARGUMENTS, words):
         raise BadUse(f"--kernel-arguments {text!r}: must be kernel arguments such as mitigations=off, 8 at most")
@@ -156,8 +72,6 @@ def _arguments(text: str) -> tuple[str, ...]:
 
 def _size(option: str, text: str | None) -> int | None:
     """The size in bytes."""
-    from vmtax.core.units import parse_bytes
-
     if text is None:
         return None
     try:
@@ -178,17 +92,8 @@ def _host(one: Lab) -> str:
     return DEFAULT_NAME if one.name == DEFAULT_NAME else f"lab:{one.name}"
 
 
-@lab_app.command("ssh", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-def lab_ssh(
-    name: Name = "",
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="The command to run there.")
-    ] = None,
-) -> None:
-    """Log in to a lab, or run a command there."""
-    from vmtax.lab.home import lab
-    from vmtax.lab.reach import route
-
+def log_in(name: str, command: Sequence[str]) -> None:
+    """Become ssh, with this command, or none."""
     way = route(lab(name))
     sys.stdout.flush()
     command = command[1:] if command and command[0] == "--" else command
@@ -199,11 +104,8 @@ def lab_ssh(
         raise CannotDo(f"ssh: {error.strerror}: {install_here('ssh')}") from error
 
 
-@lab_app.command("status")
-def lab_status(name: Name = "", json: AsJson = False) -> None:
-    """Show a lab: its size, software and disks, and whether it is up."""
-    from vmtax.lab.home import lab
-
+def status(name: str, *, json: bool) -> None:
+    """Its size, software and disks, and whether it is up."""
     one = lab(name)
     one.record()
     if json:
@@ -214,8 +116,6 @@ def lab_status(name: Name = "", json: AsJson = False) -> None:
 
 
 def _lines(one: Lab) -> list[tuple[str, str]]:
-    from vmtax.lab.write_logs import spare_logs
-
     record, up = one.record(), one.up()
     still = _still(one, up)
     size, software = record.size, record.software
@@ -277,16 +177,11 @@ def _zfs(version: str | None) -> str:
 
 def _still(one: Lab, up: Up | None) -> str:
     """Why it does not work although it is up; empty if it does. Logs in there."""
-    from vmtax.lab.monitor import why_still
-    from vmtax.lab.standing import lab_standing
-
     return (why_still(one, up) or lab_standing(one)) if up else ""
 
 
 def _data(one: Lab, still: str = "") -> LabState:
     """The answer of --json; `still`: why it does not work although it is up; empty if it does."""
-    from vmtax.report.answers.lab import LabState
-
     record, up = one.record(), one.up()
     size, software = record.size, record.software
     return LabState(
@@ -315,12 +210,8 @@ def _data(one: Lab, still: str = "") -> LabState:
     )
 
 
-@lab_app.command("list")
-def lab_list(json: AsJson = False) -> None:
-    """List the labs on this host."""
-    from vmtax.lab.home import LabError, labs
-    from vmtax.lab.monitor import why_still
-
+def list_labs(*, json: bool) -> None:
+    """Damaged ones are warned of."""
     whole, found = [], labs()
     for one in found:
         try:
@@ -339,55 +230,35 @@ def lab_list(json: AsJson = False) -> None:
         say("there are no labs yet: vmtax lab start")
 
 
-@lab_app.command("stop")
-def lab_stop(name: Name = "") -> None:
-    """Shut a lab down. Its disks are kept."""
-    from vmtax.lab.end import stop
-    from vmtax.lab.home import lab
-
+def stop(name: str) -> None:
+    """Say that it is off."""
     one = lab(name)
-    stop(one)
+    end.stop(one)
     say(f"lab {one.name} is off")
 
 
-@lab_app.command("cut")
-def lab_cut(name: Name = "") -> None:
-    """Cut a lab's power: data that it had not flushed are lost. `lab start` starts it again."""
-    from vmtax.lab.end import cut
-    from vmtax.lab.home import lab
-
+def cut(name: str) -> None:
+    """Say how it starts again."""
     one = lab(name)
-    cut(one)
+    end.cut(one)
     say(f"lab {one.name} lost its power; vmtax lab start {one.name} starts it again")
 
 
-@lab_app.command("save")
-def lab_save(name: Name = "") -> None:
-    """Save a running lab, memory and disks. `lab start OTHER --from NAME` starts from there without booting."""
-    from vmtax.experiment import progress
-    from vmtax.lab.end import save
-    from vmtax.lab.home import lab
-
+def save(name: str) -> None:
+    """Say how the saved state is used."""
     one = lab(name)
     try:
         with progress.open_screen() as emit:
-            size = save(one, emit)
+            size = end.save(one, emit)
     except KeyboardInterrupt:  # as in run
         fail(f"interrupted; lab {one.name} continues, and an earlier saved state is kept", INTERRUPTED)
     say(f"lab {one.name} is saved, {_bytes(size)}; vmtax lab start OTHER --from {one.name}")
 
 
-@lab_app.command("remove")
-def lab_remove(
-    name: Name = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking, as in a script.")] = False,
-) -> None:
-    """Remove a lab that is off, with its disks and its saved state."""
-    from vmtax.lab.end import remove
-    from vmtax.lab.home import lab
-
+def remove(name: str, *, yes: bool) -> None:
+    """Ask first, unless `yes`."""
     one = lab(name)
     one.must_exist()
     agree(yes, f"Remove lab {one.name} and everything on its disks? [y/N]")
-    remove(one)
+    end.remove(one)
     say(f"removed {one.name}")

@@ -4,71 +4,34 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from vmtax.cli.app import AsJson, BadUse, Redact, complete_plan, document, printed, say, write_file
-from vmtax.cli.files import STDOUT, check_output
+from vmtax.analysis.many.choose import by_machine
+from vmtax.analysis.many.costs import RunCosts, run_costs
+from vmtax.analysis.many.costs import read as read_costs
+from vmtax.analysis.many.costs import written as costs_text
+from vmtax.analysis.many.fleet import fleet
+from vmtax.analysis.many.history import history
+from vmtax.analysis.redaction import redacted_costs
+from vmtax.cli.app import BadUse, document, say, write_file
+from vmtax.cli.asked_results import ManyOptions
+from vmtax.cli.files import file_of
+from vmtax.cli.kept_costs import COSTS
+from vmtax.cli.output import printed_document
+from vmtax.core.records import Experiment
+from vmtax.report.document import Detail, Document
 from vmtax.report.render.formats import find_fleet, find_history
-from vmtax.system.text_cache import TextCache
+from vmtax.report.sections import fleet as fleet_section
+from vmtax.report.sections import history as history_section
+from vmtax.store import ExperimentSummary, Store, StoreError
+from vmtax.store.choice import RESULTS, has_result, is_whole
+from vmtax.store.failure import DamagedRun
 
-if TYPE_CHECKING:
-    from vmtax.analysis.many.costs import RunCosts
-    from vmtax.core.records import Experiment
-    from vmtax.report.document import Detail, Document
-    from vmtax.store import ExperimentSummary, Store
-
-COSTS = TextCache("costs")
 NOT_READ = ("latencies", "disturbance", "readings")  # of trials
-
-
-def complete_label(incomplete: str) -> list[str]:
-    """Labels of the stored runs."""
-    from vmtax.store.listing import listed
-
-    return [label for label in dict.fromkeys(run.label for run in listed()) if label and label.startswith(incomplete)]
-
-
-PlanName = Annotated[
-    str,
-    typer.Argument(
-        metavar="PLAN", help="Name of a plan. Default: that of the newest run.", autocompletion=complete_plan
-    ),
-]
-LabelName = Annotated[
-    str,
-    typer.Option("--label", metavar="LABEL", help="Only runs that have this label.", autocompletion=complete_label),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ManyOptions:
-    """Which runs are meant, and how the answer over them is written."""
-
-    label: LabelName = ""
-    redact: Redact = False
-    full: Annotated[bool, typer.Option("--full", help="Show every cost.")] = False
-    json: AsJson = False
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; - prints. Default: -.")
-    ] = None
-
-    @property
-    def file(self) -> Path | None:
-        """The file to write; None: print. Raises BadUse if it could not be written."""
-        if self.output is None or self.output == STDOUT:
-            return None
-        check_output(self.output)
-        return self.output
 
 
 def costs_asked(plan: str, asked: ManyOptions) -> list[RunCosts]:
     """The costs of the runs that are meant, with their names. Raises BadUse if there are none."""
-    from vmtax.store import Store
-
     with Store(reads=True) as store:
         runs = costs_of(store, meant(store, plan, asked.label))
     if not runs:
@@ -78,17 +41,11 @@ def costs_asked(plan: str, asked: ManyOptions) -> list[RunCosts]:
 
 def without_names(runs: Sequence[RunCosts], asked: ManyOptions) -> Sequence[RunCosts]:
     """The same, redacted if that is asked for."""
-    if not asked.redact:
-        return runs
-    from vmtax.analysis.redaction import redacted_costs
-
-    return [*map(redacted_costs, runs)]
+    return [*map(redacted_costs, runs)] if asked.redact else runs
 
 
 def meant(store: Store, plan: str, label: str) -> list[ExperimentSummary]:
     """The runs with a result of a plan, a label, or both; newest first. Neither: of the plan of the newest run."""
-    from vmtax.store.choice import has_result
-
     stored = [run for run in store.experiments() if run.state != "running" and has_result(run)]
     if not stored:
         raise BadUse("no run has a result yet: vmtax run")
@@ -112,10 +69,6 @@ def _known(names: Iterable[str]) -> str:
 
 def compare_many(names: Sequence[str], format: str, output: Path | None, *, full: bool) -> None:
     """Print or write these runs as a history if they are of one host, otherwise as a fleet."""
-    from vmtax.analysis.many.choose import by_machine
-    from vmtax.store import Store
-    from vmtax.store.choice import RESULTS
-
     find_history(format)  # before anything is read
     with Store(reads=True) as store:
         chosen = [store.choose(name, RESULTS).run for name in names]
@@ -133,22 +86,24 @@ def compare_many(names: Sequence[str], format: str, output: Path | None, *, full
 
 def show_history(runs: Sequence[RunCosts], label: str, format: str, output: Path | None, *, full: bool) -> None:
     """Print the history of runs of one host, or write it to a file."""
-    from vmtax.analysis.many.history import history
-    from vmtax.report.sections import history as section
-
     render = find_history(format)
     found = history(runs, label)
-    show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
+    show(lambda detail: history_section.document(found, detail), lambda: render(found, full), format, output, full=full)
 
 
 def show_fleet(runs: Sequence[RunCosts], label: str, format: str, output: Path | None, *, full: bool) -> None:
     """Print the costs of many hosts, or write them to a file."""
-    from vmtax.analysis.many.fleet import fleet
-    from vmtax.report.sections import fleet as section
-
     render = find_fleet(format)
     found = fleet(runs, label)
-    show(lambda detail: section.document(found, detail), lambda: render(found, full), format, output, full=full)
+    show(lambda detail: fleet_section.document(found, detail), lambda: render(found, full), format, output, full=full)
+
+
+def fleet_show(plan: str, format: str, asked: ManyOptions) -> None:
+    """What `vmtax fleet show` does."""
+    file, format = file_of(asked.output), "json" if asked.json else format
+    find_fleet(format)  # before anything is read
+    runs = without_names(costs_asked(plan, asked), asked)
+    show_fleet(runs, asked.label, format, file, full=asked.full)
 
 
 def show(
@@ -158,19 +113,14 @@ def show(
         write_file(output, render().encode())
         say(output)
     elif format == "terminal":
-        from vmtax.report.document import Detail
-        from vmtax.report.render.terminal import whole
-
         detail = Detail.FULL if full else Detail.BRIEF
-        printed(whole(made(detail), detail))
+        printed_document(made(detail), detail)
     else:
         document(render())
 
 
 def costs_of(store: Store, runs: Sequence[ExperimentSummary]) -> list[RunCosts]:
     """Their costs, in their order; without those whose plan this version cannot read, and damaged ones."""
-    from vmtax.store.failure import DamagedRun
-
     here = {run.id: kept(run) for run in runs}
     shared = store.costs([id for id, costs in here.items() if costs is None])
     found = []
@@ -190,18 +140,14 @@ def costs_of(store: Store, runs: Sequence[ExperimentSummary]) -> list[RunCosts]:
 
 def kept(run: ExperimentSummary) -> RunCosts | None:
     """The costs as they were kept; None if they were not, or if the run has changed since."""
-    from vmtax.analysis.many import costs
-
     text = COSTS.read(run.id, _state(run))
-    return None if text is None else costs.read(text)
+    return None if text is None else read_costs(text)
 
 
 def _as_others_keep(shared: str, run: ExperimentSummary) -> RunCosts | None:
     """The costs as they are in a shared store, kept here from now on; None as of `kept`."""
-    from vmtax.analysis.many import costs
-
     state, _, text = shared.partition("\n")
-    found = costs.read(text) if state == _state(run) else None
+    found = read_costs(text) if state == _state(run) else None
     if found is not None:
         COSTS.write(run.id, state, text)
     return found
@@ -209,11 +155,9 @@ def _as_others_keep(shared: str, run: ExperimentSummary) -> RunCosts | None:
 
 def computed(experiment: Experiment, run: ExperimentSummary) -> RunCosts | None:
     """Compute them, and keep them; None: its plan is one of an older vmtax."""
-    from vmtax.analysis.many import costs
-
-    found = costs.run_costs(experiment)
+    found = run_costs(experiment)
     if found is not None:
-        COSTS.write(run.id, _state(run), costs.written(found))
+        COSTS.write(run.id, _state(run), costs_text(found))
     return found
 
 
@@ -221,19 +165,10 @@ def keep_costs(store: Store, experiment: Experiment) -> None:
     """Compute the costs of a run that has just ended or arrived, and keep them here and for those who share the store:
     of a thousand runs, reading them takes seconds, and computing them minutes.
     """
-    from vmtax.analysis.many import costs
-    from vmtax.store import StoreError
-    from vmtax.store.choice import is_whole
-
     run = store.choose(experiment.id, (is_whole,)).run
     if run.state != "running" and (found := computed(experiment, run)) is not None:
         with contextlib.suppress(StoreError):  # they are computed where they are missing
-            store.keep_costs(run.id, f"{_state(run)}\n{costs.written(found)}")
-
-
-def forget(id: str) -> None:
-    """Remove what is kept of a run that is removed."""
-    COSTS.remove(id)
+            store.keep_costs(run.id, f"{_state(run)}\n{costs_text(found)}")
 
 
 def _state(run: ExperimentSummary) -> str:

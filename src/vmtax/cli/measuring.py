@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_cut, agree_to_erase, fail, say, warn
 from vmtax.cli.asked import DiskOptions
 from vmtax.cli.files import check_room
-from vmtax.cli.results import keep_results
+from vmtax.cli.keeping import keep_results
 from vmtax.cli.work import RunWork, fitted, foreseen, outlook_of
 from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.events import ExpectedTime, RunStarted

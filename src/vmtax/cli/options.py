@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from vmtax.cli.completion import before_word
 from vmtax.plan.names import builtin_plans
+from vmtax.report.render.formats import FORMATS
 
 
 def complete_layers(incomplete: str) -> list[str]:
@@ -52,6 +54,66 @@ def factor_levels(incomplete: str) -> list[str]:
     return [f"{names[0]}={before}{comma}{level}" for level in free if level.startswith(last)]
 
 
+def complete_plan(incomplete: str) -> list[str]:
+    """Built-in plans, for the shell's completion."""
+    return [name for name in builtin_plans() if name.startswith(incomplete)]
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Labels and ids of the runs in the store, newest first."""
+    return run_ids(incomplete, labels=True)
+
+
+def run_ids(incomplete: str, *states: str, labels: bool = False) -> list[str]:
+    """Ids of the runs that begin with `incomplete`; of any of `states`, if given; with `labels` also their labels."""
+    from vmtax.store.listing import listed
+
+    named = [run for run in listed() if not states or run.state in states]
+    names = [*(run.label for run in named if labels and run.label), *(run.id for run in named)]
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def format_option(names: Sequence[str]) -> Any:
+    """The option `--format` of a command that writes these formats."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return typer.Option(
+        "--format", metavar="FORMAT", help=f"Output format: {', '.join(names)}.", autocompletion=complete
+    )
+
+
+def complete_profile(incomplete: str) -> list[str]:
+    """Kinds of work that storage can be ranked for."""
+    from vmtax.analysis.weight_profiles import PROFILES
+
+    return [name for name in PROFILES if name.startswith(incomplete)]
+
+
+def complete_needs(incomplete: str) -> list[str]:
+    """Features of disks and network cards, after those that are typed already."""
+    from vmtax.design.features import CARD_FEATURES, FEATURES
+
+    before, comma, last = incomplete.rpartition(",")
+    return [
+        f"{before}{comma}{name}"
+        for name in (*FEATURES, *CARD_FEATURES)
+        if name.startswith(last) and name not in before.split(",")
+    ]
+
+
+def complete_feature(incomplete: str) -> list[str]:
+    """Features of disks and network cards."""
+    return [] if "," in incomplete else complete_needs(incomplete)
+
+
+def complete_vary(incomplete: str) -> list[str]:
+    """Factors, and their levels after `=`."""
+    before = before_word()
+    return [offer.removeprefix(before) for offer in factor_levels(before + incomplete)]
+
+
 def _after_comma(incomplete: str, names: Iterable[str]) -> list[str]:
     """Completions of the last name in a comma-separated list, without the names before it."""
     before, comma, last = incomplete.rpartition(",")
@@ -63,6 +125,11 @@ def _after_comma(incomplete: str, names: Iterable[str]) -> list[str]:
     ]
 
 
+CLAIM_FORMATS = ("terminal", "markdown", "json")
+GUEST_HELP = (
+    "A guest: libvirt:NAME, proxmox:VMID or qemu:PID, or a file with what describes one: a domain's XML, a qm.conf,"
+    " or QEMU's command line."
+)
 PLAN_HELP = f"A built-in plan ({', '.join(builtin_plans())}), or a YAML file."
 
 
@@ -70,6 +137,77 @@ def _option(metavar: str, help: str, complete: Callable[[str], Iterable[str]] | 
     return typer.Option(metavar=metavar, help=help, autocompletion=complete)
 
 
+PlanName = Annotated[str, typer.Argument(metavar="PLAN", help=PLAN_HELP, autocompletion=complete_plan)]
+PART = "summary"  # the part of an answer about a run that --json=PART prints
+Part = Annotated[str, typer.Option("--part", hidden=True)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema vmtax/1).")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, as in a script.")]
+Emulate = Annotated[
+    bool,
+    typer.Option("--emulate", help="Measure even if guests must be emulated. The figures then say nothing about cost."),
+]
+Redact = Annotated[
+    bool,
+    typer.Option("--redact", help="Give machines and users other names, leave out addresses and what tools printed."),
+]
+FormatName = Annotated[str, format_option(list(FORMATS))]
+TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
+ForProfile = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        metavar="WORK",
+        help="Rank storage for this kind of work: database, fileserver, desktop, build.",
+        autocompletion=complete_profile,
+    ),
+]
+Weights = Annotated[
+    str,
+    typer.Option(
+        "--weights",
+        metavar="METRIC=NUMBER,...",
+        help="Rank storage by these metrics with these weights.",
+        autocompletion=complete_weights,
+    ),
+]
+Needs = Annotated[
+    str,
+    typer.Option(
+        "--needs",
+        metavar="FEATURE,...",
+        help="Recommend a disk with these features: durable, savevm, snapshots, file, thin, pause-on-full, migration;"
+        " or a network card: migratable, no-host-cpu, isolation.",
+        autocompletion=complete_needs,
+    ),
+]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="Also recommend disks that lose flushed data when the host loses power."),
+]
+Vary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="FACTOR=LEVEL,...",
+        help="Compare these levels of a factor; the first is the baseline.",
+        autocompletion=complete_vary,
+    ),
+]
+RunId = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run: its id, the beginning of the id, its label, or last: the newest that has a result.",
+        autocompletion=complete_run,
+    ),
+]
+
+PlanOfRuns = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLAN", help="Name of a plan. Default: that of the newest run.", autocompletion=complete_plan
+    ),
+]
 Host = Annotated[
     str | None, _option("HOST", "Host under test: local, ssh://[user@]host[:port] or lab[:NAME].", complete_host)
 ]

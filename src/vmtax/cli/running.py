@@ -21,7 +21,8 @@ from vmtax.cli.notify import notify, seen, words_of
 from vmtax.cli.option_groups import given
 from vmtax.cli.own_program import own_plan, with_values
 from vmtax.cli.power import power_order, with_cuts, with_cuts_again
-from vmtax.cli.results import shown, written
+from vmtax.cli.results import written
+from vmtax.cli.show import shown
 from vmtax.cli.work import RunWork
 from vmtax.core.errors import FAILED
 from vmtax.core.names import label_problem

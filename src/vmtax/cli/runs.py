@@ -1,70 +1,64 @@
-"""The command `vmtax runs`: list and remove stored runs."""
+"""What the commands `vmtax runs` and `vmtax fleet status` do."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+from collections.abc import Sequence
 
-import typer
-
-from vmtax.cli.app import AsJson, agree, answer, app, complete_run, printed, say
-from vmtax.cli.command import App
-from vmtax.cli.many import forget
-
-runs_app = App(help="List the stored runs, newest first, or remove some.", invoke_without_command=True)
-app.add_typer(runs_app, name="runs")
+from vmtax.cli.app import agree, answer, printed, say
+from vmtax.cli.kept_costs import COSTS
+from vmtax.report.answers.others import Removed
+from vmtax.report.answers.runs import Run
+from vmtax.store import ExperimentSummary, Store
 
 
-@runs_app.callback()
-def runs(ctx: typer.Context, json: AsJson = False) -> None:
-    """List the stored runs, newest first, or remove some."""
-    if ctx.invoked_subcommand is not None:
-        return
-    from vmtax.store import Store
-
+def list_runs(*, json: bool) -> None:
+    """The newest first."""
     with Store(reads=True) as store:
         found = store.experiments()
     if json:
-        from vmtax.report.answers.runs import Run
-
         answer("runs", [Run.made(entry) for entry in found])
-        return
-    if not found:
+    elif not found:
         say("no runs yet: vmtax run")
-        return
-    from vmtax.report.runs import runs_table
-
-    printed(runs_table(found))
+    else:
+        _print_table(found)
 
 
-@runs_app.command("rm")
-def runs_rm(
-    wanted: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...",
-            help="Runs: ids, beginnings of ids, labels, or last: the newest, whatever it has.",
-            autocompletion=complete_run,
-        ),
-    ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking, as in a script.")] = False,
-    json: AsJson = False,
-) -> None:
-    """Remove runs and their raw output for good, damaged runs too. A run in progress is never removed."""
-    from vmtax.report.runs import runs_table
-    from vmtax.store import Store
-
+def remove(wanted: Sequence[str], *, yes: bool, json: bool) -> None:
+    """List them, ask, and remove them."""
     with Store() as store:
         ids = list(dict.fromkeys(store.resolve(run) for run in wanted))
         if not json:
-            printed(runs_table(entry for entry in store.experiments() if entry.id in ids))
+            _print_table([entry for entry in store.experiments() if entry.id in ids])
         agree(yes, f"Remove {', '.join(ids) if json else 'these'} for good? [y/N]")
         removed = []
         for id in ids:
             removed.append(store.remove(id))
-            forget(id)
+            COSTS.remove(id)
             if not json:
                 say(f"removed {id}")
     if json:
-        from vmtax.report.answers.others import Removed
-
         answer("removed", [Removed("run", id) for id in removed])
+
+
+def fleet_status(fleet: str, *, json: bool) -> None:
+    """The runs of a fleet, and whether it was stopped."""
+    with Store(reads=True) as store:
+        found = store.experiments(label=fleet)
+        stopped = store.stops.stopped(fleet)
+    if json:
+        answer("runs", [Run.made(entry) for entry in found])
+        return
+    word = shlex.quote(fleet)
+    if stopped:
+        say(f"stopped by {stopped}: `vmtax fleet stop {word} --undo` lets it go on")
+    if not found:
+        say(f"no run has the label {fleet}: `vmtax fleet run PLAN -i INVENTORY --fleet {word}` measures")
+        return
+    _print_table(found)
+
+
+def _print_table(runs: Sequence[ExperimentSummary]) -> None:
+    from vmtax.report.runs import runs_table  # here, because --json takes no table
+
+    printed(runs_table(runs))

@@ -1,37 +1,16 @@
-"""The command `vmtax store`: runs of one store in another one."""
+"""What the command `vmtax store` does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
-from vmtax.cli.app import app, fail, say
-from vmtax.cli.command import App
+from vmtax.cli.app import fail, say
+from vmtax.cli.store_address import refuse_missing, typed_address
 from vmtax.core.errors import FAILED
-
-if TYPE_CHECKING:
-    from vmtax.store.copying import CopiedRun
-
-store_app = App(help="Copy runs between stores.", no_args_is_help=True)
-app.add_typer(store_app, name="store")
+from vmtax.store import Store
+from vmtax.store.copying import CopiedRun, copy_runs
 
 
-@store_app.command("copy")
-def store_copy(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="FROM", help="The store that is read: a file, or postgresql://USER@HOST/DATABASE."),
-    ],
-    target: Annotated[
-        str, typer.Argument(metavar="TO", help="The store that gets what it lacks; it is made if there is none.")
-    ],
-) -> None:
-    """Copy all runs with their raw outputs from one store to another, and compare what arrived."""
-    from vmtax.cli.store_address import refuse_missing, typed_address
-    from vmtax.store import Store
-    from vmtax.store.copying import copy_runs
-
+def copy_store(source: str, target: str) -> None:
+    """Say what became of each run."""
     read, written = typed_address(source), typed_address(target)
     refuse_missing(read)
     with Store(read, reads=True) as origin, Store(written) as copy:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from vmtax.cli.app import NOBODY, BadUse, agree, answer, printed, say, say_wrapped
+from vmtax.cli.app import NOBODY, BadUse, agree, answer, say, say_wrapped
+from vmtax.cli.files import check_output
+from vmtax.cli.output import printed_document
 from vmtax.core.checks import Diagnosis
 from vmtax.core.errors import FAILED
+from vmtax.doctor import hyper_v
+from vmtax.doctor.windows import examine_windows, verdict
+from vmtax.doctor.windows_try import ANNOUNCED, try_windows
+from vmtax.plan import rules
+from vmtax.report.answers.others import DIAGNOSIS
+from vmtax.report.sections.doctor import document
+from vmtax.system.output_file import replacing
 
 TRY_FILE = Path("vmtax-windows.json")
 
@@ -19,10 +29,6 @@ def print_windows(name: str, host: str | None, *, try_: bool, yes: bool, json: b
 
     Raises BadUse, MachineError and SystemExit.
     """
-    from vmtax.cli.files import check_output
-    from vmtax.doctor.windows import examine_windows, verdict
-    from vmtax.plan import rules
-
     if host is not None:
         raise BadUse(f"--host {host}: {name} is reached from here: leave it out")
     try:
@@ -42,34 +48,29 @@ def print_windows(name: str, host: str | None, *, try_: bool, yes: bool, json: b
 
 def print_host(name: str, *, json: bool) -> NoReturn:
     """The diagnosis of the Windows of that name as a host of Hyper-V. Raises MachineError and SystemExit."""
-    from vmtax.doctor.hyper_v import examine_hyper_v, verdict
-
-    diagnosis = examine_hyper_v(name)
-    _print(diagnosis, verdict(diagnosis), json=json)
+    diagnosis = hyper_v.examine_hyper_v(name)
+    _print(diagnosis, hyper_v.verdict(diagnosis), json=json)
     raise SystemExit(FAILED if diagnosis.bad else 0)
 
 
 def _print(diagnosis: Diagnosis, words: str, *, json: bool) -> None:
     """`words`: the verdict."""
-    from vmtax.report.answers.others import DIAGNOSIS
-    from vmtax.report.document import Detail
-    from vmtax.report.render.terminal import whole
-    from vmtax.report.sections.doctor import document
-
     if json:
         answer("doctor", DIAGNOSIS.made(diagnosis))
     else:
-        printed(whole(document(diagnosis, words), Detail.BRIEF))
+        printed_document(document(diagnosis, words))
+
+
+def agree_to_try(yes: bool, name: str, lines: Sequence[str]) -> None:
+    """Announce what will be made there, and return only if the answer is yes."""
+    say(f"This will be made on {name}, and removed again:", file=sys.stderr)
+    for line in lines:
+        say(f"  {line}", file=sys.stderr)
+    agree(yes)
 
 
 def _tried(name: str, *, yes: bool) -> Diagnosis:
-    from vmtax.doctor.windows_try import ANNOUNCED, try_windows
-    from vmtax.system.output_file import replacing
-
-    say(f"This will be made on {name}, and removed again:", file=sys.stderr)
-    for line in ANNOUNCED:
-        say(f"  {line}", file=sys.stderr)
-    agree(yes)
+    agree_to_try(yes, name, ANNOUNCED)
     diagnosis, record = try_windows(name, lambda step: say(step, file=sys.stderr))
     with replacing(TRY_FILE) as stream:
         stream.write(json_format.dumps(record, indent=1, ensure_ascii=False).encode())

@@ -7,7 +7,8 @@ from itertools import groupby
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.claims.beside import OwnRatio, own_ratios
-from vmtax.claims.schema import ClaimTable, Derived, articles, load
+from vmtax.claims.files import articles
+from vmtax.claims.schema import ClaimTable, Derived, load
 from vmtax.core.units import UNITS, format_value
 from vmtax.report.document import Block, Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
 

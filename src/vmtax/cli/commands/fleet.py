@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, Yes, answer, app, complete_plan, document, printed, say
+from vmtax.cli import later
+from vmtax.cli.asked_results import FleetCompareOptions, ManyOptions, complete_label
 from vmtax.cli.command import App
-from vmtax.cli.options import PLAN_HELP
+from vmtax.cli.options import AsJson, PlanName, PlanOfRuns, Yes, format_option
+from vmtax.report.render.formats import FLEET_FORMATS
 
-fleet_app = App(help="Measure many hosts, and look after that.", no_args_is_help=True)
-app.add_typer(fleet_app, name="fleet")
+app = App(help="Measure many hosts, and look after that.", no_args_is_help=True)
 
-PlanName = Annotated[str, typer.Argument(metavar="PLAN", help=PLAN_HELP, autocompletion=complete_plan)]
 FleetName = Annotated[str, typer.Argument(metavar="NAME", help="The fleet: the label of its runs.")]
 Inventory = Annotated[
     str | None,
@@ -35,7 +34,7 @@ RunWords = Annotated[
 ]
 
 
-@fleet_app.command("run")
+@app.command("run")
 def fleet_run(
     plan: PlanName,
     options: RunWords = None,
@@ -45,68 +44,66 @@ def fleet_run(
     yes: Yes = False,
 ) -> None:
     """Measure each host of an inventory once; may be repeated, and run in several places at once."""
-    from vmtax.cli.fleets import carry_out_fleet
-
-    carry_out_fleet(plan, options or [], inventory, hosts, fleet, yes=yes)
+    later.fleets.carry_out_fleet(plan, options or [], inventory, hosts, fleet, yes=yes)
 
 
-@fleet_app.command("hosts")
+@app.command("hosts")
 def fleet_hosts(inventory: Inventory = None, hosts: HostsFile = None) -> None:
     """List the hosts and what can be reached; measure nothing."""
-    from vmtax.cli.fleets import looked_at
-
-    looked_at("", [], inventory, hosts)
+    later.fleets.looked_at("", [], inventory, hosts)
 
 
-@fleet_app.command("playbook")
+@app.command("playbook")
 def fleet_playbook(plan: PlanName, options: RunWords = None, fleet: Called = None) -> None:
     """Print the playbook that `fleet run` runs, for AWX, Semaphore or cron."""
-    from vmtax.cli.fleets import name_of
-    from vmtax.fleet.playbook import playbook
-
-    document(playbook(plan, name_of(plan, fleet), options or []))
+    later.fleets.print_playbook(plan, options or [], fleet)
 
 
-@fleet_app.command("status")
+@app.command("status")
 def fleet_status(fleet: FleetName, json: AsJson = False) -> None:
     """List the runs of a fleet, wherever they are measured, as far as the store knows."""
-    from vmtax.store import Store
-
-    with Store(reads=True) as store:
-        found = store.experiments(label=fleet)
-        stopped = store.stops.stopped(fleet)
-    if json:
-        from vmtax.report.answers.runs import Run
-
-        answer("runs", [Run.made(entry) for entry in found])
-        return
-    word = shlex.quote(fleet)
-    if stopped:
-        say(f"stopped by {stopped}: `vmtax fleet stop {word} --undo` lets it go on")
-    if not found:
-        say(f"no run has the label {fleet}: `vmtax fleet run PLAN -i INVENTORY --fleet {word}` measures")
-        return
-    from vmtax.report.runs import runs_table
-
-    printed(runs_table(found))
+    later.runs.fleet_status(fleet, json=json)
 
 
-@fleet_app.command("stop")
+@app.command("stop")
 def fleet_stop(
     fleet: FleetName,
     undo: Annotated[bool, typer.Option("--undo", help="Let it go on, where something repeats it.")] = False,
 ) -> None:
     """Stop the runs of a fleet on all controllers that use this store; results are kept, and none begins."""
-    from vmtax.cli.fleets import stop
-
-    stop(fleet, undo=undo)
+    later.fleets.stop(fleet, undo=undo)
 
 
-@fleet_app.command("dashboard")
+@app.command("dashboard")
 def fleet_dashboard() -> None:
     """Print a dashboard for Grafana: what the VMs of each host cost, from a shared store in PostgreSQL."""
-    import json
+    later.fleets.print_dashboard()
 
-    from vmtax.fleet.dashboard import dashboard
 
-    document(json.dumps(dashboard(), indent=2))
+@app.command("compare")
+def fleet_compare(
+    before: Annotated[
+        str,
+        typer.Argument(
+            metavar="BEFORE", help="The fleet before the change: the label of its runs.", autocompletion=complete_label
+        ),
+    ],
+    after: Annotated[
+        str, typer.Argument(metavar="AFTER", help="The fleet after the change.", autocompletion=complete_label)
+    ],
+    *,
+    options: FleetCompareOptions,
+) -> None:
+    """Compare each host of a fleet with itself, before and after a change: the mean change, and who changed unlike."""
+    later.fleet_compare.fleet_compare(before, after, options)
+
+
+@app.command("show")
+def fleet_show(
+    plan: PlanOfRuns = "",
+    format: Annotated[str, format_option(tuple(FLEET_FORMATS))] = "terminal",
+    *,
+    asked: ManyOptions,
+) -> None:
+    """Show the costs of many hosts: their mean, where the next host lies, which are odd, and what goes with that."""
+    later.many.fleet_show(plan, format, asked)
