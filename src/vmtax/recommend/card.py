@@ -19,7 +19,8 @@ from vmtax.recommend.kinds import ChoiceKind, Features, Figures, measured_by_mos
 from vmtax.stats.arrays import np
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 from vmtax.workload.latency import Latency
-from vmtax.workload.net import WAYS, Net
+from vmtax.workload.linked import WAYS
+from vmtax.workload.net import Net
 from vmtax.workload.smb import Smb
 from vmtax.workload.words import spoken
 

@@ -14,9 +14,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from vmtax.core.layers import LAYERS, OWNERS
-from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import Command, Counted, Measure, Parameters
+from vmtax.workload.base import Counted, Measure, Parameters
+from vmtax.workload.linked import Linked
 from vmtax.workload.output import BadOutput, only
 from vmtax.workload.site import TIMED, Access, PeerServer, Site, link_of
 
@@ -72,7 +72,7 @@ class LatencyParameters(Parameters):
     )
 
 
-class Latency(Command[LatencyParameters]):
+class Latency(Linked[LatencyParameters]):
     """Messages go to the peer and come back: a guest pays for both ways."""
 
     name = "latency"
@@ -120,10 +120,6 @@ class Latency(Command[LatencyParameters]):
 
     def metrics(self) -> Sequence[Metric]:
         return tuple(metric for case in self.parameters.cases for metric in self._metrics(case).values())
-
-    def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
-        link = link_of(site)
-        return link.machine, link.prefix
 
     def servers(self, address: str, port: int, access: Access) -> Sequence[PeerServer]:
         protocols = dict.fromkeys(EXCHANGES[case].protocol for case in self.parameters.cases)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from vmtax.core.layers import LAYERS, OWNERS
-from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE, LEAST_OF_RATE, Command, Counted, Measure, Parameters
+from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE, Counted, Measure, Parameters
+from vmtax.workload.linked import WAYS, Throughput
 from vmtax.workload.output import BadOutput, json_of, number
 from vmtax.workload.site import TIMED, Access, PeerServer, Site, link_of
 
@@ -24,7 +24,6 @@ UDP_BYTES = 1448  # of each datagram, on every layer; iperf3 would use 32 KiB on
 Case = Literal["tcp-in", "tcp-out", "udp-in", "udp-out"]
 INWARD = frozenset({"tcp-in", "udp-in"})
 ENDS = {"local_cpu": "local_seconds_per_byte", "peer_cpu": "peer_seconds_per_byte"}
-WAYS = {"tcp-in": "inbound", "tcp-out": "outbound", "udp-in": "inbound UDP", "udp-out": "outbound UDP"}
 SPOKEN = {
     "bits_per_second": "Network throughput",
     "lost": "Share of datagrams lost",
@@ -56,7 +55,7 @@ class NetParameters(Parameters):
     )
 
 
-class Net(Command[NetParameters]):
+class Net(Throughput[NetParameters]):
     name = "net"
     describe = "network: iperf3 TCP throughput in and out, with the CPU use of both ends; UDP loss at a fixed rate"
     tool = "iperf3"
@@ -123,14 +122,6 @@ class Net(Command[NetParameters]):
         return next((f"{self.name}'s case {case}" for case in self.parameters.cases if _is_udp(case)), "")
 
     @classmethod
-    def phrase(cls, metric: Metric) -> str:
-        way = WAYS.get(metric.case)
-        if way and metric.measure == "bits_per_second":
-            return f"{way} network throughput"
-        words = cls.measure(metric).phrase
-        return f"{words}, {way}" if way and words else super().phrase(metric)
-
-    @classmethod
     def spoken(cls, metric: Metric) -> str:
         way, words = WAYS.get(metric.case), SPOKEN.get(metric.measure)
         return f"{words}, {way}" if way and words else super().spoken(metric)
@@ -156,10 +147,6 @@ class Net(Command[NetParameters]):
 
     def metrics(self) -> Sequence[Metric]:
         return tuple(m for case in self.parameters.cases for m in (*self._metrics(case), *_of_host(case)))
-
-    def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
-        link = link_of(site)
-        return link.machine, link.prefix
 
     def servers(self, address: str, port: int, access: Access) -> Sequence[PeerServer]:
         return (PeerServer((*TIMED, "iperf3", "--server", "--bind", address, "--port", str(port))),)
@@ -202,11 +189,7 @@ class Net(Command[NetParameters]):
         asked = self.parameters.rate
         # One block of each connection may still be in transit at the end.
         late = 0.0 if _is_udp(case) else self.parameters.streams * BLOCK_BITS / self.parameters.seconds
-        if asked is not None and sent < LEAST_OF_RATE * asked * 1e6 - late:
-            raise BadOutput(
-                f"{case}: {sent / 1e6:.3g} Mbit/s were reached of the {asked} that were asked for, so this is full"
-                " load; lower workloads.net.rate"
-            )
+        self.refuse_full_load(case, sent, asked, late)
         # At a fixed rate, the rate is no result; CPU time per byte is.
         figures = [arrived, *ends] if asked is None else [8 * end / arrived for end in ends]
         if _is_udp(case):

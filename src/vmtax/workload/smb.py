@@ -9,11 +9,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from vmtax.core.layers import GUESTS
-from vmtax.core.machines import Machine
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Measurement, Metric
 from vmtax.core.units import parse_bytes
-from vmtax.workload.base import Command, Measure, Parameters
+from vmtax.workload.base import Measure, Parameters
+from vmtax.workload.linked import Linked
 from vmtax.workload.output import BadOutput, only
 from vmtax.workload.site import TIMED, Access, PeerServer, Site, link_of
 
@@ -118,7 +118,7 @@ class SmbParameters(Parameters):
     )
 
 
-class Smb(Command[SmbParameters]):
+class Smb(Linked[SmbParameters]):
     """Not run on the host: its kernel may lack cifs, and the share would be mounted among the host's own files."""
 
     name = "smb"
@@ -151,10 +151,6 @@ class Smb(Command[SmbParameters]):
 
     def metrics(self) -> Sequence[Metric]:
         return tuple(map(_metric, self.parameters.cases))
-
-    def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
-        link = link_of(site)
-        return link.machine, link.prefix
 
     def servers(self, address: str, port: int, access: Access) -> Sequence[PeerServer]:
         room = len(self.parameters.cases) * self._bytes + STATE_BYTES

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from vmtax.core.layers import EXISTING
-from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import CPU_PER_OPERATION, LEAST_OF_RATE, Command, Measure, Parameters
+from vmtax.workload.base import CPU_PER_OPERATION, Measure, Parameters
+from vmtax.workload.linked import Throughput
 from vmtax.workload.output import BadOutput, json_of, number
 from vmtax.workload.site import Site, link_of
 
@@ -21,7 +21,6 @@ PROGRAM = "vmtax-net"
 TINY = 1e-6  # seconds; no time of a figure is shorter
 Case = Literal["tcp-in", "tcp-out"]
 VERBS = {"tcp-in": "receive", "tcp-out": "send"}
-WAYS = {"tcp-in": "inbound", "tcp-out": "outbound"}
 # What vmtax-net says -> the measure
 ENDS = {"cpu_seconds": "local_seconds_per_byte", "far_cpu_seconds": "peer_seconds_per_byte"}
 
@@ -40,7 +39,7 @@ class TransferParameters(Parameters):
     )
 
 
-class Transfer(Command[TransferParameters]):
+class Transfer(Throughput[TransferParameters]):
     name = "transfer"
     describe = "network of a Windows VM that `--guest` names: TCP throughput in and out, with the CPU use of both ends"
     tool = PROGRAM
@@ -69,23 +68,11 @@ class Transfer(Command[TransferParameters]):
     parameters_type = TransferParameters
     layers = frozenset({"host", EXISTING})
 
-    @classmethod
-    def phrase(cls, metric: Metric) -> str:
-        way = WAYS.get(metric.case)
-        if way and metric.measure == "bits_per_second":
-            return f"{way} network throughput"
-        words = cls.measure(metric).phrase
-        return f"{words}, {way}" if way and words else super().phrase(metric)
-
     def cases(self) -> Sequence[str]:
         return self.parameters.cases
 
     def metrics(self) -> Sequence[Metric]:
         return tuple(metric for case in self.parameters.cases for metric in (*_metrics(case), _of_host(case)))
-
-    def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
-        link = link_of(site)
-        return link.machine, link.prefix
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         link = link_of(site)
@@ -99,12 +86,8 @@ class Transfer(Command[TransferParameters]):
     def read(self, case: str, output: str) -> tuple[Measurement, ...]:
         said = _said(case, output)
         count, seconds = number(said, "bytes", least=1), number(said, "seconds", least=TINY)
-        bits, asked = 8 * count / seconds, self.parameters.rate
-        if asked is not None and bits < LEAST_OF_RATE * asked * 1e6:
-            raise BadOutput(
-                f"{case}: {bits / 1e6:.3g} Mbit/s were reached of the {asked} that were asked for, so this is full"
-                " load; lower workloads.transfer.rate"
-            )
+        bits = 8 * count / seconds
+        self.refuse_full_load(case, bits, self.parameters.rate)
         figures = (bits, *(number(said, name) / count for name in ENDS))
         return tuple(Measurement(metric, value) for metric, value in zip(_metrics(case), figures, strict=True))
 
