@@ -4,6 +4,7 @@ Writes are durable on return. A method that raises StoreError has changed nothin
 damaged cell costs only its run.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,13 +13,18 @@ if TYPE_CHECKING:
     from vmtax.store.store import End, Store
     from vmtax.store.summary import ExperimentSummary
 
+_PLACES = {
+    "End": "store",
+    "ExperimentSummary": "summary",
+    "Store": "store",
+    "StoreError": "failure",
+    "default_path": "listing",
+}
 __all__ = ["End", "ExperimentSummary", "Store", "StoreError", "default_path"]
 
 
 def __getattr__(name: str) -> Any:
     """The names above, imported when first used: SQLAlchemy takes a fifth of a second; `listing` works without it."""
-    if name not in __all__:
+    if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from vmtax.store import listing, store
-
-    return getattr(listing if name == "default_path" else store, name)
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
