@@ -34,7 +34,7 @@ from vmtax.testbed.storage.cutting import Checking
 from vmtax.testbed.storage.databases import open_pack
 from vmtax.testbed.subjects import servers
 from vmtax.testbed.subjects.provisioned import KernelPack, Provisioned
-from vmtax.testbed.subjects.windows import is_windows, provision_windows, with_ends
+from vmtax.testbed.subjects.windows import is_windows, provision_windows, with_links
 from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
 
@@ -81,7 +81,7 @@ def provision(on: Examined) -> Provisioned:
         on.host.run("chmod", "711", str(here.disks_directory))  # QEMU of libvirt runs as a user of its own
     if on.existing is not None:
         vm = provision_windows(on.existing) if is_windows(on.existing) else provision(on.existing)
-        here, vm = with_ends(here, vm)
+        here, vm = with_links(here, vm)
         here = replace(here, existing=vm)
         notes += [f"Existing VM: {note}" for note in vm.notes]
         if vm.is_plugged and here.disks_directory is not None:

@@ -24,7 +24,7 @@ from vmtax.storage import DISK_DIRECTORY
 from vmtax.testbed.session.ways import Inside
 from vmtax.workload.chess import Chess
 from vmtax.workload.fio import Disk
-from vmtax.workload.transfer import PROGRAM, Transfer
+from vmtax.workload.transfer import Transfer
 
 _DEVICES, _LETTER = ("\\\\.\\", "\\\\?\\"), re.compile(r"[A-Za-z]:")
 MEASURES = (Chess.name, Disk.name, Transfer.name)  # workloads for which there are programs
@@ -44,7 +44,6 @@ class WindowsInside(Inside):
 
     facts: WindowsFacts = field(default_factory=WindowsFacts)
     programs: Mapping[str, str] = field(default_factory=dict)  # name of a program -> sha256 of its file
-    far_end: Path = Path()  # of workload `transfer`, for Linux, here
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class WindowsLogin:
 
     def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> WindowsInside:
         pack = windows.PACK.current() or windows.PACK.build(emit)
-        here, there = Path(local.scratch) / "windows-programs", self.there
+        here, there = programs_here(local), self.there
         digests = windows.unpack(pack, local, here)
         files = {name.removesuffix(".exe"): here / name for name in digests if name.endswith(".exe")}
         there.set_up(self.home, [there.file(name) for name in files])
@@ -86,11 +85,16 @@ class WindowsLogin:
             emit(Step("copying programs to Windows", file.name))
             there.push(file, PureWindowsPath(there.os.program(name)))
         nowhere = Placed(root="", kernel="", initrd="")
-        return WindowsInside(there, nowhere, None, NOTES, self.uuid, None, self.facts, digests, here / PROGRAM)
+        return WindowsInside(there, nowhere, None, NOTES, self.uuid, None, self.facts, digests)
 
     def leave(self) -> Json:
         """Nothing is known of its definition; what is ours is removed when its machine is closed."""
         return {}
+
+
+def programs_here(local: LocalMachine) -> Path:
+    """The directory with what was built for Windows, and with the other end of workload `transfer`, for Linux."""
+    return Path(local.scratch) / "windows-programs"
 
 
 def windows_login(name: str, there: WindowsMachine, directory: PurePosixPath) -> WindowsLogin:

@@ -21,7 +21,6 @@ from vmtax.testbed.network.networks import Network
 from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.storage.cutting import Checking
 from vmtax.testbed.storage.databases import DatabasePack
-from vmtax.testbed.subjects.senders import Ends
 from vmtax.workload import Command, Link
 from vmtax.workload.net import PORT
 from vmtax.workload.site import Access, PeerServer
@@ -60,7 +59,7 @@ class Provisioned(Examined):
     checking: Checking | None = None  # None if no guest is ended while it writes
     disks_directory: PurePosixPath | None = None  # of this run; None if no disk is measured
     existing: Provisioned | None = None
-    ends: Ends | None = None  # of what a Windows VM sends and receives; None if that is not measured
+    link: Link | None = None  # for the whole run, of its own; None: those of `network`
     access: Access = field(default_factory=Access.random)  # to the servers of this run
 
     @property
@@ -121,8 +120,8 @@ class Provisioned(Examined):
         """The link to the peer for one set of processes on the host; without root, both ends are on a private
         loopback.
         """
-        if self.ends is not None:
-            return self.ends.host
+        if self.link is not None:
+            return self.link
         if not self.networked:
             return None
         if self.network is not None:

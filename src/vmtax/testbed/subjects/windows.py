@@ -14,11 +14,11 @@ from vmtax.testbed.host.cpus import Cpu, CpuTopology
 from vmtax.testbed.host.disks import WHEN
 from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.session import CannotMeasure
-from vmtax.testbed.session.windows_way import WindowsInside, WindowsLogin
+from vmtax.testbed.session.windows_way import WindowsInside, WindowsLogin, programs_here
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.testbed.subjects.senders import open_ends, refuse_unreached
 from vmtax.workload import Site
-from vmtax.workload.transfer import Transfer
+from vmtax.workload.transfer import PROGRAM, Transfer
 
 DISK_FILE = "disk.bin"
 
@@ -71,20 +71,19 @@ def provision_windows(on: Examined) -> Provisioned:
     return replace(here, written={"host": written})
 
 
-def with_ends(on: Provisioned, vm: Provisioned) -> tuple[Provisioned, Provisioned]:
-    """The host and that VM, with the two ends of workload `transfer` if it is wanted. Raises MachineError."""
+def with_links(on: Provisioned, vm: Provisioned) -> tuple[Provisioned, Provisioned]:
+    """The host and that VM, with their links for workload `transfer` if it is wanted. Raises MachineError."""
     if not vm.wants(Transfer.name):
         return on, vm
-    assert isinstance(vm.entered, WindowsInside)
-    ends = open_ends(on, _there(vm), vm.entered.far_end)
+    ends = open_ends(on, _there(vm), programs_here(on.session.local) / PROGRAM)
     refuse_unreached(_there(vm).path, ends.vm)
-    return replace(on, ends=ends), replace(vm, ends=ends)
+    return replace(on, link=ends.host), replace(vm, link=ends.vm)
 
 
 def windows_site(on: Provisioned) -> Site:
     """Where its programs work."""
-    file, link = str(_file(on)) if on.has_disks else None, on.ends.vm if on.ends else None
-    return Site(on.host, "host", on.plan.guest.vcpus, (), disk=file, link=link, lead=on.lead)
+    file = str(_file(on)) if on.has_disks else None
+    return Site(on.host, "host", on.plan.guest.vcpus, (), disk=file, link=on.link, lead=on.lead)
 
 
 def windows_facts(on: Examined) -> Json:
