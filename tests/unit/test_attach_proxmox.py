@@ -9,10 +9,9 @@ import pytest
 
 from tests.fake_machine import FakeMachine, Reply, Scripted
 from vmtax.attach.agent import AgentRefused
-from vmtax.attach.domain import DomainError
+from vmtax.attach.domain import DomainError, script
 from vmtax.attach.proxmox import ProxmoxVm, find_vm
 from vmtax.attach.proxmox.config import config_lines, disk_settings, first_disk
-from vmtax.attach.proxmox.vm import proxmox_script
 from vmtax.core.machines import MachineError
 
 UUID = "7b10d7af-b932-4c66-b2c3-3996152ec465"
@@ -160,7 +159,7 @@ def test_each_device_is_listed_before_it_is_plugged_in_and_taken_out_in_reverse(
     assert "discard=ignore,detect-zeroes=on" in asked(machine)[-2], "QEMU refuses unmap"
     removal.undo()
     data = f"vmtax-{token}-data"
-    assert machine.undone[-1] == (*proxmox_script("detach"), "101", data, f"drive_del {data}-drive")
+    assert machine.undone[-1] == (*script("proxmox/detach"), "101", data, f"drive_del {data}-drive")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.attach.domain import FIND_QEMU, script
 from vmtax.attach.entry import SELINUX, put_image
-from vmtax.attach.proxmox.vm import proxmox_script
 from vmtax.image.place import Placed
 from vmtax.testbed.session.session import CannotMeasure
 from vmtax.testbed.session.ways import Inside
@@ -116,7 +115,7 @@ def test_a_device_of_proxmox_counts_as_gone_only_if_qemu_says_so(
 ) -> None:
     environment = with_programs(tmp_path, {"pvesh": PVESH, "sleep": ""})
     (tmp_path / "pvesh.says").write_text(says)
-    argv = [*proxmox_script("detach"), "101", "vmtax-1-data", "drive_del vmtax-1-data-drive"]
+    argv = [*script("proxmox/detach"), "101", "vmtax-1-data", "drive_del vmtax-1-data-drive"]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
     asked = (tmp_path / "pvesh.log").read_text()
@@ -126,5 +125,5 @@ def test_a_device_of_proxmox_counts_as_gone_only_if_qemu_says_so(
 
 def test_what_has_no_device_is_taken_out_without_waiting(tmp_path: Path) -> None:
     environment = with_programs(tmp_path, {"pvesh": 'echo "$*" >> "$0.log"; echo \'""\''})
-    subprocess.run([*proxmox_script("detach"), "101", "", "object_del vmtax-1-iothread"], env=environment, check=True)
+    subprocess.run([*script("proxmox/detach"), "101", "", "object_del vmtax-1-iothread"], env=environment, check=True)
     assert (tmp_path / "pvesh.log").read_text().split("--command")[1].startswith(" object_del")

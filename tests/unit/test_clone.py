@@ -19,8 +19,8 @@ from vmtax.attach.clone.boot import booted
 from vmtax.attach.clone.definition import Definition
 from vmtax.attach.clone.edit import CloneDisk, CloneParts, Overlay, edited
 from vmtax.attach.clone.levels import CHANGES
-from vmtax.attach.clone.point import ClonePoint, ServedDisk, backup_xml, clone_script, opened, refuse
-from vmtax.attach.domain import Domain, DomainError, look_up
+from vmtax.attach.clone.point import ClonePoint, ServedDisk, backup_xml, opened, refuse
+from vmtax.attach.domain import Domain, DomainError, look_up, script
 from vmtax.cli.app import app
 from vmtax.cli.existing_vm import on_existing
 from vmtax.core.errors import BadInput
@@ -477,7 +477,7 @@ esac
 NONE = "Domain backup job id not found: no domain backup job present"
 
 
-def script(name: str, directory: Path, *arguments: str, **says: str) -> tuple[int, str]:
+def run_script(name: str, directory: Path, *arguments: str, **says: str) -> tuple[int, str]:
     """Exit code of a script, and the verbs that virsh was asked."""
     stub = directory / "virsh"
     stub.write_text(STUB)
@@ -486,7 +486,7 @@ def script(name: str, directory: Path, *arguments: str, **says: str) -> tuple[in
         (directory / f"virsh.{what}").write_text(text)
     environment = {"PATH": f"{directory}:/usr/bin:/bin"}
     done = subprocess.run(
-        [*clone_script(name), "qemu:///system", "u", *arguments], env=environment, capture_output=True
+        [*script(f"clone/{name}"), "qemu:///system", "u", *arguments], env=environment, capture_output=True
     )
     verbs = [line.split()[3] for line in (directory / "virsh.log").read_text().splitlines()]
     return done.returncode, " ".join(verbs)
@@ -519,7 +519,7 @@ def script(name: str, directory: Path, *arguments: str, **says: str) -> tuple[in
 def test_what_undoes_a_point_and_a_clone_can_be_done_at_any_time(
     tmp_path: Path, name: str, arguments: tuple[str, ...], says: dict[str, str], code: int, verbs: str
 ) -> None:
-    assert script(name, tmp_path, *arguments, **says) == (code, verbs)
+    assert run_script(name, tmp_path, *arguments, **says) == (code, verbs)
 
 
 PLAN = "{{name: x, layers: [host, vm], factors: {{{}}}, workloads: [chess, disk, net]}}"

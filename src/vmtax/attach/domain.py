@@ -70,9 +70,9 @@ class IsWindows(DomainError):
 
 
 def script(name: str) -> tuple[str, ...]:
-    """The command that runs a shell script of this part with arguments."""
+    """The command that runs a shell script of this part with arguments. `name`: such as "end", or "clone/end"."""
     text = resources.files("vmtax.attach").joinpath(f"{name}.sh").read_text(encoding="utf-8")
-    return ("sh", "-c", text, f"vmtax-{name}")
+    return ("sh", "-c", text, f"vmtax-{name.rpartition('/')[2]}")
 
 
 @dataclass(frozen=True, slots=True)

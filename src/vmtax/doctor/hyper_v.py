@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 
 from vmtax.core.checks import HOST, VM, Check, Diagnosis
 from vmtax.core.units import count_of, format_room
-from vmtax.doctor.windows import about, disturbances, needs, open_windows
-from vmtax.machine.local import LocalMachine
+from vmtax.doctor.windows import about, disturbances, needs, opened_windows
 from vmtax.machine.login_shell import NEVER_RUN
 from vmtax.meter.hyper_v import HyperVFacts, HyperVGuest, read_hyper_v
 from vmtax.meter.windows import WindowsFacts, read_windows
@@ -22,16 +21,9 @@ BUSY = 0.05  # share of the CPUs from which on VMs at work are said to disturb
 
 def examine_hyper_v(name: str) -> Diagnosis:
     """Read it; nothing is changed or written there. Raises MachineError."""
-    local = LocalMachine("local")
-    try:
-        machine = open_windows(local, name)
-        try:
-            facts, now = read_windows(machine), datetime.now(UTC)
-            return diagnose_hyper_v(name, machine.shell, facts, read_hyper_v(machine), now)
-        finally:
-            machine.close()
-    finally:
-        local.close()
+    with opened_windows(name) as machine:
+        facts, now = read_windows(machine), datetime.now(UTC)
+        return diagnose_hyper_v(name, machine.shell, facts, read_hyper_v(machine), now)
 
 
 def diagnose_hyper_v(name: str, shell: str, facts: WindowsFacts, host: HyperVFacts, now: datetime) -> Diagnosis:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -38,17 +39,17 @@ def open_windows(local: LocalMachine, name: str) -> WindowsMachine:
     raise MachineError(f"{name}: is no Windows: `vmtax doctor --host {name}` examines a Linux")
 
 
+@contextlib.contextmanager
+def opened_windows(name: str) -> Iterator[WindowsMachine]:
+    """As `open_windows`, until the end of the block."""
+    with contextlib.closing(LocalMachine("local")) as local, contextlib.closing(open_windows(local, name)) as machine:
+        yield machine
+
+
 def examine_windows(name: str) -> Diagnosis:
     """Read it; nothing is changed or written there. Raises MachineError."""
-    local = LocalMachine("local")
-    try:
-        machine = open_windows(local, name)
-        try:
-            return diagnose_windows(name, machine.shell, read_windows(machine), datetime.now(UTC))
-        finally:
-            machine.close()
-    finally:
-        local.close()
+    with opened_windows(name) as machine:
+        return diagnose_windows(name, machine.shell, read_windows(machine), datetime.now(UTC))
 
 
 def diagnose_windows(

@@ -38,18 +38,15 @@ class RunTrend:
 
 def largest_step(logs: Floats) -> LevelStep | None:
     """The most probable step in levels of runs, shape `(n,)`; None: fewer than FEWEST_RUNS, or all are equal."""
-    values = _finite(logs)
-    if len(values) < FEWEST_RUNS:
+    if (splits := _splits(_finite(logs))) is None:
         return None
-    shifts, errors = _splits(values)
-    if not errors.max() > 0:
-        return None
+    shifts, errors = splits
     from scipy.special import stdtr
 
     with np.errstate(divide="ignore"):
         sizes = np.where(errors > 0, np.abs(shifts) / errors, np.where(shifts != 0, np.inf, 0.0))
     best = int(sizes.argmax())
-    p = 2 * float(stdtr(len(values) - 2, -sizes[best])) * len(shifts)
+    p = 2 * float(stdtr(len(shifts) - 1, -sizes[best])) * len(shifts)
     return LevelStep(best + 1, float(shifts[best]), min(1.0, p))
 
 
@@ -82,15 +79,12 @@ def most_change(logs: Floats, alpha: float = ALPHA) -> float | None:
     The largest of the bounds of the shift at each place. That of the true place is among them, so if there is one step,
     it is smaller in at least `1 - alpha` of cases. None for fewer than FEWEST_RUNS, and if all are equal.
     """
-    values = _finite(logs)
-    if len(values) < FEWEST_RUNS:
+    if (splits := _splits(_finite(logs))) is None:
         return None
-    shifts, errors = _splits(values)
-    if not errors.max() > 0:
-        return None
+    shifts, errors = splits
     from scipy.special import stdtrit
 
-    quantile = float(stdtrit(len(values) - 2, 1 - alpha))
+    quantile = float(stdtrit(len(shifts) - 1, 1 - alpha))
     return float((np.abs(shifts) + quantile * errors).max())
 
 
@@ -113,11 +107,13 @@ def trend(times: Floats, logs: Floats, alpha: float = ALPHA) -> RunTrend | None:
     return RunTrend(slope, slope - width, slope + width)
 
 
-def _splits(values: Vector) -> tuple[Vector, Vector]:
+def _splits(values: Vector) -> tuple[Vector, Vector] | None:
     """(shift, its standard error) for each place of a step, shape `(n - 1,)`; the deviation is pooled over both
-    sides.
+    sides. None: fewer than FEWEST_RUNS, or all are equal.
     """
     count = len(values)
+    if count < FEWEST_RUNS:
+        return None
     before = np.arange(1, count)
     after = count - before
     centred = values - values[0]
@@ -125,7 +121,8 @@ def _splits(values: Vector) -> tuple[Vector, Vector]:
     total, total_squares = centred.sum(), (centred**2).sum()
     inside = (squares - sums**2 / before) + (total_squares - squares - (total - sums) ** 2 / after)
     pooled = np.maximum(inside, 0.0) / (count - 2)
-    return (total - sums) / after - sums / before, np.sqrt(pooled * (1 / before + 1 / after))
+    errors = np.sqrt(pooled * (1 / before + 1 / after))
+    return ((total - sums) / after - sums / before, errors) if errors.max() > 0 else None
 
 
 def _finite(numbers: Floats) -> Vector:

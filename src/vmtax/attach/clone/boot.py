@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from vmtax.attach import agent
 from vmtax.attach.agent import PATIENCE
 from vmtax.attach.clone.edit import CloneDisk, CloneParts, Overlay, edited
-from vmtax.attach.clone.point import ClonePoint, clone_script
-from vmtax.attach.domain import SECONDS, VIRSH, Domain, DomainError, words_of_virsh
+from vmtax.attach.clone.point import ClonePoint
+from vmtax.attach.domain import SECONDS, VIRSH, Domain, DomainError, script, words_of_virsh
 from vmtax.attach.entry import log_in, put_image
 from vmtax.attach.libvirt import LibvirtVm
 from vmtax.attach.pluggable import DATA, IMAGE, PORT
@@ -58,7 +58,7 @@ def booted(
     clone = Domain(host, name, str(uuid.uuid4()), point.domain.uri, point.domain.vcpus, point.domain.memory)
     directory = point.directory / name
     removing = [host.remove_later(directory), host.remove_later(LOGS / f"{name}.log")]
-    destroying = host.undo_later(*clone_script("destroy"), clone.uri, clone.uuid)
+    destroying = host.undo_later(*script("clone/destroy"), clone.uri, clone.uuid)
     try:
         host.run("mkdir", "-m", "711", str(directory))
         parts = _make(point, clone, directory, image, data)

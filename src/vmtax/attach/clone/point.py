@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import PurePosixPath
 from xml.sax.saxutils import quoteattr
 
 from vmtax.attach.agent import SILENT
 from vmtax.attach.clone.definition import Definition, OwnDisk
-from vmtax.attach.domain import ANSWERS, FIND_QEMU, OFF, RUNNING, SECONDS, Domain, DomainError, words_of_virsh
+from vmtax.attach.domain import ANSWERS, FIND_QEMU, OFF, RUNNING, SECONDS, Domain, DomainError, script, words_of_virsh
 from vmtax.core.machines import Machine, Process, Undoing
 from vmtax.core.units import format_room
 from vmtax.machine.answer import sha256_of, whole_of, words_of
@@ -33,12 +32,6 @@ FROZEN = (
 )
 ROOM = "libvirt:{}: {} has {} free, and {} may be needed{}: name another directory with --disk-dir"
 COPIES = ", because what it overwrites meanwhile is copied there first"
-
-
-def clone_script(name: str) -> tuple[str, ...]:
-    """The command that runs a shell script of this part with arguments."""
-    text = resources.files("vmtax.attach.clone").joinpath(f"{name}.sh").read_text(encoding="utf-8")
-    return ("sh", "-c", text, f"vmtax-{name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +177,9 @@ def _begin_job(point: ClonePoint) -> None:
         host.run("chmod", "711", str(job))
     text = point.directory / "job.xml"
     host.run("tee", str(text), input=backup_xml(point.definition, job, point.socket))
-    point.undoings.append(host.undo_later(*clone_script("end"), *whom, point.socket, domain.name))
-    thawing = host.undo_later(*clone_script("thaw"), *whom, domain.name)
-    said = host.try_run(*clone_script("freeze"), *whom, str(text), timeout=SECONDS)
+    point.undoings.append(host.undo_later(*script("clone/end"), *whom, point.socket, domain.name))
+    thawing = host.undo_later(*script("clone/thaw"), *whom, domain.name)
+    said = host.try_run(*script("clone/freeze"), *whom, str(text), timeout=SECONDS)
     thawing.undo()  # at once: a later thaw would be one of somebody else's backup
     if not said.ok:
         raise DomainError(f"{point.name}: no consistent point of it: {words_of_virsh(said)}")

@@ -7,11 +7,10 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import PurePosixPath
 
 from vmtax.attach.agent import FORBIDDEN, FROZEN, AgentRefused, Started
-from vmtax.attach.domain import DomainError
+from vmtax.attach.domain import DomainError, script
 from vmtax.attach.libvirt import why_other_bus
 from vmtax.attach.pluggable import CONTROLLER, DATA, IMAGE, PORT, Bus, Settings
 from vmtax.attach.proxmox.config import bus_of, disk_settings, first_disk, has_iothread, unlike
@@ -36,12 +35,6 @@ IOTHREAD = "iothread"
 # Proxmox asks the agent to keep all that a program prints, so that it must print nothing.
 SILENTLY = ("/bin/sh", "-c", 'exec "$@" > /dev/null 2>&1', "sh")
 DEVICE = re.compile(r"^\s*(dev: .*?)\s*$", re.MULTILINE)
-
-
-def proxmox_script(name: str) -> tuple[str, ...]:
-    """The command that runs a shell script of this part with arguments."""
-    text = resources.files("vmtax.attach.proxmox").joinpath(f"{name}.sh").read_text(encoding="utf-8")
-    return ("sh", "-c", text, f"vmtax-{name}")
 
 
 def words_of_qm(said: Outcome) -> str:
@@ -159,7 +152,7 @@ class ProxmoxVm:
         return whole_of(self.host, what.format("exitcode"), str(answer.get("exitcode", "")), most=2**32)
 
     def ends_later(self, argv: Sequence[str]) -> Undoing:
-        return self.host.undo_later(*proxmox_script("end"), self.vmid, *SILENTLY, *argv)
+        return self.host.undo_later(*script("proxmox/end"), self.vmid, *SILENTLY, *argv)
 
     def leave(self) -> dict[str, object]:
         while self.listed:
@@ -188,7 +181,7 @@ class ProxmoxVm:
 
     def _removal(self, device: str, *then: str) -> Undoing:
         """Its removal, listed in the host's guard before it is plugged in."""
-        return self.host.undo_later(*proxmox_script("detach"), self.vmid, device, *then)
+        return self.host.undo_later(*script("proxmox/detach"), self.vmid, device, *then)
 
     def _plug_disk(self, what: str, file: str, bus: Bus, options: str) -> None:
         ours = self.serial(what)
