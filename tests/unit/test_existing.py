@@ -20,6 +20,7 @@ from vmtax.existing.guest import HIDDEN, ExistingGuest, NoGuest, shown
 from vmtax.existing.limits import limits
 from vmtax.existing.measured import measured
 from vmtax.existing.plan import plan_of, remark_lines
+from vmtax.existing.qemu_words import options_of
 from vmtax.existing.source import PARSERS, decoded, existing, recognised
 from vmtax.store import Store
 
@@ -77,6 +78,7 @@ def remarks(text: str) -> list[str]:
         (xml(), "libvirt", 2, 4 << 30),
         (f"# virsh dumpxml web1\n<?xml version='1.0'?>\n{xml()}\n#", "libvirt", 2, 4 << 30),
         (f"<domstatus state='running'>{xml()}</domstatus>", "libvirt", 2, 4 << 30),
+        (f"<!-- <domain type='xen'> of old\n-->\n{xml()}", "libvirt", 2, 4 << 30),
         (xml().replace("unit='GiB'>4", ">4194304").replace("<vcpu>2", "<vcpu current='3'>8"), "libvirt", 3, 4 << 30),
         (CONF, "proxmox", 4, 2 << 30),
         (CONF + "sockets: 2\nvcpus: 6\n\n[snapshot]\ncores: 1\nmemory: 16\n", "proxmox", 6, 2 << 30),
@@ -128,6 +130,10 @@ BLOCKDEV = (
         ),
         (xml("<disk type='block'><source dev='/dev/vg0/web'/><target dev='vda'/></disk>"), {"disk.volume": "lvm"}),
         (
+            xml("<disk type='file'><source file='/dev/vg0/web'/><target dev='vda'/></disk>"),  # as some write it
+            {"disk.volume": "lvm", "disk.filesystem": "none"},
+        ),
+        (
             CONF + "scsi0: local-lvm:vm-1-disk-0,iothread=1,discard=on\n",
             {
                 "disk.volume": "lvm-thin",
@@ -156,6 +162,9 @@ BLOCKDEV = (
                 "cpu.model": "host",
             },
         ),
+        (QEMU + "-cpu host,pmu=off\n\n-cpu l3-cache=off", {"cpu.model": "host"}),
+        (QEMU + "-drive file=/a,if=virtio,cache.direct=on,cache.no-flush=off", {"disk.cache": "none"}),
+        (QEMU + "-drive file=/a,if=virtio,cache.no-flush=on", {"disk.cache": "unsafe"}),
         (QEMU + "-hda /vm/a.qcow2", {"disk.format": "qcow2", "disk.bus": "sata", "disk.cache": "writeback"}),
         (
             BLOCKDEV,
@@ -227,9 +236,44 @@ def test_what_is_said_of_hyper_v_becomes_one_level(text: str, level: str | None)
     assert levels(text).get("cpu.hyperv") == level
 
 
+def by_argument(text: str, *, cpu: str) -> str:
+    """The XML of a domain whose CPU an argument of QEMU sets."""
+    arguments = "".join(f"<qemu:arg value='{each}'/>" for each in ("-cpu", cpu))
+    return text.replace("</domain>", f"<qemu:commandline>{arguments}</qemu:commandline></domain>")
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "hyperv"),
+    [
+        (by_argument(xml(cpu=""), cpu="Penryn,+aes"), "Penryn", None),
+        (by_argument(xml(cpu=hyperv("<vapic state='on'/>")), cpu="Penryn"), "Penryn", "off"),
+        (by_argument(xml(cpu=hyperv("<vapic state='on'/>")), cpu="Penryn,hv-time"), "Penryn", "time"),
+        (CONF + "ostype: win10\nargs: -cpu Penryn\n", "Penryn", "off"),
+    ],
+)
+def test_a_cpu_that_an_argument_sets_is_the_whole_cpu(text: str, model: str, hyperv: str | None) -> None:
+    found = levels(text)
+    assert (found["cpu.model"], found.get("cpu.hyperv")) == (model, hyperv)
+    assert not any("is missing" in line for line in remarks(text))
+
+
 def test_a_windows_guest_of_proxmox_has_no_hpet() -> None:
     has = {kind: levels(f"{CONF}ostype: {kind}\n").get("guest.hpet") for kind in ("win11", "w2k8", "wxp", "l26")}
     assert has == {"win11": "off", "w2k8": "off", "wxp": None, "l26": None}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "qemu-system-x86_64 \\\n  -m 4G \\\n  -nographic\necho it has ended\nexit 0\n# -vga none \\\n",
+        "qemu-system-x86_64 \\\n  -m 4G \n  -nographic\n\nexit 0\n",  # one mark was forgotten
+        "```sh\n$ sudo qemu-system-x86_64 -m 4G \\\n    -nographic\n```\nThen log in to the guest.\n",
+        "  qemu-system-x86_64 -m 4G\n    # ======= the display\n    -nographic\n",
+        "$ qemu-system-x86_64 -m 4G -nographic\n$ ssh root@10.0.0.5\n",
+    ],
+)
+def test_a_command_ends_where_its_text_goes_on_with_something_else(text: str) -> None:
+    assert options_of(text).options == [("m", "4G"), ("nographic", "")]
 
 
 @pytest.mark.parametrize(
@@ -266,6 +310,11 @@ def test_a_windows_guest_of_proxmox_has_no_hpet() -> None:
         (QEMU + "-newoption x", "-newoption (x): is not translated"),
         (QEMU + "-cpu host,-avx2,+aes", "-cpu (-avx2, +aes): is not translated"),
         (QEMU + "-drive file=rbd:pool/a,format=raw", "is measured as a file in --disk-dir"),
+        (
+            QEMU + "-cpu host,pmu=off\n\n-cpu l3-cache=off",
+            "-cpu (l3-cache=off): stands there as well: host is measured",
+        ),
+        (QEMU + "-cpu host -cpu max,-avx2", "-cpu (host): stands there as well: max is measured"),
     ],
 )
 def test_what_is_not_translated_is_listed(text: str, said: str) -> None:
@@ -299,6 +348,12 @@ def test_what_is_not_translated_is_listed(text: str, said: str) -> None:
         ("qemu-system-x86_64 -m lots", "must be a size, such as 4G"),
         ("qemu-system-x86_64 -M xenfv -m 1G", "a guest of Xen"),
         (QEMU + '-blockdev {"driver":"file"', "JSON that cannot be read"),
+        (
+            "qemu-system-x86_64 -m 4G -nographic\nThen log in to the guest\n",
+            "('Then log in to the guest'): give the command line alone",
+        ),
+        ('args=(-m "$RAM" -cpu host)\nqemu-system-x86_64 "${args[@]}"\n', "has QEMU's options in variables"),
+        ("qemu-system-x86_64 -S -readconfig /run/incus/v1/qemu.conf", "the guest's settings stand in that file"),
     ],
 )
 def test_what_describes_no_guest_is_refused_in_a_line(text: str, why: str, tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from vmtax.design.hyperv import OFF
 from vmtax.existing import enlightenments
 from vmtax.existing.guest import NoGuest, Remarks
 from vmtax.existing.qemu_words import QemuOptions, options_of, options_of_words, settings_of
@@ -12,17 +13,24 @@ USUAL_FEATURES = frozenset((("migratable", "on"), ("kvm", "on"), ("check", "on")
 PROGRAM = "qemu-system-x86_64"
 
 
-def handed_on(arguments: str | Sequence[str], where: str, remarks: Remarks) -> dict[str, str]:
-    """The levels that they set, which replace those of the configuration; every other argument is listed."""
+def handed_on(
+    arguments: str | Sequence[str], where: str, remarks: Remarks, before: Mapping[str, str]
+) -> dict[str, str]:
+    """The levels that they set in place of those of the configuration (`before`); every other argument is listed.
+
+    QEMU takes the last -cpu, with nothing of the configuration's own.
+    """
     try:
         line = _line(arguments)
     except NoGuest:
         remarks.add(where, arguments if isinstance(arguments, str) else " ".join(arguments), "cannot be read")
         return {}
-    levels = {}
+    levels: dict[str, str] = {}
     for name, value in line.options:
         if name == "cpu":
-            levels.update(cpu_levels(value, f"{where}: -cpu", remarks))
+            levels = cpu_levels(value, f"{where}: -cpu", remarks)
+            if "cpu.hyperv" in before:
+                levels.setdefault("cpu.hyperv", OFF)
         else:
             remarks.add(f"{where}: -{name}", value, "is not translated")
     return levels

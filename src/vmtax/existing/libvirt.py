@@ -30,6 +30,7 @@ OTHER_HYPERVISORS = {
     "vz": "Virtuozzo",
     "hvf": "macOS",
 }
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 UNITS = {"b": 1, "bytes": 1, "kb": 10**3, "k": 2**10, "kib": 2**10, "mb": 10**6, "m": 2**20, "mib": 2**20}
 UNITS |= {"gb": 10**9, "g": 2**30, "gib": 2**30, "tb": 10**12, "t": 2**40, "tib": 2**40}
 LARGEST = 4 * 2**20  # characters of a definition
@@ -46,6 +47,7 @@ MOST_VCPUS = 1024
 
 def parse(text: str) -> ExistingGuest:
     """The guest that `virsh dumpxml` describes. Raises NoGuest."""
+    text = COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)  # lines keep their numbers
     domain = _domain(text)
     kind = domain.get("type", "")
     if kind not in ("kvm", "qemu", ""):
@@ -62,12 +64,12 @@ def parse(text: str) -> ExistingGuest:
         remarks.add("domain", f"{others + 1} of them", "the first one is read")
     if kind == "qemu":
         remarks.add("domain", "type='qemu'", "it is emulated, without KVM; our guest has KVM where the host has it")
-    levels = dict(_guest_levels(domain, remarks))
     arguments = [
         each.get("value", "") for part in _named(domain, "qemu:commandline") for each in _named(part, "qemu:arg")
     ]
+    levels = dict(_guest_levels(domain, remarks, has_cpu="-cpu" in arguments))
     if arguments:
-        levels.update(handed_on(arguments, "qemu:commandline", remarks))
+        levels.update(handed_on(arguments, "qemu:commandline", remarks, levels))
     iothreads = _number(domain.findtext("iothreads")) or len(domain.findall("iothreadids/iothread"))
     disks = tuple(_disks(domain, remarks))
     if iothreads and not any(disk.levels.get("disk.iothread", "off") != "off" for disk in disks):
@@ -171,8 +173,10 @@ def _vcpus(domain: ET.Element, remarks: Remarks) -> int:
     return count
 
 
-def _guest_levels(domain: ET.Element, remarks: Remarks) -> Iterator[tuple[str, str]]:
-    yield from _cpu(domain.find("cpu"), remarks)
+def _guest_levels(domain: ET.Element, remarks: Remarks, *, has_cpu: bool) -> Iterator[tuple[str, str]]:
+    """`has_cpu`: whether arguments of QEMU set the CPU in place of the element."""
+    if not (has_cpu and domain.find("cpu") is None):
+        yield from _cpu(domain.find("cpu"), remarks)
     yield from _memory_backing(domain.find("memoryBacking"), remarks)
     yield from _pinning(domain.find("cputune"), remarks)
     yield from _clock(domain.find("clock"), remarks)
@@ -306,15 +310,16 @@ def _disk_levels(
 ) -> Iterator[tuple[str, str]]:
     said = dict(driver.attrib) if driver is not None else {}
     kind = disk.get("type", "file")
-    if kind == "block":
+    is_device = kind == "block" or (kind == "file" and path.startswith("/dev/"))
+    if is_device:
         yield from volume_levels(path).items()
     elif kind != "file":
         remarks.add(where, f"type='{kind}'", "it is measured as a file in --disk-dir")
-    form = said.pop("type", "raw" if kind == "block" else "")
-    if form in ("raw", "qcow2") and kind != "block":
+    form = said.pop("type", "raw" if is_device else "")
+    if form in ("raw", "qcow2") and not is_device:
         yield "disk.format", form
     elif form and form != "raw":
-        remarks.add(f"{where}/driver/type", form, "is measured as raw" if kind != "block" else "on a block device: raw")
+        remarks.add(f"{where}/driver/type", form, "is measured as raw" if not is_device else "on a block device: raw")
     controller = _controller(disk, target, scsi)
     yield from _bus(target, controller, where, remarks)
     cache = said.pop("cache", "default")

@@ -215,7 +215,8 @@ def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[
     for key, value in {**({"flags": others} if others else {}), **settings}.items():
         remarks.add(f"cpu: {key}", value, "is not translated")
     if lines.get("args"):
-        yield from handed_on(lines["args"], "args", remarks).items()
+        before = {} if level is None else {"cpu.hyperv": level}
+        yield from handed_on(lines["args"], "args", remarks, before).items()
     if lines.get("allow-ksm") == "0":
         yield "memory.merge", "off"
     level = topology_level(_sockets(lines), _whole(lines, "cores", 1, 1024), 1)

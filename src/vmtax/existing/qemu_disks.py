@@ -14,6 +14,7 @@ DRIVE_KEYS = frozenset(
     (
         *("file", "format", "if", "id", "cache", "aio", "discard", "detect-zeroes", "media", "index", "serial", "unit"),
         *("readonly", "read-only", "werror", "rerror", "bus", "node-name", "addr", "boot", "driver", "size"),
+        *("cache.direct", "cache.no-flush"),
     )
 )
 NODE_KEYS = frozenset(
@@ -221,7 +222,10 @@ def _drive_levels(
     if re.match(r"[a-z][a-z0-9+.-]+:(?!$)", file) and not file.startswith("json:"):
         remarks.add(f"{name} file", file, FILES)
     cache = drive.get("cache")
-    yield "disk.cache", cache if cache and cache not in ("off", "none") else "none" if cache else "writeback"
+    if cache:
+        yield "disk.cache", "none" if cache == "off" else cache
+    else:
+        yield "disk.cache", _cache(drive, device)
     yield "disk.aio", drive.get("aio", "threads")
     if drive.get("discard") in UNMAP:
         yield "disk.discard", "unmap"

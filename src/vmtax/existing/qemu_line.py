@@ -139,6 +139,7 @@ NEUTRAL_DEVICES = re.compile(
     r"|virtio-mouse|virtio-tablet|virtio-input|vmgenid|vmcoreinfo|ccid|ide-cd|scsi-cd|floppy|ahci|ide-drive-none|pci-ohci|x3130|xio3130)"
 )
 CPU_DEVICE = re.compile(r"(?:driver=)?[\w.-]+-(?:x86_64|i386)-cpu\b")
+ELSEWHERE = "-readconfig {}: the guest's settings stand in that file, as of instances of LXD and Incus; it is not read"
 NETWORK_DEVICES = ("virtio-net", "e1000", "rtl8139", "vmxnet3", "ne2k", "pcnet", "i82", "tulip", "igb", "usb-net")
 
 
@@ -147,6 +148,8 @@ def parse(text: str) -> ExistingGuest:
     line = options_of(text)
     if line.arch not in ("", "x86_64", "i386"):
         raise NoGuest(f"a guest for {line.arch}; guests for x86_64 can be measured")
+    if line.last("m") is None and (file := line.last("readconfig")) is not None:
+        raise NoGuest(ELSEWHERE.format(shown("", file)))
     remarks = Remarks()
     machine = [settings for value in line.all("machine", "M") for settings in [settings_of(value, "type")]]
     merged = {key: value for settings in machine for key, value in settings.items()}
@@ -220,7 +223,7 @@ def _smp(line: QemuOptions, remarks: Remarks) -> tuple[int, dict[str, str]]:
 
 
 def _guest_levels(line: QemuOptions, machine: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[str, str]]:
-    yield from cpu_levels(line.last("cpu") or "qemu64", "-cpu", remarks).items()
+    yield from cpu_levels(_cpu(line, remarks), "-cpu", remarks).items()
     backends = [settings_of(value, "qom-type") for value in line.all("object")]
     memory = [each for each in backends if each.get("qom-type", "").startswith("memory-backend-")]
     path = line.last("mem-path") or next((each["mem-path"] for each in memory if "mem-path" in each), "")
@@ -240,6 +243,17 @@ def _guest_levels(line: QemuOptions, machine: Mapping[str, str], remarks: Remark
         yield "memory.merge", "off"
     if line.last("no-hpet") is not None or machine.get("hpet") == "off":
         yield "guest.hpet", "off"
+
+
+def _cpu(line: QemuOptions, remarks: Remarks) -> str:
+    """The last -cpu with a model, as QEMU takes it; the others are listed."""
+    values = list(line.all("cpu"))
+    models = [value for value in values if settings_of(value, "model").get("model")]
+    own = models[-1] if models else "qemu64"
+    for value in values:
+        if value != own:
+            remarks.add("-cpu", value, f"stands there as well: {own.partition(',')[0]} is measured")
+    return own
 
 
 def _cards(line: QemuOptions, remarks: Remarks) -> Iterator[ExistingCard]:

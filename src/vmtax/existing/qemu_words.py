@@ -15,13 +15,17 @@ from vmtax.existing.guest import NoGuest, shown
 PROGRAM = re.compile(r"(^|/)(qemu-system-(?P<arch>[\w]+)|qemu-kvm|kvm|qemu)(\.exe)?$")
 # The program where an option follows it: `ps ax | grep kvm` names it as well.
 COMMAND = re.compile(
-    r"(?:(?<=[\s'\"(`=])|^)[\w./+-]*(?<![\w.+-])(?:qemu-system-\w+|qemu-kvm|kvm|qemu)(?:\.exe)?(?=[\s]+(?:-|$))", re.M
+    r"(?:(?<=[\s'\"(`=])|^)[\w./+-]*(?<![\w.+-])(?:qemu-system-\w+|qemu-kvm|kvm|qemu)(?:\.exe)?(?=[\s\x01]+(?:-|$))",
+    re.M,
 )
-# The next line of a log, or of `ps`.
+# The next line of a log, of `ps` or of a terminal, and the end of a quotation in Markdown.
 OTHER_LINE = re.compile(
-    r"\d{4}-\d\d-\d\d|\S+\s+\d+\s+\d+(\.\d+)?\s|char device redirected|(\S*/)?qemu[\w-]*: |\S+@\S+[#$]"
+    r"\d{4}-\d\d-\d\d|\S+\s+\d+\s+\d+(\.\d+)?\s|char device redirected|(\S*/)?qemu[\w-]*: |\S+@\S+[#$]|\s*```|</|\$ "
 )
+GOES_ON = re.compile(r"\\[ \t]*\r?\n")  # a shell's mark of a command that has another line
+GONE_ON = "\x01"  # stands for it here
 ELIDED, LEFT_OUT = ("...", "…", "[...]", "[…]"), "left-out"  # words of a report, and what they are among the options
+LOOSE = "words that belong to no option of QEMU ({!r}): give the command line alone, without the text around it"
 OF_SHELL = ("#", ">", "1>", "2>", "&", "|", ";")
 WITHOUT_VALUE = frozenset(
     (
@@ -76,6 +80,7 @@ def options_of_words(words: Sequence[str], is_quoted: bool = True) -> QemuOption
     match = PROGRAM.search(words[0])
     line = QemuOptions((match["arch"] if match else "") or "")
     is_taken = True  # the last option has its value, or takes none
+    loose: list[str] = []
     for word in words[1:]:
         if is_option(word):
             name = word.lstrip("-")
@@ -88,10 +93,13 @@ def options_of_words(words: Sequence[str], is_quoted: bool = True) -> QemuOption
             is_taken = True
         elif word in ELIDED:
             line.options.append((LEFT_OUT, word))
-        elif not is_quoted and line.options and _goes_on(*line.options[-1]):
+        elif not (is_quoted or loose) and line.options and _goes_on(*line.options[-1]):
             line.options[-1] = (line.options[-1][0], f"{line.options[-1][1]} {word}")
         else:
+            loose.append(word)
             line.options.append(("hda", f"file={word}"))  # as QEMU takes a word without an option
+    if len(loose) > 1:
+        raise NoGuest(LOOSE.format(shown("", " ".join(loose))[:60]))
     if not line.options:
         raise NoGuest("a command line of QEMU without options; is it cut off?")
     return line
@@ -121,7 +129,7 @@ def _command(text: str) -> str:
         words = [word for word in text.split("\0") if word]
         start = next((place for place, word in enumerate(words) if PROGRAM.search(word)), len(words))
         return "\0".join(words[start:])
-    text = re.sub(r"\\\r?\n", " ", text)
+    text = GOES_ON.sub(f" {GONE_ON} ", text)
     text = _unwrapped(text) or text
     begin = next((match for match in COMMAND.finditer(text) if not _is_comment(text, match.start())), None)
     if begin is None:
@@ -152,15 +160,23 @@ def _unwrapped(text: str) -> str:
 
 
 def _lines_joined(text: str) -> str:
-    """The lines of a command as one, those that follow it left out: a log's next line, another process."""
+    """The lines of a command as one, those that follow it left out: a log's next line, a script's next command."""
     lines = text.splitlines() or [""]
-    end = next((number for number, line in enumerate(lines) if number and OTHER_LINE.match(line)), len(lines))
+    others = (number for number, line in enumerate(lines) if number and _is_other(line, lines[0]))
     whole = lines[0].strip()
-    for line in lines[1:end]:
+    for line in lines[1 : next(others, len(lines))]:
+        if line.lstrip()[:1] == "#":
+            continue
         # A mail program wraps behind a hyphen or a comma.
         is_inside = re.search(r"[\w.][-,=:]$", whole) or line.startswith(",")
         whole += line.strip() if is_inside else f" {line.strip()}"
-    return whole.strip()
+    return whole.replace(GONE_ON, " ").strip()
+
+
+def _is_other(line: str, first: str) -> bool:
+    """Whether a line is no part of a command. `first`: the command's first line."""
+    is_script = GONE_ON in first  # whose lines all say that they go on, or else have options in spite of it
+    return OTHER_LINE.match(line) is not None or (is_script and not is_option(line.lstrip()))
 
 
 def _words(text: str) -> tuple[list[str], bool]:

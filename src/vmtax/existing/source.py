@@ -12,6 +12,11 @@ from vmtax.existing import libvirt, proxmox, qemu_line
 from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest
 from vmtax.existing.qemu_words import is_command_line
 
+# A script whose options stand in a variable.
+OF_SCRIPT = re.compile(r"(?:qemu-system-\w+|qemu-kvm)['\"]?\s+(?:\\\s+)?['\"]?\$[\w{(@*]")
+IN_VARIABLES = (
+    "a script that has QEMU's options in variables: while the guest runs, qemu:PID, or what `ps` prints of it"
+)
 LARGEST = 4 * 2**20  # bytes of a file
 PARSERS = {"libvirt": libvirt.parse, "proxmox": proxmox.parse, "qemu": qemu_line.parse}
 OF_PROXMOX = re.compile(
@@ -72,6 +77,8 @@ def recognised(text: str) -> Kind:
         return "qemu"
     if re.search(r"^\s*[a-z][a-z0-9_.]*:\s?\S", text, re.MULTILINE) or head[:1] == "{":
         return "proxmox"
+    if OF_SCRIPT.search(text):
+        raise NoGuest(IN_VARIABLES)
     raise NoGuest(f"is no description of a guest; right would be {HOW}")
 
 
