@@ -809,6 +809,24 @@ FAULTS = (
         "the line that lifts a limit still has it",
     ),
     Fault(
+        "existing/limits.py",
+        'if set_to_none and "group_name" not in text:  # which others may share',
+        "if set_to_none:",
+        "the command that lifts a disk's limit lifts the one that it shares with others",
+    ),
+    Fault(
+        "existing/qemu_line.py",
+        'models = [value for value in values if settings_of(value, "model").get("model")]',
+        "models = values",
+        "a note below a command line takes the guest's CPU model away",
+    ),
+    Fault(
+        "existing/qemu_words.py",
+        "is_script = GONE_ON in first  # whose lines all say that they go on, or else have options in spite of it",
+        "is_script = False",
+        "the next commands of a script are taken for a guest's disk",
+    ),
+    Fault(
         "attach/agent.py",
         'arguments: dict[str, object] = {"path": argv[0], "arg": list(argv[1:]), "capture-output": False}',
         'arguments: dict[str, object] = {"path": argv[0], "arg": list(argv[1:]), "capture-output": True}',

@@ -22,6 +22,7 @@ _OF_LIMITS = (
     re.compile(r"cpulimit()"),
     re.compile(r"(.+?) (?:throttling\.|throttle-|bps|iops)\S*"),
 )
+_OF_IOTUNE = re.compile(r"\b((?:total|read|write)_(?:bytes|iops)_sec(?:_max)?)=[1-9]")
 _KEY = re.compile(r"^(?:iops|mbps|bps|rate|throttling-group)")  # of a line of Proxmox
 
 
@@ -41,7 +42,9 @@ def limits(guest: ExistingGuest) -> tuple[SetLimit, ...]:
         match = next((match for each in _OF_LIMITS if (match := each.fullmatch(remark.where)) is not None), None)
         if match is not None and not _is_none(remark.text):
             found.setdefault(match[1], []).append(remark)
-    return tuple(SetLimit(where or guest.name, _text(said), _change(guest, where)) for where, said in found.items())
+    return tuple(
+        SetLimit(where or guest.name, _text(said), _change(guest, where, _text(said))) for where, said in found.items()
+    )
 
 
 def _is_none(text: str) -> bool:
@@ -54,8 +57,12 @@ def _text(said: list[Remark]) -> str:
     return ", ".join(f"{re.split(r'[ /]', each.where)[-1]} {each.text}".strip() for each in said)
 
 
-def _change(guest: ExistingGuest, where: str) -> str:
+def _change(guest: ExistingGuest, where: str, text: str) -> str:
     if guest.kind == "libvirt":
+        set_to_none = "".join(f" --{name.replace('_', '-')} 0" for name in _OF_IOTUNE.findall(text))
+        if set_to_none and "group_name" not in text:  # which others may share
+            command = f"virsh blkdeviotune {shlex.quote(guest.name)} {shlex.quote(where)}{set_to_none}"
+            return f"{command} --config --live"  # libvirt says so if it does not run
         element = "<quota> in <cputune>" if not where else "<iotune>" if _is_disk(guest, where) else "<bandwidth>"
         return f"virsh edit {shlex.quote(guest.name)}: without {element}{f' of {where}' if where else ''}"
     if guest.kind == "proxmox":
