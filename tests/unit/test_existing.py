@@ -41,6 +41,7 @@ DISK = """<disk type='file' device='disk'><driver name='qemu' type='qcow2'DRIVER
 <target dev='vda' bus='virtio'/></disk>"""
 HIDES = "<kvm><hidden state='on'/></kvm>"
 HYPERVCLOCK = "<clock offset='localtime'><timer name='hypervclock' present='yes'/></clock>"
+SHARED = "<blkiotune><weight>800</weight><device><path>/dev/sda</path><weight>900</weight>{}</device></blkiotune>"
 CARD = "<interface type='bridge'><source bridge='br0'/><model type='virtio'/></interface>"
 CONF = "cores: 4\nmemory: 2048\nmachine: q35\nballoon: 0\nscsihw: virtio-scsi-single\n"
 QEMU = "/usr/bin/qemu-system-x86_64 -machine q35 -accel kvm -m 4G -smp 2 "
@@ -518,6 +519,12 @@ def test_windows_is_better_off_with_timers_of_hyper_v(text: str, better: str | N
             "virsh edit web1: without <quota> in <cputune>",
         ),
         (
+            xml().replace("<devices>", f"{SHARED.format('<write_iops_sec>70</write_iops_sec>')}<devices>"),
+            "web1",
+            "write_iops_sec=70",
+            "virsh edit web1: without the limits in <blkiotune>",
+        ),
+        (
             CONF + "scsi0: local:1,iops_rd=500,mbps_wr=10,cache=none\n",
             "scsi0",
             "iops_rd 500, mbps_wr 10",
@@ -553,6 +560,7 @@ def test_a_limit_that_somebody_set_is_found_with_what_lifts_it(text: str, where:
 
 
 def test_a_guest_without_limits_has_none() -> None:
+    assert limits(parsed(xml().replace("<devices>", f"{SHARED.format('')}<devices>"))) == ()
     assert limits(parsed(xml())) == limits(parsed(CONF + "cpulimit: 0\n")) == limits(parsed(QEMU + "-hda /a")) == ()
     assert limits(parsed(CONF + "scsi0: local:1,iops_rd=0\nnet0: virtio=BC:24:11:00:00:01,rate=0\n")) == ()
     assert (
