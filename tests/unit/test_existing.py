@@ -153,6 +153,7 @@ BLOCKDEV = (
         (CONF + "net0: e1000=AA:BB:CC:00:00:01,bridge=vmbr0\n", {"net.path": "e1000e"}),
         (CONF + "net0: virtio=AA:BB:CC:00:00:01,bridge=vmbr0,queues=2\n", {"net.path": "vhost", "net.queues": "2"}),
         (CONF + "hugepages: 2\n", {"memory.backing": "2MiB"}),
+        (CONF + "cpu: Icelake-Client-noTSX\n", {"cpu.model": "Icelake-Server-noTSX"}),
         (
             QEMU + "-cpu host -drive file=/vm/a.img,format=raw,if=virtio,cache=none,aio=native",
             {
@@ -261,6 +262,19 @@ def test_a_cpu_that_an_argument_sets_is_the_whole_cpu(text: str, model: str, hyp
 def test_a_windows_guest_of_proxmox_has_no_hpet() -> None:
     has = {kind: levels(f"{CONF}ostype: {kind}\n").get("guest.hpet") for kind in ("win11", "w2k8", "wxp", "l26")}
     assert has == {"win11": "off", "w2k8": "off", "wxp": None, "l26": None}
+
+
+@pytest.mark.parametrize(
+    ("lines", "hpet"),
+    [
+        ("machine: pc-q35-10.1+pve0\n", "off"),
+        ("machine: pc-q35-9.2\nmeta: creation-qemu=10.1.2,ctime=1\n", None),
+        ("meta: creation-qemu=10.1.2,ctime=1\n", "off"),
+        ("meta: creation-qemu=9.0.2,ctime=1\n", None),  # which a newer QEMU may run: the file does not say
+    ],
+)
+def test_a_linux_guest_of_proxmox_has_no_hpet_from_a_version_on(lines: str, hpet: str | None) -> None:
+    assert levels(CONF.replace("machine: q35\n", "") + f"ostype: l26\n{lines}").get("guest.hpet") == hpet
 
 
 @pytest.mark.parametrize(

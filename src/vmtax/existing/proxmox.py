@@ -84,7 +84,11 @@ STORAGES = {
 }
 DEFAULTS = {"numa": "0", "kvm": "1", "cpulimit": "0", "balloon": "0", "bios": "seabios", "acpi": "1"}
 # CPU models of Proxmox that are none of QEMU's.
-MODELS = {"x86-64-v2-AES": "x86-64-v2", "max": "host"}
+MODELS = {
+    **{"x86-64-v2-AES": "x86-64-v2", "max": "host"},
+    **{f"Icelake-Client{kind}": f"Icelake-Server{kind}" for kind in ("", "-noTSX")},  # as Proxmox reads them
+}
+WITHOUT_HPET = (10, 1)  # the machine version from which Linux guests have none
 DEFAULT_MODEL = "kvm64"
 DRIVE_NEUTRAL = frozenset(
     ("size", "backup", "replicate", "media", "serial", "ssd", "werror", "rerror", "model", "wwn", "vendor", "product")
@@ -203,7 +207,7 @@ def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[
         remarks.add("cpu", model, "is measured as x86-64-v2, without AES")
     yield "cpu.model", MODELS.get(model, model)
     hyperv = enlightenments.of_windows(lines.get("ostype", ""), lines.get("bios", ""))
-    if lines.get("ostype") in enlightenments.WINDOWS:
+    if lines.get("ostype") in enlightenments.WINDOWS or _is_linux_without_hpet(lines):
         yield "guest.hpet", "off"
     flags = [flag.strip() for flag in settings.pop("flags", "").split(";") if flag.strip()]
     hyperv |= enlightenments.of_cpu({flag: "on" for flag in flags if flag.startswith("+")})
@@ -230,6 +234,14 @@ def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[
         yield "memory.backing", "1GiB" if pages == "1024" else "2MiB"
     if "affinity" in lines:
         remarks.add("affinity", lines["affinity"], "vmtax chooses the CPUs; cpu.pinning pins them one to one")
+
+
+def _is_linux_without_hpet(lines: Mapping[str, str]) -> bool:
+    """A machine without a version has that of the host's QEMU, which is at least the one that created the guest."""
+    version = re.search(r"-(\d+)\.(\d+)", lines.get("machine", "")) or re.search(
+        r"creation-qemu=(\d+)\.(\d+)", lines.get("meta", "")
+    )
+    return lines.get("ostype") == "l26" and version is not None and (int(version[1]), int(version[2])) >= WITHOUT_HPET
 
 
 def _disks(lines: Mapping[str, str], remarks: Remarks) -> Iterator[ExistingDisk]:
