@@ -25,7 +25,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tests.owners_vm import GuestFiles, Libvirt, guest_files, libvirt, wait_until
@@ -196,7 +197,7 @@ def compared(bench: Bench) -> None:
 
 
 def killed(bench: Bench) -> None:
-    """SIGKILL at random moments, from the first command on; then the newest killed run goes on."""
+    """SIGKILL at random moments, from the first command on; then a killed run goes on."""
     with bench.lv.domain("web1", bench.old) as name:
         _killed(bench, name, bench.kills, bench.chance)
 
@@ -253,6 +254,18 @@ def _killed(bench: Bench, name: str, kills: int, chance: random.Random) -> None:
         bench.score.kills += 1
         bench.is_left_alone(name, before, f"kill {number} after {seconds:.1f} s")
         print(f"{number} of {kills} kills; wrong: {len(bench.score.wrong)}", flush=True)
+    goes_on(replace(bench, home=bench.home / "goes-on"), name, before)
+
+
+def goes_on(bench: Bench, name: str, before: str) -> None:
+    """A run that is killed once it has a figure goes on. `bench`: with a home that is still to be made."""
+    bench.home.mkdir()
+    run = bench.start(name, "--rounds", "2")
+    wait_until(partial(prove_clones.has_more, bench, run, 0), "a figure", prove_clones.FIGURE_SECONDS)
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+    bench.score.kills += 1
+    bench.is_left_alone(name, before, "a kill after the first figure")
     argv = [sys.executable, "-m", "vmtax", "run", "--resume", "--yes", "-o", str(bench.home / "resumed.html")]
     done = subprocess.run(argv, env=bench.environment, capture_output=True, text=True, cwd=bench.home)
     bench.score.check(done.returncode == 0, f"the newest killed run goes on: {done.stderr[-300:]}")

@@ -88,6 +88,8 @@ def remarks(text: str) -> list[str]:
         (QEMU, "qemu", 2, 4 << 30),
         (QEMU.replace(" ", "\0"), "qemu", 2, 4 << 30),
         (f"LC_ALL=C PATH=/bin \\\n{QEMU.replace(' -', ' ' + chr(92) + chr(10) + ' -')}", "qemu", 2, 4 << 30),
+        ("sudo $HOME/qemu/bin/qemu-system-x86_64 -m 4G \\\n -smp 2 \\\n", "qemu", 2, 4 << 30),
+        ("~/src/qemu/build/qemu-system-x86_64 -m 4G -smp 2", "qemu", 2, 4 << 30),
         ("/usr/bin/kvm -id 101 -smp 4,sockets=1,cores=4,maxcpus=4 -m 8192", "qemu", 4, 8 << 30),
         ("qemu-kvm -m size=1048576k,slots=16,maxmem=4194304k -smp cpus=1", "qemu", 1, 1 << 30),
     ],
@@ -323,6 +325,10 @@ def test_a_command_ends_where_its_text_goes_on_with_something_else(text: str) ->
         (CONF.replace("virtio-scsi-single", "lsi") + "scsi0: local:1/a.raw,iothread=1\n", "has no effect without"),
         (QEMU + "-device newthing,a=1", "-device (newthing,a=1): is not translated"),
         (QEMU + "-newoption x", "-newoption (x): is not translated"),
+        (
+            QEMU + "-blockdev preallocate,node-name=n,file.driver=file,file.filename=/a -device virtio-blk-pci,drive=n",
+            "n driver (preallocate): is not translated",
+        ),
         (QEMU + "-cpu host,-avx2,+aes", "-cpu (-avx2, +aes): is not translated"),
         (QEMU + "-drive file=rbd:pool/a,format=raw", "is measured as a file in --disk-dir"),
         (

@@ -255,12 +255,13 @@ def _node_levels(
         levels["disk.format"] = form
     else:
         remarks.add(f"{name} format", form, "is measured as raw")
-    if storage not in ("file", "host_device", "throttle", "copy-on-read"):
+    if storage not in ("file", "host_device", "throttle"):
         remarks.add(f"{name} driver", storage, FILES)
     if "throttle" in drivers:
         remarks.add(f"{name} driver", "throttle", "is measured without a limit")
-    if "copy-on-read" in drivers:
-        remarks.add(f"{name} driver", "copy-on-read", "is not translated")
+    for driver in drivers:  # filters between the format and the file
+        if driver not in (*FORMATS, storage, "host_device", "throttle"):
+            remarks.add(f"{name} driver", driver, "is not translated")
     levels["disk.cache"] = _cache(said, device)
     levels["disk.aio"] = said.get("aio", "threads")
     # What the guest discards goes through the uppermost node; libvirt lets every file below it discard.

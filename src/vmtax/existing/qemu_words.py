@@ -15,7 +15,7 @@ from vmtax.existing.guest import NoGuest, shown
 PROGRAM = re.compile(r"(^|/)(qemu-system-(?P<arch>[\w]+)|qemu-kvm|kvm|qemu)(\.exe)?$")
 # The program where an option follows it: `ps ax | grep kvm` names it as well.
 COMMAND = re.compile(
-    r"(?:(?<=[\s'\"(`=])|^)[\w./+-]*(?<![\w.+-])(?:qemu-system-\w+|qemu-kvm|kvm|qemu)(?:\.exe)?(?=[\s\x01]+(?:-|$))",
+    r"(?:(?<=[\s'\"(`=])|^)[\w./+~${}-]*(?<![\w.+-])(?:qemu-system-\w+|qemu-kvm|kvm|qemu)(?:\.exe)?(?=[\s\x01]+(?:-|$))",
     re.M,
 )
 # The next line of a log, of `ps` or of a terminal, and the end of a quotation in Markdown.
@@ -153,8 +153,13 @@ def _unwrapped(text: str) -> str:
     if not (NARROWEST <= width <= WIDEST and len(lines) > 1 and longest >= min(3, max(1, len(lines) - 4))):
         return ""
     whole = ""
-    for number, line in enumerate(lines[:-1]):
+    for number in range(len(lines) - 1):
+        line = lines[number]
         goes_on = is_full[number] and not OTHER_LINE.match(lines[number + 1])
+        if goes_on and re.search(r"\w-$", line) and re.match(r" \w", lines[number + 1]):
+            whole += line  # a mail program's: it wraps behind a hyphen, and begins the next line with a space
+            lines[number + 1] = lines[number + 1].lstrip()
+            continue
         whole += line + (("" if len(line) == width else " ") if goes_on else "\n")
     return whole + lines[-1]
 

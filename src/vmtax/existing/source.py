@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import quopri
 import re
 from pathlib import Path
@@ -61,7 +62,19 @@ def decoded(content: bytes) -> str:
     text = content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     if text.count("=3D") >= OF_MAIL:
         text = quopri.decodestring(text.encode()).decode("utf-8", errors="replace")
-    return text
+    return _logged(text) or text
+
+
+def _logged(text: str) -> str:
+    """The command line in a log of JSON, as KubeVirt writes it: without the ends of its lines; "" if there is none."""
+    for line in text.splitlines():
+        if '"msg":' in line and re.search(r"qemu-(?:system-\w+|kvm) ", line):
+            try:
+                said = json.loads(line[line.index("{") :]).get("msg", "")
+            except (ValueError, RecursionError, AttributeError):
+                continue
+            return re.sub(r" \\(?=\S)", " ", str(said))
+    return ""
 
 
 def recognised(text: str) -> Kind:
