@@ -815,6 +815,12 @@ FAULTS = (
         "the command that lifts a disk's limit lifts the one that it shares with others",
     ),
     Fault(
+        "existing/arguments.py",
+        'if "cpu.hyperv" in before:',
+        "if False:",
+        "what a configuration says of Hyper-V is measured although an argument replaces its CPU",
+    ),
+    Fault(
         "existing/qemu_line.py",
         'models = [value for value in values if settings_of(value, "model").get("model")]',
         "models = values",
