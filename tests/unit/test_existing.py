@@ -581,6 +581,8 @@ def test_a_limit_that_somebody_set_is_found_with_what_lifts_it(text: str, where:
 
 def test_a_guest_without_limits_has_none() -> None:
     assert limits(parsed(xml().replace("<devices>", f"{SHARED.format('')}<devices>"))) == ()
+    lifted = "<iotune><size_iops_sec>4096</size_iops_sec></iotune>"  # what the command leaves
+    assert limits(parsed(xml(DISK.replace("</disk>", f"{lifted}</disk>")))) == ()
     assert limits(parsed(xml())) == limits(parsed(CONF + "cpulimit: 0\n")) == limits(parsed(QEMU + "-hda /a")) == ()
     assert limits(parsed(CONF + "scsi0: local:1,iops_rd=0\nnet0: virtio=BC:24:11:00:00:01,rate=0\n")) == ()
     assert (

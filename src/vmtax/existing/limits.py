@@ -56,8 +56,8 @@ def _is_none(text: str) -> bool:
 
 
 def _is_share(remark: Remark) -> bool:
-    """Whether it only says who has how much where several want all."""
-    return remark.where == "blkiotune" and _OF_IOTUNE.search(remark.text) is None
+    """Whether it only says who has how much where several want all, or how a limit would be counted."""
+    return remark.where.endswith("iotune") and _OF_IOTUNE.search(remark.text) is None
 
 
 def _text(said: list[Remark]) -> str:
