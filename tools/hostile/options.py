@@ -114,7 +114,8 @@ def _tried(argv: Sequence[str], name: str, value: str, home: Path, surroundings:
             yield f"an empty value is taken: exit code {result.code}"
         elif name not in result.error:
             yield f"{name} is not named: {result.error!r}"
-    if "--json" in argv:
+    in_a_file = name == "--output" and value != "-" and result.code == 0  # whose name is printed
+    if "--json" in argv and not in_a_file:
         yield from json_complaints(result)
 
 
