@@ -123,7 +123,7 @@ prove-ownership: setup-test ## show that a run has one owner and a host one meas
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_ownership
 
-# covers: src/vmtax/store src/vmtax/fleet src/vmtax/cli/fleet.py src/vmtax/cli/fleets.py src/vmtax/cli/fleet_task.py src/vmtax/cli/measuring.py src/vmtax/testbed/session/exclusive.py tests/postgresql.py tools/prove_fleet.py tools/score.py
+# covers: src/vmtax/store src/vmtax/fleet src/vmtax/cli/commands/fleet.py src/vmtax/cli/fleets.py src/vmtax/cli/fleet_task.py src/vmtax/cli/measuring.py src/vmtax/testbed/session/exclusive.py tests/postgresql.py tools/prove_fleet.py tools/score.py
 prove-fleet: setup-test ## show that a fleet is measured once, whoever is killed: six hosts, two controllers, a real PostgreSQL
 	@./tools/packages postgresql ansible-core iproute2
 	@$(BIN)/vmtax image build
