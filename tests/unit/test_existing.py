@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -721,3 +723,15 @@ def test_a_clock_that_the_guest_has_is_not_asked_for(clock: str, asked: bool) ->
     guest = parsed(xml(cpu=hyperv("<vapic state='on'/>") + clock))
     (patch,) = [each.patch(guest) for each in advice(guest) if each.factor == "cpu.hyperv"]
     assert ("hypervclock" in patch) == asked and "<stimer state='on'/> in <hyperv>" in patch
+
+
+@pytest.mark.parametrize(
+    "text", ["<domain>" + 50_000 * "<!--", "qemu-system-x86_64 -m 1 " + 50_000 * "\n", 50_000 * "kvm -a "]
+)
+def test_a_long_text_takes_no_longer_than_it_is(text: str) -> None:
+    """Read line by line from its beginning, each of them would take a minute of CPU time."""
+    before = time.process_time()
+    for parse in PARSERS.values():
+        with contextlib.suppress(NoGuest):
+            parse(text)
+    assert time.process_time() - before < 5

@@ -30,7 +30,7 @@ OTHER_HYPERVISORS = {
     "vz": "Virtuozzo",
     "hvf": "macOS",
 }
-COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)  # \Z: else thousands that never end are each read to the end
 UNITS = {"b": 1, "bytes": 1, "kb": 10**3, "k": 2**10, "kib": 2**10, "mb": 10**6, "m": 2**20, "mib": 2**20}
 UNITS |= {"gb": 10**9, "g": 2**30, "gib": 2**30, "tb": 10**12, "t": 2**40, "tib": 2**40}
 LARGEST = 4 * 2**20  # characters of a definition

@@ -173,7 +173,7 @@ def _lines_joined(text: str) -> str:
         if line.lstrip()[:1] == "#":
             continue
         # A mail program wraps behind a hyphen or a comma.
-        is_inside = re.search(r"[\w.][-,=:]$", whole) or line.startswith(",")
+        is_inside = re.search(r"[\w.][-,=:]$", whole[-2:]) or line.startswith(",")
         whole += line.strip() if is_inside else f" {line.strip()}"
     return whole.replace(GONE_ON, " ").strip()
 
