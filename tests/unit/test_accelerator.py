@@ -103,3 +103,10 @@ def test_a_host_that_is_lost_shows_nothing_about_kvm(monkeypatch: pytest.MonkeyP
     with pytest.raises(MachineLost):
         chosen(Probes(LOST), monkeypatch, host(alive=False))
     assert known(host(), QEMU) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", pytest.param(10**5 * "[", id="deep")])
+def test_what_is_no_list_of_what_is_known_is_forgotten(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(Probes(PANIC, PANIC), monkeypatch, host()).name == "tcg"
+    accelerator._file().write_text(text)
+    assert known(host(), QEMU) is None

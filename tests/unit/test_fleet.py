@@ -89,7 +89,19 @@ def test_what_ansible_is_told_about_ssh_and_vmtax_takes_from_elsewhere_is_named(
     assert host.ignored == ("ansible_ssh_common_args", "ansible_password")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', '{"_meta": 3}', '{"_meta": {"hostvars": {"a": 3}}}', "{}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        pytest.param(10**5 * "[", id="deep"),
+        '{"a": 1}',
+        '{"_meta": 3}',
+        '{"_meta": {"hostvars": {"a": 3}}}',
+        "{}",
+    ],
+)
 def test_what_is_no_inventory_costs_one_line(text: str) -> None:
     with pytest.raises(NoInventory) as caught:
         hosts_of_inventory(text)

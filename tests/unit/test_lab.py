@@ -182,9 +182,10 @@ def test_a_record_of_a_dead_lab_is_no_lab_that_is_up(monkeypatch: pytest.MonkeyP
         start(one, Wish(), lambda event: None)
 
 
-def test_a_lab_whose_record_of_being_up_is_damaged_is_not_taken_for_off() -> None:
+@pytest.mark.parametrize("text", ["{", pytest.param(10**5 * "[", id="deep")])
+def test_a_lab_whose_record_of_being_up_is_damaged_is_not_taken_for_off(text: str) -> None:
     one = made()
-    one.up_file.write_text("{")
+    one.up_file.write_text(text)
     with pytest.raises(LabError, match=r"up\.json: damaged .*; end its QEMU \(pgrep -f vmtax-lab-blue\)"):
         remove(one)
     assert one.exists

@@ -52,7 +52,7 @@ def read(experiment: str) -> State | None:
     """The present state of that run; None if it has no state file, or no longer."""
     try:
         return TypeAdapter(State).validate_python(json.loads(_path(experiment).read_text()))
-    except (OSError, ValueError, ValidationError):
+    except (OSError, ValueError, RecursionError, ValidationError):
         return None
 
 

@@ -41,7 +41,7 @@ def hosts_of_inventory(text: str) -> list[FleetHost]:
         lists = [group["hosts"] for group in data.values() if isinstance(group, dict) and "hosts" in group]
         names = dict.fromkeys([name for names in lists for name in names] + list(variables))
         hosts = [_host(str(name), variables.get(name, {})) for name in names]
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
+    except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
         raise NoInventory(f"ansible-inventory printed no inventory: {text[:80]!r}") from error
     if not hosts:
         raise NoInventory("the inventory has no hosts: `ansible-inventory -i FILE --graph` shows what it has")
@@ -102,7 +102,7 @@ def look_of(host: FleetHost, text: str) -> HostLook:
     try:
         data = json.loads(text)
         return HostLook(host, str(data["machine"]), str(data["refused"]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, RecursionError, TypeError, KeyError):
         return HostLook(host, refused="could not be looked at")
 
 

@@ -177,7 +177,7 @@ class Lab:
             up = TypeAdapter(Up).validate_python(json.loads(self.up_file.read_text()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:  # pydantic's errors are ValueErrors
+        except (OSError, ValueError, RecursionError) as error:  # pydantic's errors are ValueErrors
             first = str(error).partition("\n")[0]
             cure = f"end its QEMU (pgrep -f vmtax-lab-{self.name}), whose guard then removes the file"
             raise LabError(f"{self.up_file}: damaged ({first}); {cure}") from error
@@ -225,7 +225,7 @@ def read_record(directory: Path, name: str) -> Record:
         raise NoSuchLab(f"there is no lab {name}; {hint}; make it: vmtax lab start {name}") from None
     except OSError as error:
         raise LabError(f"{path}: {error.strerror}; {NOT_YOURS}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         first = str(error).partition("\n")[0]
         raise LabError(f"{path}: damaged ({first}); remove the lab: vmtax lab remove {name}") from error
 

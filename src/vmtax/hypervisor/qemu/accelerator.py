@@ -140,7 +140,7 @@ def _file() -> Path:
 def _remembered() -> dict[str, str]:
     try:
         entries = json.loads(_file().read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return entries if isinstance(entries, dict) else {}
 
