@@ -22,8 +22,8 @@ class Fault:
 FAULTS = (
     Fault(
         "meter/network_storage.py",
-        'if name := FILE_SYSTEMS.get(facts["file_system"] or ""):',
-        'if name := FILE_SYSTEMS.get(facts["device"] or ""):',
+        'FILE_SYSTEMS.get(facts["file_system"] or "", ""),',
+        'FILE_SYSTEMS.get(facts["device"] or "", ""),',
         "a directory on NFS is measured as if it were a disk of the host",
     ),
     Fault(

@@ -46,7 +46,7 @@ def limited(bench: Bench) -> None:
 
 
 def seconds(bench: Bench, name: str) -> float:
-    """Until the guest has read so many blocks of its own disk, one after another."""
+    """How long the guest takes to read READS blocks of its own disk, one after another."""
     began = time.monotonic()
     bench.score.check(bench.lv.shell(name, f"{READ} 2> /dev/null") == 0, f"{name}: {READ}")
     return time.monotonic() - began

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -14,18 +16,25 @@ from vmtax.meter.network_storage import network_storage
 from vmtax.meter.text import GREP
 
 
-def on(system: str, source: str, *devices: dict[str, Any]) -> str:
-    """What is said of a directory on that file system, whose device is built on these."""
+def on(
+    system: str, source: str, *devices: dict[str, Any], named: Mapping[str, str | None] = MappingProxyType({})
+) -> str:
+    """What is said of a directory on that file system, whose device is built on these. `named`: device -> transport"""
     lsblk = json.dumps({"blockdevices": [{"kname": "dm-0", "type": "lvm", "children": list(devices)}]})
-    paths = [f"/sys/class/block/{each['kname']}/queue/write_cache" for each in devices]
+    lowest = [each["kname"] for each in devices] or ["dm-0"]
+    paths = [f"/sys/class/block/{name}/queue/write_cache" for name in lowest]
     machine = FakeMachine(
         answers={
             (*mounts.READ, "/vm"): only(system, source),
             (*disk.LSBLK, source): lsblk,
             (*GREP, "", *paths): "",
+            **{
+                (*disk.ITSELF, device): json.dumps({"blockdevices": [{"type": "disk", "tran": transport}]})
+                for device, transport in named.items()
+            },
         }
     )
-    return network_storage(disk.disk_facts(machine, "/vm"))
+    return network_storage(disk.disk_facts(machine, "/vm", tuple(named)))
 
 
 @pytest.mark.parametrize(
@@ -65,3 +74,16 @@ def test_by_the_file_system(system: str, source: str, kind: str) -> None:
 )
 def test_by_the_disks_below(devices: list[dict[str, Any]], kind: str) -> None:
     assert on("ext4", "/dev/dm-0", *devices) == kind
+
+
+@pytest.mark.parametrize(
+    ("device", "transport", "kind"),
+    [
+        ("/dev/disk/by-id/scsi-36001405", "iscsi", "iSCSI"),
+        ("/dev/rbd0", None, "Ceph RBD"),
+        ("/dev/disk/by-id/nvme-X", "nvme", ""),
+        ("/dev/sdb", None, ""),
+    ],
+)
+def test_by_a_device_that_the_user_names(device: str, transport: str | None, kind: str) -> None:
+    assert on("ext4", "/dev/dm-0", named={device: transport}) == kind

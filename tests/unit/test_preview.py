@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from vmtax.image.packs import PackKind, Userland
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.machine.packages import READ as OS_RELEASE
 from vmtax.meter import below
-from vmtax.meter.disk import LSBLK
+from vmtax.meter.disk import ITSELF, LSBLK
 from vmtax.meter.mounts import READ
 from vmtax.meter.neighbours import LOAD, PROCESSES, VMMS
 from vmtax.meter.text import GREP
@@ -255,13 +256,15 @@ def test_what_is_used_up_and_what_is_lost_of_it_is_reported_before_the_start(mon
     more: dict[Any, Any] = {("realpath", "-e", name): name for name in names}
     more |= {("blockdev", "--getsize64", name): str(20 * GIB) for name in names}
     more |= {(*HAS_FILE_SYSTEM, "zfs"): "", HAS_MAPPER: ""}
+    iscsi = json.dumps({"blockdevices": [{"type": "disk", "tran": "iscsi"}]})
+    more |= {(*ITSELF, name): iscsi if name == "/dev/sdd" else Reply(code=1) for name in names}
     emitted: list[str] = []
     found = lines(parse(text), host(more=more), options, emit=emitted.append)
     told = {line.what: line.text for line in found}
     assert [what.partition(",")[0] for what in emitted] == ["/dev/sdb", "/dev/sdd", "/dev/sde"]
     assert looked_at == {name: name == "/dev/sdc" for name in names}, "no question is asked about a disk in use"
     assert "GiB to /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde (empty afterwards); to /var/tmp on" in told["writes"]
-    assert told["erases"] == "what /dev/sdc holds"
+    assert told["erases"] == "what /dev/sdc holds" and told["storage"].startswith("iSCSI: ")
 
 
 def test_a_budget_that_is_too_small_is_reported_before_it_is_exceeded() -> None:

@@ -10,7 +10,7 @@ from vmtax.analysis.sessions import CALIBRATE, Change, compared
 from vmtax.cli.app import BadUse, with_result
 from vmtax.cli.asked_results import CompareOptions
 from vmtax.cli.files import file_of
-from vmtax.cli.many import compare_many, show
+from vmtax.cli.many import NOT_READ, compare_many, show
 from vmtax.core.errors import DONE, UNDECIDED, WORSE
 from vmtax.core.records import Experiment
 from vmtax.core.units import parse_percent
@@ -19,7 +19,6 @@ from vmtax.report.sections import change as section
 from vmtax.store import Store
 
 SAME_WITHIN = 0.03
-NOT_COMPARED = ("latencies", "disturbance", "readings")  # of trials
 
 
 def compare(before: str, after: str, more: Sequence[str], asked: CompareOptions) -> None:
@@ -50,7 +49,7 @@ def compare(before: str, after: str, more: Sequence[str], asked: CompareOptions)
 def _compared(before: Sequence[str], after: Sequence[str], same_within: float, limit: float | None) -> Change:
     with Store(reads=True) as store:
         first, second = (
-            [store.load(with_result(store, id), without=NOT_COMPARED) for id in side] for side in (before, after)
+            [store.load(with_result(store, id), without=NOT_READ) for id in side] for side in (before, after)
         )
         calibrations = _calibrations(store, {experiment.host for experiment in (*first, *second)})
         return compared(first, second, calibrations, same_within=same_within, limit=limit)

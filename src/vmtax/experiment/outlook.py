@@ -14,7 +14,6 @@ from vmtax.experiment.preview import Place, lacks_kernel_pack, lacks_postgresql_
 from vmtax.experiment.writes import ForeseenWrites, foresee_writes, machines_of, refuse_too_much
 from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine
-from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
 from vmtax.meter.network_storage import network_storage
 from vmtax.plan.estimate import NOTHING, Foreseen, in_common, not_measured, reboots
@@ -203,7 +202,7 @@ def _writes(place: Place, target: Target, foreseen: Foreseen, written: float | N
     if not prepared:
         return []
     work = writes_of_work(plan, place.treatments, foreseen, written)
-    facts = disk_facts(place.machine, target.directory)
+    facts = target.facts(place.machine)
     more = f", {work}" if work.most else ""
     if plan.max_writes is not None:
         more += f"; the run ends before a round that may exceed {format_room(plan.max_writes)} in all"

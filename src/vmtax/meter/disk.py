@@ -25,8 +25,14 @@ BTRFS = (
 ITSELF = ("lsblk", "--json", "--bytes", "--nodeps", "--output", "TYPE,MODEL,SERIAL,WWN,SIZE,ROTA,TRAN")
 
 
-def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
-    """Facts of the disk under a directory, by at most four commands. None: it cannot be read here.
+def disk_facts(
+    machine: Reader,
+    directory: PurePosixPath | str,
+    devices: Sequence[str] = (),
+    group: str | None = None,
+    pool: str | None = None,
+) -> Json:
+    """Facts of the disk under a directory, by at most four commands, and of named ones. None: it cannot be read here.
 
     directory: as given
     mount_point, device (or "tmpfs", "pool/dataset"), file_system, mount_options: text      mounts.py
@@ -38,16 +44,19 @@ def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
       size_bytes, logical_sector_bytes, physical_sector_bytes                               lsblk
       write_cache: "write back" or "write through"        /sys/class/block/NAME/queue/write_cache
     A run adds `first_write`: layer -> how its disk under test was first written, a storage.FirstWrite; if its plan asks
-    for it, `features`: treatment -> list of its disk's features, a storage.features.Feature each; and, if not all disks
-    under test are in the directory, `named`: see `named_disks`.
+    for it, `features`: treatment -> list of its disk's features, a storage.features.Feature each.
+
+    devices, group, pool: that the user named, if not all disks under test are in the directory; then with `named`: see
+    `named_disks`
     """
     mount = mount_of(machine, directory)
-    devices = members(machine, mount) if mount else []
-    rows = parse_lsblk(machine.try_run(*LSBLK, *devices).stdout) if devices else []
+    below = members(machine, mount) if mount else []
+    rows = parse_lsblk(machine.try_run(*LSBLK, *below).stdout) if below else []
     disks = [row for row in rows if not row["on"] and row["name"]]
     caches: Files = {}
     if disks:
         caches = parse_files(machine.try_run(*GREP, "", *(_write_cache(row["name"]) for row in disks)).stdout)
+    named = named_disks(machine, devices, group, pool)
     return {
         "directory": str(directory),
         "mount_point": mount.point if mount else None,
@@ -57,6 +66,7 @@ def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
         "free_bytes": mount.free_bytes if mount else None,
         "stack": list(dict.fromkeys(row["type"] for row in rows if row["type"])),
         "disks": [_disk(row) | {"write_cache": caches.get(_write_cache(row["name"]))} for row in disks],
+        **({"named": named} if named else {}),
     }
 
 

@@ -25,15 +25,18 @@ _LETTERS = re.compile(r"(?:(rbd|nbd|drbd)\d|etherd!)")
 
 
 def network_storage(facts: Json) -> str:
-    """By what the disks of a directory are reached over a network, for people: "NFS", "iSCSI"; "" if they are not, as
-    far as their machine says. `facts`: of `disk_facts`. NVMe over a network calls itself NVMe.
+    """By what the disks under test are reached over a network, for people: "NFS", "iSCSI"; "" if they are not, as far
+    as their machine says. `facts`: of `disk_facts`. NVMe over a network calls itself NVMe.
     """
-    if name := FILE_SYSTEMS.get(facts["file_system"] or ""):
-        return name
-    kinds = (_of_disk(disk) for disk in facts["disks"])
+    named = [(name, disk) for name, disks in facts.get("named", {}).items() for disk in disks]
+    kinds = [
+        FILE_SYSTEMS.get(facts["file_system"] or "", ""),
+        *(_of_disk(disk["name"] or "", disk) for disk in facts["disks"]),
+        *(_of_disk(name.removeprefix("/dev/"), disk) for name, disk in named),
+    ]
     return ", ".join(dict.fromkeys(kind for kind in kinds if kind))
 
 
-def _of_disk(disk: Json) -> str:
-    found = _LETTERS.match(disk["name"] or "")
+def _of_disk(name: str, disk: Json) -> str:
+    found = _LETTERS.match(name)
     return DEVICES[found[1] or "aoe"] if found else TRANSPORTS.get(disk["transport"] or "", "")

@@ -11,10 +11,12 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from vmtax.core.machines import first_line
+from vmtax.core.records import Json
 from vmtax.core.units import format_room
-from vmtax.machine import CommandFailed, Machine
+from vmtax.machine import CommandFailed, Machine, Reader
 from vmtax.machine.answer import json_of, number_of
 from vmtax.machine.local import ISOLATED, PYTHON
+from vmtax.meter.disk import disk_facts
 from vmtax.storage.empty import MIB, refuse_data
 from vmtax.storage.file import NoSuchPlace, RawFile, StorageError
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
@@ -74,6 +76,10 @@ class Target:
     group: str | None = None  # an LVM volume group; volumes are made in its free space
     pool: str | None = None  # a ZFS pool; volumes and datasets are made in it
     erase: frozenset[str] = frozenset()  # devices whose contents may be destroyed
+
+    def facts(self, machine: Reader) -> Json:
+        """Of what is there, as in `disk_facts`."""
+        return disk_facts(machine, self.directory, self.devices, self.group, self.pool)
 
 
 @dataclass(frozen=True, slots=True)

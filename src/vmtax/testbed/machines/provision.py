@@ -14,7 +14,6 @@ from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.image import kernel
 from vmtax.image.place import place_pack
 from vmtax.machine import Machine
-from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
 from vmtax.meter.network_storage import NOTE, network_storage
 from vmtax.plan.guests import guests_at_once
@@ -172,7 +171,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     refuse_none_left(host, treatments, impossible)
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
     notes += _working_set(on, treatments)
-    if kind := network_storage(disk_facts(host, on.target.directory)):
+    if kind := network_storage(on.target.facts(host)):
         notes.append(NOTE.format(kind=kind))
     guests = guests_at_once(plan)
     # An outer VM that will lose its power gets a new disk for each boot instead.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.core.records import Json
-from vmtax.meter.disk import disk_facts, named_disks
 from vmtax.meter.facts import differences, read_facts
 from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.session import There
@@ -67,9 +66,7 @@ def _facts_of_host(side: Examined) -> Json:
     facts |= _facts_of_qemu(side)
     if side.has_disks and not side.is_plugged:
         target = side.target
-        facts["disk"] = disk_facts(side.host, target.directory)
-        if named := named_disks(side.host, target.devices, target.group, target.pool):
-            facts["disk"]["named"] = named
+        facts["disk"] = target.facts(side.host)
         if side.wants(Durability.name) and find_logged(side.lab, side.host, target) is not None:
             facts["disk"]["logged"] = True
         if isinstance(side, Provisioned) and side.features:
