@@ -14,7 +14,7 @@ from vmtax.design.guest import GuestSettings
 from vmtax.design.host import HostSettings
 from vmtax.design.migration import MigrationSettings
 from vmtax.design.net import NetSettings
-from vmtax.design.settings import BACKED, Conflict, Factor
+from vmtax.design.settings import BACKED, Conflict, Factor, needed
 from vmtax.design.size import SizeSettings
 
 FACTORS: Mapping[str, Factor] = MappingProxyType(
@@ -35,18 +35,36 @@ _CONFLICTS = tuple(conflict for factor in FACTORS.values() for conflict in facto
 LEGALITY = tuple(dict.fromkeys(name for conflict in _CONFLICTS for name in conflict.levels))
 
 
-_DEPENDENT = tuple(factor.name for factor in FACTORS.values() if factor.only_with)
+# As loops over tuples, because a plan of many levels asks a million times
+_CHECKS = tuple(
+    (
+        conflict,
+        tuple(
+            (name, _DEFAULTS[name] if name in conflict.assumed else None, illegal)
+            for name, illegal in conflict.levels.items()
+        ),
+    )
+    for conflict in _CONFLICTS
+)
+_NEEDS = tuple(
+    (
+        factor.name,
+        tuple((name, _DEFAULTS[name], legal, needed(name, legal)) for name, legal in factor.only_with.items()),
+    )
+    for factor in FACTORS.values()
+    if factor.only_with
+)
 # They determine whether a combination is legal, and whether each of its levels has a meaning
 RULED = tuple(dict.fromkeys([*LEGALITY, *(n for f in FACTORS.values() if f.only_with for n in (f.name, *f.only_with))]))
 
 
 def conflict_of(levels: Mapping[str, str]) -> Conflict | None:
     """The first reason why these levels cannot be combined; None if they can, or if too few are given to decide."""
-    for conflict in _CONFLICTS:
-        if all(
-            levels.get(name, _DEFAULTS[name] if name in conflict.assumed else None) in illegal
-            for name, illegal in conflict.levels.items()
-        ):
+    for conflict, parts in _CHECKS:
+        for name, assumed, illegal in parts:
+            if levels.get(name, assumed) not in illegal:
+                break
+        else:
             return conflict
     return None
 
@@ -59,6 +77,11 @@ def why_illegal(levels: Mapping[str, str]) -> str | None:
 
 def idle(levels: Mapping[str, str]) -> dict[str, str]:
     """Factors without meaning beside the other levels, each with what it needs."""
-    complete = {**_DEFAULTS, **levels}
-    reasons = ((name, FACTORS[name].why_idle(complete)) for name in _DEPENDENT if name in levels)
-    return {name: reason for name, reason in reasons if reason is not None}
+    without: dict[str, str] = {}
+    for factor, needs in _NEEDS:
+        if factor in levels:
+            for name, default, legal, lacking in needs:
+                if levels.get(name, default) not in legal:
+                    without[factor] = lacking
+                    break
+    return without

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeVar
@@ -155,8 +155,13 @@ class Factor:
         """The level without which it has no meaning; None if it has one. `levels`: of every factor."""
         for name, legal in self.only_with.items():
             if levels[name] not in legal:
-                return f"{name}={' or '.join(legal)}"
+                return needed(name, legal)
         return None
+
+
+def needed(name: str, legal: Iterable[str]) -> str:
+    """What a factor without a meaning lacks: one of these levels of another factor."""
+    return f"{name}={' or '.join(legal)}"
 
 
 def _spellings(value: object) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -344,10 +345,9 @@ def load(name_or_path: str) -> Plan:
     """A built-in plan by its name, or a YAML file by its path, which names other files from its directory. Raises
     PlanError if there is none or it is wrong.
     """
-    text, source = plan_text(name_or_path)
-    plan = parse(text, source)
     if name_or_path in builtin_plans():
-        return plan
+        return _built_in(name_or_path)
+    plan = parse(*plan_text(name_or_path))
     directory, types = Path(name_or_path).absolute().parent, rules.workload_types()
     located = {each.name: types[each.name].parameters_type.located for each in plan.workloads}
     choices = [
@@ -355,6 +355,11 @@ def load(name_or_path: str) -> Plan:
         for each in plan.workloads
     ]
     return plan.model_copy(update={"workloads": tuple(choices)})
+
+
+@functools.cache
+def _built_in(name: str) -> Plan:
+    return parse(*plan_text(name))
 
 
 def as_written(plan: Plan) -> dict[str, Any]:
