@@ -21,6 +21,24 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "design/guest.py",
+        "return (number & -number).bit_length() - 1",
+        "return (number & -number).bit_length()",
+        "guest CPUs that cannot share CPUs evenly are measured as if they did",
+    ),
+    Fault(
+        "testbed/parts/overcommit.py",
+        "return max(1, settings.count * vcpus // settings.overcommit)",
+        "return max(1, settings.count * vcpus)",
+        "overcommitted guests get as many CPUs as they have",
+    ),
+    Fault(
+        "design/treatments.py",
+        "of_sets = (COUNT.name, OVERCOMMIT.name) if several else ()",
+        "of_sets = (COUNT.name,) if several else ()",
+        "guests that share CPUs are compared with a host that has all of them",
+    ),
+    Fault(
         "meter/network_storage.py",
         'FILE_SYSTEMS.get(facts["file_system"] or "", ""),',
         'FILE_SYSTEMS.get(facts["device"] or "", ""),',

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from vmtax.core.layers import LAYERS
 from vmtax.core.records import Boot, Comparison, Experiment, Metric, Treatment, Trial
-from vmtax.design.guest import COUNT
+from vmtax.design.guest import COUNT, OVERCOMMIT
 from vmtax.design.iterations import RATES, Case, Schedule
 from vmtax.design.topology import Worked, machines_at_once, overlap
 
@@ -303,5 +303,5 @@ def _single(treatment: Treatment, others: Iterable[Treatment]) -> Iterator[Treat
             continue
         # The treatment with a single set of processes on the host does not name the factor.
         differing = {name for name in treatment.levels if treatment.levels[name] != other.levels.get(name)}
-        if machines_at_once(other) == 1 and differing == {COUNT.name}:
+        if machines_at_once(other) == 1 and differing - {OVERCOMMIT.name} == {COUNT.name}:
             yield other

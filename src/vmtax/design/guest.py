@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -38,9 +39,29 @@ ALONE = {
     "no-cpu-buffers": "mds=off tsx_async_abort=off mmio_stale_data=off reg_file_data_sampling=off",
 }
 COUNTS = ("1", "2", "3", "4", "6", "8", "12", "16")
+OVERCOMMITS = ("1", "2", "4", "8")  # powers of two, for `_unshared`
 HALT_POLLING = {"default": None, "off": 0, "50us": 50_000, "200us": 200_000, "1ms": 1_000_000}  # level -> ns
 HPET = {"auto": None, "off": False, "on": True}
 MODEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"  # possible names of CPUs in QEMU
+
+
+def _unshared() -> Iterator[Conflict]:
+    """Numbers of guests and of their CPUs whose product is no multiple of the guest CPUs that share one."""
+    for power, level in enumerate(OVERCOMMITS[1:], 1):
+        for of_count in range(power):
+            yield Conflict(
+                {
+                    "cpu.overcommit": (level,),
+                    "guest.count": Where(lambda count, power=of_count: _twos(count) == power),  # type: ignore[misc]
+                    VCPUS: Where(lambda vcpus, power=power - of_count: _twos(vcpus) < power),  # type: ignore[misc]
+                },
+                "cpu.overcommit={overcommit}: {count} guests x {vcpus} vCPUs are no multiple of {overcommit}",
+            )
+
+
+def _twos(number: int) -> int:
+    """How often two divides it."""
+    return (number & -number).bit_length() - 1
 
 
 class MemoryBacking(StrEnum):
@@ -264,6 +285,24 @@ class GuestSettings(Settings):
         scope="guest",
         only_with={"guest.count": COUNTS[1:]},
     )
+    overcommit: int = setting(
+        "cpu.overcommit",
+        OVERCOMMITS,
+        int,
+        "how many guest CPUs share one CPU of the host, if several guests work at the same time: all threads of their"
+        " QEMUs are held to so many fewer CPUs, and so are as many sets of processes of the host, and containers",
+        layers=("host", "container", "vm"),
+        scope="guest",
+        only_with={"guest.count": COUNTS[1:]},
+        conflicts=(
+            *_unshared(),
+            Conflict(
+                {"cpu.overcommit": OVERCOMMITS[1:], "cpu.pinning": ("one-to-one",)},
+                "cpu.overcommit={overcommit} lets guest CPUs share those of the host, which"
+                " cpu.pinning=one-to-one gives to one each",
+            ),
+        ),
+    )
     exit_trace: bool = setting(
         "guest.exit_trace",
         SWITCH,
@@ -287,3 +326,4 @@ DEFAULT = GuestSettings()  # every factor at its default
 
 
 COUNT = GuestSettings.factors()["count"]  # how many machines work at once
+OVERCOMMIT = GuestSettings.factors()["overcommit"]  # how many of their CPUs share one

@@ -14,7 +14,7 @@ from vmtax.core.layers import EXISTING, LAYERS, VMS
 from vmtax.core.records import Treatment
 from vmtax.design.factors import BACKING, FACTORS, REBOOT, conflict_of, idle
 from vmtax.design.filling import Filling, NamedPoint, fill, movable_of
-from vmtax.design.guest import COUNT
+from vmtax.design.guest import COUNT, OVERCOMMIT
 from vmtax.design.host import of_boot
 from vmtax.design.settings import PLUGGED
 from vmtax.design.size import SIZES
@@ -216,11 +216,12 @@ def host_levels(levels: Mapping[str, str]) -> dict[str, str]:
     """The levels of the host treatment below a guest's: the same boot and size, its own fio on the same backing, a raw
     file.
 
-    The number of sets of processes is only included if it is above one.
+    The number of sets of processes, and how many CPUs they share, are only included if there are several.
     """
     of_host = {**backing({**levels, **_OF_HOST}), **{n: levels[n] for n in (*REBOOT, *SIZES) if n in levels}}
     several = levels.get(COUNT.name, COUNT.default) != COUNT.default
-    sets = {COUNT.name: levels[COUNT.name]} if several else {}
+    of_sets = (COUNT.name, OVERCOMMIT.name) if several else ()
+    sets = {name: levels[name] for name in of_sets if name in levels}
     return {name: level for name, level in of_host.items() if name in levels} | sets
 
 

@@ -17,7 +17,7 @@ from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.meter.network_storage import network_storage
 from vmtax.plan.estimate import NOTHING, Foreseen, in_common, not_measured, reboots
-from vmtax.plan.guests import guests_at_once, largest
+from vmtax.plan.guests import guest_levels, guests_at_once, largest
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target, backing
@@ -232,9 +232,10 @@ def _device(facts: Json) -> str:
 
 def _needs(plan: Plan, host: Machine, *, leaves: bool) -> str:
     guests, each = guests_at_once(plan), largest(plan).guest.vcpus
-    cpus = f"{guests * each} CPU{'' if guests * each == 1 else 's'}"
+    share = min(map(int, guest_levels(plan, "overcommit")))  # guest CPUs on each CPU, of several guests
+    cpus = count_of(max(1, guests * each // share) if guests > 1 else each, "CPU")
     if guests > 1:
-        cpus += f" ({guests} guests at once x {each})"
+        cpus += f" ({guests} guests at once x {each}{f', {share} to a CPU' if share > 1 else ''})"
     wanted = max(needs.memory_bytes(plan, layer, leaves=leaves) for layer in plan.layers)
     if not wanted:
         return cpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from vmtax.core.units import parse_bytes
-from vmtax.design.guest import GuestSettings
+from vmtax.design.guest import OVERCOMMIT, GuestSettings
 from vmtax.design.size import MEMORY, SIZES, VCPUS
 from vmtax.plan.schema import GuestSize, Plan
 
@@ -24,6 +24,11 @@ def guests_at_once(plan: Plan) -> int:
 def names_size(plan: Plan) -> bool:
     """Whether the plan compares guests of several sizes."""
     return any(plan.space.first(name) is not None for name in SIZES)
+
+
+def overcommits(plan: Plan) -> bool:
+    """Whether the CPUs of several guests may share those of the host."""
+    return guest_levels(plan, "overcommit") != [OVERCOMMIT.default]
 
 
 def sized(plan: Plan, levels: Mapping[str, str]) -> Plan:

@@ -12,6 +12,7 @@ from vmtax.hypervisor import Guest
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.network import PEER_ADDRESS
 from vmtax.testbed.host import disks
+from vmtax.testbed.parts import overcommit
 from vmtax.testbed.session.base import Overdue, RunningSubject
 from vmtax.testbed.session.examine import REAL_TIME
 from vmtax.testbed.subjects.provisioned import Provisioned, port
@@ -42,7 +43,7 @@ def _started(
     container = Container(
         subject.name,
         on.tree,
-        on.cpus_of_one(subject.number, count),
+        overcommit.shared(on, treatment) or on.cpus_of_one(subject.number, count),
         on.plan.guest.memory,
         on.host.token,
         network=on.network.end if on.network else None,

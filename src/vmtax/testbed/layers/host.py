@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from fractions import Fraction
 
 from vmtax.core.records import Treatment
+from vmtax.design.guest import GuestSettings
 from vmtax.design.topology import topology
 from vmtax.hypervisor import Guest
 from vmtax.storage import Backing
@@ -19,15 +21,19 @@ def open_layer(
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
     """No guests, and one subject for each set of processes that work at the same time."""
     subjects = topology(treatment).subjects
+    sets = Fraction(len(subjects), GuestSettings.of(treatment.levels).overcommit)
     found = []
     for subject in subjects:
         disk = on.disks.of(treatment, subject.number) if on.disks else None
-        found.append(RunningSubject(site(on, disk, subject.number, len(subjects)), path=_path(on, subject.number)))
+        found.append(RunningSubject(site(on, disk, subject.number, sets), path=_path(on, subject.number)))
     return (), found
 
 
-def site(on: Provisioned, disk: Backing | None, number: int = 1, sets: int = 1) -> Site:
-    """Where one of the sets of processes works that work on the machine at the same time."""
+def site(on: Provisioned, disk: Backing | None, number: int = 1, sets: Fraction | int = 1) -> Site:
+    """Where one of the sets of processes works that work on the machine at the same time.
+
+    sets: how many guests have as many CPUs together as these sets
+    """
     return Site(
         machine=on.host,
         layer="host",

@@ -16,6 +16,7 @@ from vmtax.testbed.parts.equal import EqualCpus
 from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.parts.numa import NumaMemory
+from vmtax.testbed.parts.overcommit import Overcommit
 from vmtax.testbed.parts.pages import Pages
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.parts.pinning import Pinning
@@ -38,6 +39,7 @@ PARTS: tuple[Part, ...] = (
     NumaMemory(),
     Balloon(),
     Pinning(),
+    Overcommit(),
     NetworkPart(),
     DiskPart(),
     SnapshotPart(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from vmtax.core.records import Json
@@ -18,7 +19,7 @@ from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
-from vmtax.plan.guests import guests_at_once, largest, names_size
+from vmtax.plan.guests import guests_at_once, largest, names_size, overcommits
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed.host import cpus, disks, needs
@@ -88,9 +89,9 @@ class Examined:
         """The CPUs that one guest, or one set of processes on the host layer, gets; as taskset takes them."""
         return self.topology.equal(self.plan.guest.vcpus).text
 
-    def kept(self, sets: int = 1) -> tuple[str, ...]:
-        """Command prefix for `sets` sets of processes on the host layer: as many CPUs as that many guests get."""
-        chosen = self.topology.equal(sets * self.plan.guest.vcpus)
+    def kept(self, sets: Fraction | int = 1) -> tuple[str, ...]:
+        """Command prefix for the host layer: as many CPUs as `sets` guests get, a fraction if the sets share CPUs."""
+        chosen = self.topology.equal(int(sets * self.plan.guest.vcpus))
         return bound(chosen.text, self.node(chosen))
 
     def node(self, chosen: Equal) -> int | None:
@@ -195,7 +196,12 @@ class Examined:
         return replace(self, plan=plan, workloads=plan.build_workloads(emulated=self.emulated))
 
     def userland(
-        self, *, namespace: str | None = None, network: bool = False, disk: Backing | None = None, sets: int = 1
+        self,
+        *,
+        namespace: str | None = None,
+        network: bool = False,
+        disk: Backing | None = None,
+        sets: Fraction | int = 1,
     ) -> tuple[str, ...]:
         """The command that enters the image on the host, on as many CPUs as `sets` guests get.
 
@@ -460,7 +466,8 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
     """Raises CannotMeasure if guests at once have more CPUs than the host: they would wait for each other, and no level
     of guest.count would show what another guest costs.
     """
-    why = None if names_size(plan) else why_few_cpus(host, guests_at_once(plan), plan.guest.vcpus)
+    by_treatment = names_size(plan) or overcommits(plan)
+    why = None if by_treatment else why_few_cpus(host, guests_at_once(plan), plan.guest.vcpus)
     if why:
         raise CannotMeasure(f"{host.path} {why}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import PurePosixPath
 
 from vmtax.core.records import Json
@@ -108,7 +109,7 @@ class Provisioned(Examined):
         assert self.network is not None
         return self.network.at.start(*self.at_peer(argv, ("CAP_NET_RAW",)))
 
-    def kernel_userland(self, sets: int = 1) -> tuple[str, ...] | None:
+    def kernel_userland(self, sets: Fraction | int = 1) -> tuple[str, ...] | None:
         """The command that enters the kernel pack on the host, on as many CPUs as `sets` guests get; None: the host
         builds none.
         """
@@ -116,7 +117,7 @@ class Provisioned(Examined):
             return None
         return (*self.kept(sets), *enter_tree(self.kernel_pack.mount, root=self.is_root))
 
-    def host_link(self, number: int = 1, sets: int = 1) -> Link | None:
+    def host_link(self, number: int = 1, sets: Fraction | int = 1) -> Link | None:
         """The link to the peer for one set of processes on the host; without root, both ends are on a private
         loopback.
         """

@@ -1,0 +1,71 @@
+"""The factor `cpu.overcommit`: guests that work at the same time share fewer CPUs of the host than they have together.
+
+The host's sets of processes and containers share as many, so that what is compared is what lies between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from vmtax.core.records import Treatment
+from vmtax.core.units import cpu_numbers
+from vmtax.design.guest import OVERCOMMIT, GuestSettings
+from vmtax.design.topology import machines_at_once
+from vmtax.hypervisor import BootFailed, Guest
+from vmtax.machine import Machine
+from vmtax.plan.guests import overcommits, sized
+from vmtax.testbed.host.cpus import read
+from vmtax.testbed.parts.part import Order, Part, Request
+from vmtax.testbed.subjects.provisioned import Provisioned
+
+ATTEMPTS = 3  # a thread that is not held yet may start another
+
+
+class Overcommit(Part):
+    """CPUs of the host that several guests share."""
+
+    def lacking(self, request: Request) -> Mapping[str, str]:
+        if not overcommits(request.plan):
+            return {}  # then `examine` decides, for the plan as a whole
+        has = len(read(request.host).cpus)
+        takes = {
+            each.name: cpus_of_all(GuestSettings.of(each.levels), sized(request.plan, each.levels).guest.vcpus)
+            for each in request.treatments
+            if OVERCOMMIT.name in each.levels or request.accelerator == "kvm"
+        }
+        return {
+            name: f"it takes {cpus} CPUs, and {request.host.path} has {has}: raise {OVERCOMMIT.name}, or lower"
+            " guest.count or guest.vcpus"
+            for name, cpus in takes.items()
+            if cpus > has
+        }
+
+    def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
+        cpus = shared(on, treatment)
+        return order if cpus is None else order.then(lambda guest: hold(on.host, guest, cpus))
+
+
+def cpus_of_all(settings: GuestSettings, vcpus: int) -> int:
+    """How many CPUs of the host guests with these settings share, with `vcpus` CPUs each."""
+    return max(1, settings.count * vcpus // settings.overcommit)
+
+
+def shared(on: Provisioned, treatment: Treatment) -> str | None:
+    """The CPUs that all machines of a treatment share, as taskset takes them; None if they are not overcommitted."""
+    settings = GuestSettings.of(treatment.levels)
+    if settings.overcommit == 1 or machines_at_once(treatment) == 1:
+        return None
+    return on.topology.equal(cpus_of_all(settings, on.plan.guest.vcpus)).text
+
+
+def hold(parent: Machine, guest: Guest, cpus: str) -> None:
+    """Hold all threads of a guest's QEMU to these CPUs. Raises BootFailed if one may run elsewhere."""
+    wanted = sorted(cpu_numbers(cpus))
+    for _ in range(ATTEMPTS):
+        astray = [thread for thread in guest.threads(parent) if cpu_numbers(thread.cpus) != wanted]
+        if not astray:
+            return
+        for thread in astray:
+            parent.try_run("taskset", "--cpu-list", "--pid", cpus, str(thread.id))
+    raise BootFailed(f"{guest.path}: {OVERCOMMIT.name} was not obtained: threads of its QEMU run beside CPUs {cpus}")
