@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from tests.sample import sample_experiment
 from vmtax.cli.app import BadUse
-from vmtax.cli.notify import notify, seen, words_of
+from vmtax.cli.notify import checked, notify, seen
 from vmtax.store import Store
 
 RUN = sample_experiment(rounds=1)
+
+
+def open_reader(fifo: Path) -> BinaryIO:
+    """Its end, without waiting for a writer; reading from it then waits for the end of all that wrote."""
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    return os.fdopen(reader, "rb")
 
 
 @pytest.fixture
@@ -25,19 +34,21 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("mail 'open", "No closing quotation"),
+        ("mail 'open", "quoted|matching"),
+        ("echo done |", "end of file"),
         ("", "there is no program"),
-        ("/no/such -x", "there is no program '/no/such'"),
+        ("/no/such -x", "there is no program /no/such"),
+        ("no-such-program | cat", "there is no program no-such-program"),
     ],
 )
 def test_what_cannot_be_run_is_refused_beforehand(command: str, why: str) -> None:
     with pytest.raises(BadUse, match=why):
-        words_of(command)
+        checked(command)
 
 
 def test_the_command_is_told_how_the_run_ended_and_nothing_about_other_hosts(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "told"
-    words = words_of(f"sh -c 'echo $VMTAX_RUN_ID $VMTAX_RUN_STATE >> {file}; exit 3'")
+    words = checked(f"echo $VMTAX_RUN_ID $VMTAX_RUN_STATE | cat >> {file}; exit 3")
     before = seen(store, "local")
     store.put(RUN)
     notify(words, store, "local", before)
@@ -48,10 +59,28 @@ def test_the_command_is_told_how_the_run_ended_and_nothing_about_other_hosts(sto
     assert file.read_text().splitlines() == [f"{RUN.id} complete", "20261121-0413-quick-0009 interrupted"]
 
 
+@pytest.mark.parametrize("command", ["A=b true", "{ true; }", "(true)", "! false", "test -d / && true", "$HOME/x"])
+def test_what_only_a_shell_understands_is_taken(command: str) -> None:
+    assert checked(command) == command
+
+
+def test_a_pipe_that_does_not_end_is_ended_with_all_its_programs(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vmtax.cli.notify.MOST_SECONDS", 0.1)
+    before, fifo = seen(store, "local"), tmp_path / "fifo"
+    os.mkfifo(fifo)
+    store.put(RUN)
+    with open_reader(fifo) as reader:
+        notify(checked(f"sleep 600 > {fifo} | sleep 601"), store, "local", before)
+        assert reader.read() == b"", "whoever had it open is gone"
+    assert "had not ended after 0.1 s, and was ended" in capsys.readouterr().err
+
+
 def test_nothing_is_told_where_nothing_began(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "told"
     store.put(RUN)
-    notify(words_of(f"touch {file}"), store, "local", seen(store, "local"))
+    notify(checked(f"touch {file}"), store, "local", seen(store, "local"))
     assert not file.exists()
 
 
@@ -60,6 +89,6 @@ def test_what_the_command_prints_is_not_in_the_answer_and_its_failure_is_a_warni
 ) -> None:
     before = seen(store, "local")
     store.put(RUN)
-    notify(words_of("sh -c 'echo mailed; exit 1'"), store, "local", before)
+    notify(checked("echo mailed; exit 1"), store, "local", before)
     out, err = capfd.readouterr()
-    assert out == "" and err.splitlines() == ["mailed", "vmtax: --notify: sh ended with 1"]
+    assert out == "" and err.splitlines() == ["mailed", "vmtax: --notify ended with 1"]

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
-import shutil
+import re
+import signal
 import subprocess
-from collections.abc import Sequence, Set
+from collections.abc import Set
 
 from vmtax.cli.app import BadUse, warn
 from vmtax.store import ExperimentSummary, Store, StoreError
 
 STDERR = 2
 MOST_SECONDS = 60
+WORD = re.compile(r"[A-Za-z0-9_./+-]+(?=\s|$)")  # a program's name, without anything that a shell takes for syntax
 
 
-def words_of(command: str | None) -> list[str]:
-    """The command's words; [] if there is none. Raises BadUse if it cannot be run: a run may take hours."""
+def checked(command: str | None) -> str:
+    """The command, as `sh -c` takes it; "" if there is none. Raises BadUse if it cannot be run: runs may take hours."""
     if command is None:
-        return []
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise BadUse(f"--notify {command!r}: {error}") from error
-    if not words or shutil.which(words[0]) is None:
-        raise BadUse(f"--notify: there is no program {words[0] if words else command!r}: name one by its path")
-    return words
+        return ""
+    read = subprocess.run(["sh", "-n", "-c", command], stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    if read.returncode or not command.strip():
+        why = read.stderr.strip().rpartition("\n")[2] or "there is no program in it"
+        raise BadUse(f"--notify {command!r}: {why}")
+    name = WORD.match(command.lstrip())
+    known = ("sh", "-c", 'command -v -- "$1"', "sh")  # a program, or something of the shell's own
+    if name and subprocess.run([*known, name[0]], stdout=subprocess.DEVNULL, check=False).returncode:
+        raise BadUse(f"--notify: there is no program {name[0]}: name one by its path")
+    return command
 
 
 def seen(store: Store, host: str) -> set[tuple[object, ...]]:
@@ -34,29 +37,31 @@ def seen(store: Store, host: str) -> set[tuple[object, ...]]:
     return {(run.id, run.state, run.ok, run.failed) for run in store.experiments() if run.host == host}
 
 
-def notify(words: Sequence[str], store: Store, host: str, before: Set[tuple[object, ...]]) -> None:
+def notify(command: str, store: Store, host: str, before: Set[tuple[object, ...]]) -> None:
     """Run the command if a run of that host was begun, or went on, since `before`. What goes wrong is a warning."""
-    if not words:
+    if not command:
         return
     with contextlib.suppress(StoreError):  # which must not hide how the run ended
         now = [run for run in store.experiments() if run.host == host]
         changed = [run for run in now if (run.id, run.state, run.ok, run.failed) not in before]
         if changed:
-            _run(words, changed[0])
+            _run(command, changed[0])
 
 
-def _run(words: Sequence[str], run: ExperimentSummary) -> None:
+def _run(command: str, run: ExperimentSummary) -> None:
     """Its output goes to stderr: stdout is the answer's."""
     about = {"VMTAX_RUN_ID": run.id, "VMTAX_RUN_STATE": run.state, "VMTAX_RUN_RESULT": run.result or ""}
     environment = {**os.environ, **about}
-    try:
-        done = subprocess.run(
-            words, env=environment, stdin=subprocess.DEVNULL, stdout=STDERR, timeout=MOST_SECONDS, check=False
-        )
-    except OSError as error:
-        warn(f"--notify: {words[0]}: {error.strerror}")
-    except subprocess.TimeoutExpired:
-        warn(f"--notify: {words[0]} had not ended after {MOST_SECONDS} s, and was ended")
-    else:
-        if done.returncode:
-            warn(f"--notify: {words[0]} ended with {done.returncode}")
+    with subprocess.Popen(
+        ["sh", "-c", command], env=environment, stdin=subprocess.DEVNULL, stdout=STDERR, start_new_session=True
+    ) as process:
+        try:
+            code = process.wait(MOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            warn(f"--notify had not ended after {MOST_SECONDS} s, and was ended")
+        else:
+            if code:
+                warn(f"--notify ended with {code}")
+        finally:  # also if Ctrl-C comes: all programs of a pipe
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)

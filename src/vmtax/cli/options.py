@@ -222,7 +222,10 @@ Vcpus = Annotated[int | None, _option("NUMBER", "CPUs of each guest, and of the 
 Memory = Annotated[str | None, _option("SIZE", "Memory of each guest, such as 2GiB.")]
 Notify = Annotated[
     str | None,
-    _option("COMMAND", "Run this command here when the run has ended; VMTAX_RUN_ID, _STATE and _RESULT say how."),
+    _option(
+        "COMMAND",
+        "Run this command of the shell here when the run has ended; VMTAX_RUN_ID, _STATE and _RESULT say how.",
+    ),
 ]
 Qemu = Annotated[str | None, _option("PROGRAM", "QEMU to use in place of the host's own.")]
 DiskDir = Annotated[
