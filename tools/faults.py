@@ -815,6 +815,18 @@ FAULTS = (
         "the command that lifts a disk's limit lifts the one that it shares with others",
     ),
     Fault(
+        "existing/measured.py",
+        'return advised.weight != "unsafe", -cost.ratio if cost is not None and cost.is_shown else -1.0',
+        'return advised.weight != "unsafe", -1.0',
+        "the setting that is shown to cost most is named somewhere in the list",
+    ),
+    Fault(
+        "existing/prices.py",
+        "shown = [one for one in price.costs if one.verdict in SHOWN]",
+        "shown = list[Comparison]()",
+        "the setting that is shown to save most stands somewhere in the list",
+    ),
+    Fault(
         "existing/arguments.py",
         'if "cpu.hyperv" in before:',
         "if False:",

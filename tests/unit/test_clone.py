@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from tests.fake_machine import FakeMachine, Reply, Scripted
 from tests.sample import sample_experiment
+from tests.sample_storage import storage_experiment
 from tests.unit.test_attach import UUID, info
 from vmtax.analysis.analysis import Analysis
 from vmtax.attach.clone.boot import booted
@@ -601,6 +602,21 @@ def test_each_setting_stands_with_its_price_and_the_change_that_makes_it() -> No
     assert section.blocks[0].text.startswith("disk.cache=writeback in place of none: CPU, chess ")  # type: ignore[union-attr]
     assert prices_section(Analysis(replace(run, trials=()))) is None, "nothing was measured"
     assert prices_section(Analysis(sample)) is None, "it measured no VM of the user's"
+
+
+def test_the_setting_that_is_shown_to_save_most_stands_first() -> None:
+    sample = storage_experiment(rounds=6, emulated=False, host=False, few=True)
+    levels = {"disk.format": "raw", "disk.cache": "none", "disk.bus": "virtio", "disk.filesystem": "ext4"}
+
+    def found(first: dict[str, str]) -> list[str]:
+        """Factors of the prices, if that was the VM's own configuration."""
+        wanted = [first, *({**first, name: level} for name, level in levels.items() if first[name] != level)]
+        chosen = [one for each in wanted for one in sample.treatments if each.items() <= one.levels.items()]
+        run = replace(sample, treatments=tuple(replace(one, layer=CLONE) for one in chosen))
+        return [each.factor for each in prices(Analysis(run))]
+
+    assert found({**levels, "disk.bus": "ide", "disk.cache": "writethrough"}) == ["disk.cache", "disk.bus"]
+    assert found({**levels, "disk.format": "qcow2", "disk.cache": "writethrough"}) == ["disk.cache", "disk.format"]
 
 
 @pytest.mark.parametrize("factor", CHANGES)
