@@ -225,6 +225,12 @@ def test_a_connection_that_may_only_read_is_refused_with_what_to_do() -> None:
         domain(host(attach_device=said)).attach("<disk/>")
 
 
+def test_a_libvirt_that_does_not_answer_is_said_with_how_to_look() -> None:
+    said = Reply(stderr="error: Failed to connect socket to '/run/libvirt/libvirt-sock': No such file", code=1)
+    with pytest.raises(DomainError, match=r"libvirt:web1: Failed to connect .*does libvirt run there \(systemctl"):
+        find_domain(host(uri=said), "web1")
+
+
 def test_its_removal_is_listed_before_a_device_is_plugged_in() -> None:
     machine = host()
     domain(machine).detach_later("port")

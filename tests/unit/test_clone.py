@@ -364,6 +364,20 @@ def test_a_connection_that_may_only_read_makes_no_point_and_is_thawed_all_the_sa
     assert any("vmtax-thaw" in what for what in machine.undone)
 
 
+def test_an_image_that_cannot_be_served_is_said_before_a_clone_is_made_of_it() -> None:
+    words = "qemu-nbd: Failed to blk_new_open '...': Image is not in qcow2 format"
+    machine = host(dominfo=info("shut off"), domstate="shut off\n", other="99999999999 bytes, now\n")
+    answer = machine._answer
+    says = {"qemu-nbd": Reply(stderr=words, code=1), "qemu-img": Reply(stderr="Connection refused", code=1)}
+    machine._answer = lambda argv: says.get(argv[0]) or answer(argv)  # type: ignore[method-assign]
+    local = MagicMock()
+    local.fresh_name.return_value = "vmtax-1-clone"
+    domain, state = look_up(machine, "web1")
+    definition = refuse(domain, state, PurePosixPath("/var/tmp"))
+    with pytest.raises(DomainError, match="qemu-nbd does not serve its disk vda: .* not in qcow2 format"):
+        opened(domain, definition, state, PurePosixPath("/var/tmp"), local)
+
+
 def test_a_point_is_void_once_the_owner_does_something_with_the_domain() -> None:
     def point(machine: FakeMachine, *, is_off: bool) -> ClonePoint:
         known = Definition.of(xml(), "web1")
