@@ -374,7 +374,7 @@ def test_an_image_that_cannot_be_served_is_said_before_a_clone_is_made_of_it() -
     local.fresh_name.return_value = "vmtax-1-clone"
     domain, state = look_up(machine, "web1")
     definition = refuse(domain, state, PurePosixPath("/var/tmp"))
-    with pytest.raises(DomainError, match="qemu-nbd does not serve its disk vda: .* not in qcow2 format"):
+    with pytest.raises(DomainError, match=r"qemu-nbd does not serve its disk vda: .* not in qcow2 format"):
         opened(domain, definition, state, PurePosixPath("/var/tmp"), local)
 
 
