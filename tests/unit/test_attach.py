@@ -470,7 +470,7 @@ def test_a_run_goes_on_in_the_same_vm_only(vcpus: int, uuid: str, goes_on: bool)
         ("--guest ssh://", "must be libvirt:NAME, proxmox:VMID, or ssh://"),
         ("--guest lab:x", "must be libvirt:NAME, proxmox:VMID, or ssh://"),
         ("--guest proxmox:1x", "must be proxmox:VMID, such as proxmox:101"),
-        ("--guest proxmox:101 --clone", "only a domain of libvirt is cloned"),
+        ("--guest proxmox:101 --clone", "or compare its settings in a guest of ours: vmtax plan from proxmox:101"),
         ("--guest proxmox:101 --guest-dir /x", "--disk-dir says where on its host"),
         ("--guest qemu:4711", "`vmtax plan from qemu:4711` takes its settings"),
         ("--guest libvirt:", "no domain can be called that"),
