@@ -815,6 +815,12 @@ FAULTS = (
         "the command that lifts a disk's limit lifts the one that it shares with others",
     ),
     Fault(
+        "attach/agent.py",
+        'if channel is None or channel[1] == "disconnected":',
+        "if channel is None:",
+        "devices are plugged into a VM whose agent is known not to run",
+    ),
+    Fault(
         "attach/clone/point.py",
         'while not host.succeeds("qemu-img", "info", export):  # it listens before it has opened the image',
         'while not host.succeeds("test", "-S", socket):',

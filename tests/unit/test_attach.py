@@ -22,6 +22,7 @@ from tests.fake_machine import FakeMachine, Reply, Scripted
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.attach import agent
+from vmtax.attach.agent import AgentRefused
 from vmtax.attach.domain import COPIED, FULL, Domain, DomainError, find_domain, script
 from vmtax.attach.entry import END, FAILURES, LAUNCH, enter
 from vmtax.attach.libvirt import SOCKET, LibvirtVm, has_two_slots
@@ -223,6 +224,28 @@ def test_a_connection_that_may_only_read_is_refused_with_what_to_do() -> None:
     said = Reply(stderr="error: operation forbidden: read only access prevents virDomainAttachDeviceFlags", code=1)
     with pytest.raises(DomainError, match="run as root on that host"):
         domain(host(attach_device=said)).attach("<disk/>")
+
+
+@pytest.mark.parametrize(
+    ("channel", "words"),
+    [
+        ("", "its guest agent does not answer (it has no channel for one): install and start qemu-guest-agent"),
+        (
+            "<target type='virtio' name='org.qemu.guest_agent.0' state='disconnected'/>",
+            "nothing in the guest has opened",
+        ),
+        ("<target type='virtio' name='org.qemu.guest_agent.0' state='connected'/>", None),
+        ("<target type='virtio' name='org.qemu.guest_agent.0'/>", None),
+    ],
+)
+def test_a_vm_without_an_agent_is_refused_before_anything_is_plugged_into_it(channel: str, words: str | None) -> None:
+    machine = host(dumpxml=xml().replace("</devices>", f"<channel type='unix'>{channel}</channel></devices>"))
+    if words is None:
+        assert LibvirtVm.found(machine, "web1").name == "libvirt:web1"
+    else:
+        with pytest.raises(AgentRefused, match=re.escape(words)):
+            LibvirtVm.found(machine, "web1")
+    assert not any("qemu-agent-command" in word for argv in machine.calls for word in argv), "nobody is asked"
 
 
 def test_a_libvirt_that_does_not_answer_is_said_with_how_to_look() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from vmtax.attach import agent
-from vmtax.attach.domain import FULL, SCSI, Domain, DomainError, script
+from vmtax.attach.domain import FULL, SCSI, Domain, DomainError, find_domain, script
 from vmtax.attach.pluggable import CONTROLLER, DATA, IMAGE, PORT, Bus, Settings
 from vmtax.core.machines import Machine, Undoing
 
@@ -118,6 +118,13 @@ class LibvirtVm:
 
     def leave(self) -> dict[str, object]:
         return self.domain.leave()
+
+    @classmethod
+    def found(cls, host: Machine, name: str) -> LibvirtVm:
+        """The running domain of that name or UUID, if its agent may answer. Raises DomainError."""
+        domain = find_domain(host, name)
+        agent.refuse_absent(domain)
+        return cls(domain)
 
     def _plug(self, what: str, opening: str) -> None:
         """A device whose XML begins like that."""
