@@ -214,9 +214,9 @@ def test_disks_go_to_the_bus_of_its_own_disk_where_a_slot_is_free(own: str, port
     assert listed[-1] == "ua-vmtax-1234abcd-image", "its disk is unplugged before the controller"
 
 
-def test_a_machine_without_slots_is_refused_with_the_words_of_libvirt() -> None:
+def test_a_machine_without_slots_is_refused_with_the_words_of_libvirt_and_what_to_do() -> None:
     machine = host(dumpxml=xml(ports=2), attach_device=Reply(stderr=f"error: internal error: {FULL}", code=1))
-    with pytest.raises(DomainError, match=FULL):
+    with pytest.raises(DomainError, match=rf"^libvirt:web1: .*{FULL}: unplug one of its devices, or log in"):
         LibvirtVm(domain(machine)).plug_image("/var/tmp/root.erofs")
 
 
