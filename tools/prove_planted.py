@@ -26,6 +26,7 @@ workloads:
   - {workload}
 primary: [{metric}]
 rounds: {{min: 6, max: 6}}
+budget: 4h
 iterations: 1
 """
 GONE = 0.7  # of a cost, in logarithms of times, at least
