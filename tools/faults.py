@@ -833,6 +833,30 @@ FAULTS = (
         "the command that lifts a disk's limit lifts the one that it shares with others",
     ),
     Fault(
+        "attach/agent.py",
+        'if channel is None or channel[1] == "disconnected":',
+        "if channel is None:",
+        "devices are plugged into a VM whose agent is known not to run",
+    ),
+    Fault(
+        "attach/clone/point.py",
+        'while not host.succeeds("qemu-img", "info", export):  # it listens before it has opened the image',
+        'while not host.succeeds("test", "-S", socket):',
+        "an image that cannot be served is missed only by the clone's QEMU, which says that nobody listens",
+    ),
+    Fault(
+        "existing/measured.py",
+        'return advised.weight != "unsafe", -cost.ratio if cost is not None and cost.is_shown else -1.0',
+        'return advised.weight != "unsafe", -1.0',
+        "the setting that is shown to cost most is named somewhere in the list",
+    ),
+    Fault(
+        "existing/prices.py",
+        "shown = [one for one in price.costs if one.verdict in SHOWN]",
+        "shown = list[Comparison]()",
+        "the setting that is shown to save most stands somewhere in the list",
+    ),
+    Fault(
         "existing/arguments.py",
         'if "cpu.hyperv" in before:',
         "if False:",

@@ -6,8 +6,9 @@ A Debian 11 and a Debian 13 guest that no image of vmtax booted, without network
 libvirt (emulated where there is no KVM). Each is measured through a plugged port, on machine types q35 and pc, with its
 disk on virtio, SCSI and SATA. One is measured against itself: no difference may be shown. Then runs are killed by
 SIGKILL at random moments: definition and state of the domain must be as before, and nothing of the run left in it. One
-guest's agent may not start programs, and one domain is destroyed while it is measured. A limit of I/O that was planted
-costs nothing any more after what `doctor` says to type (tools/prove_limits.py). Then clones of both are measured
+guest's agent may not start programs, and one domain is destroyed while it is measured. Bad settings that were planted
+are named first with what they cost, which ends with what `doctor` says to change (tools/prove_planted.py,
+tools/prove_limits.py). Then clones of both are measured
 with three settings, while the domains run and while they are off (tools/prove_clones.py), and runs are killed again.
 Last, VMs of a stand-in for a Proxmox VE node are measured (tools/prove_proxmox.py).
 """
@@ -18,7 +19,6 @@ import argparse
 import contextlib
 import json
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.owners_vm import GuestFiles, Libvirt, guest_files, libvirt, wait_until
-from tools import prove_clones, prove_limits, prove_proxmox
+from tools import prove_clones, prove_limits, prove_planted, prove_proxmox
 from tools.score import Score
 
 PLAN = """\
@@ -42,25 +42,12 @@ primary: [chess.nodes_per_second, disk.randread-4k-qd1.iops]
 rounds: {min: 7, max: 7}
 iterations: 1
 """
-# Of cache modes: what `writethrough` costs most are writes that nobody flushes.
-WRITES = """\
-name: owners-writes
-workloads:
-  - disk: {patterns: [randread-4k-qd1, randwrite-4k-qd32], seconds: 1, size: 32MiB}
-primary: [disk.randread-4k-qd1.iops, disk.randwrite-4k-qd32.iops]
-rounds: {min: 7, max: 7}
-iterations: 1
-"""
 # What a run leaves in a guest if something is wrong: a process of its unit, a mount, or its port.
 LEFT = (
     "for each in /proc/[0-9]*; do case \"$(tr '\\0' ' ' < $each/cmdline 2> /dev/null)\" in"
     ' *unshare" --mount "*vmtax*|sshd*|/usr/sbin/sshd*) exit 1 ;; esac; done; '
     "! grep -q erofs /proc/mounts && ! ls /dev/virtio-ports/ 2>/dev/null | grep -q vmtax"
 )
-
-
-# The cache mode of a disk of ours in a domain's XML.
-OURS = re.compile(r"cache='(\w+)'/?>(?:(?!</disk>).)*?<alias name='ua-vmtax-\w+-data'/>", re.DOTALL)
 
 
 @dataclass
@@ -175,71 +162,10 @@ def _against_itself(bench: Bench, name: str, rounds: int) -> None:
     bench.is_left_alone(name, before, f"{name}, {rounds} rounds")
 
 
-def compared(bench: Bench) -> None:
-    """Two cache modes of a VM as it runs: its disk under test really has each of them, and `doctor` knows the run."""
-    with bench.lv.domain("compared", bench.new, driver=" cache='writethrough'") as here:
-        before, modes = bench.definition(here), set[str]()
-        run = bench.start(here, "--vary", "disk.cache=writethrough,none", plan=WRITES)
-        bench.score.runs += 1
-        while run.poll() is None:
-            modes |= {*OURS.findall(bench.lv.virsh("dumpxml", here))}
-            time.sleep(0.5)
-        said = run.stdout.read() if run.stdout else ""
-        print(said[said.find("\nowners-writes on") :], flush=True)
-        bench.score.check(run.returncode == 0, f"two cache modes: {said[-300:]}")
-        bench.score.check(modes == {"writethrough", "none"}, f"two cache modes: the disk had {modes}")
-        argv = [sys.executable, "-m", "vmtax", "doctor", f"libvirt:{here}"]
-        advice = subprocess.run(argv, env=bench.environment, capture_output=True, text=True, cwd=bench.home).stdout
-        print(advice, flush=True)
-        first = advice.partition("virsh edit")[0]
-        bench.score.check("disk.cache=writethrough" in first and "not measured" not in first, f"doctor: {advice[:600]}")
-        bench.is_left_alone(here, before, "two cache modes")
-
-
 def killed(bench: Bench) -> None:
     """SIGKILL at random moments, from the first command on; then a killed run goes on."""
     with bench.lv.domain("web1", bench.old) as name:
         _killed(bench, name, bench.kills, bench.chance)
-
-
-# Setting -> what plants it, and what `doctor` says to put there, both as parts of a domain's XML.
-PLANTED = {
-    "limit": ("<iotune><total_iops_sec>500</total_iops_sec></iotune>", ""),
-    "disk.cache=writethrough": ("cache='writethrough'", "cache='none'"),
-    "disk.bus=ide": ("bus='ide'", "bus='virtio'"),
-    "net.path=e1000e": ("<model type='e1000'/>", "<model type='virtio'/>"),
-}
-
-
-def planted(bench: Bench) -> None:
-    """Bad settings of a domain are named, a limit first; once a patch is applied, its setting is not named any more."""
-    card, here = "<interface type='user'><model type='virtio'/></interface>", "planted"
-    bench.lv.define(here, bench.old, machine="pc", more=card, driver=" cache='none'")
-    text = without_addresses(bench.lv.virsh("dumpxml", here, "--inactive"))
-    for bad, good in PLANTED.values():
-        text = text.replace(good or "<target dev='vda'", bad if good else f"{bad}<target dev='vda'", 1)
-    left = list(PLANTED)
-    for setting in ("", *PLANTED):
-        if setting:
-            text = without_addresses(bench.lv.virsh("dumpxml", here, "--inactive"))
-            text = re.sub(r"<iotune>.*?</iotune>", "", text, flags=re.DOTALL) if setting == "limit" else text
-            text = text.replace(*PLANTED[setting], 1)
-            left.remove(setting)
-        file = bench.home / "planted.xml"
-        file.write_text(text)
-        bench.lv.virsh("define", str(file))
-        argv = [sys.executable, "-m", "vmtax", "doctor", f"libvirt:{here}"]
-        said = subprocess.run(argv, env=bench.environment, capture_output=True, text=True, cwd=bench.home).stdout
-        named = [each for each in PLANTED if (each if each != "limit" else "  limit  vda: ") in said]
-        bench.score.check(named == left, f"planted, after {setting or 'nothing'}: {named}, not {left}: {said[:600]}")
-        begins = [line for line in said.splitlines() if re.match(r"  (limit|slow|unsafe) ", line)]
-        bench.score.check(bool(setting) or begins[0].startswith("  limit  vda"), f"planted: {begins}")
-    bench.lv.virsh("undefine", here)
-
-
-def without_addresses(text: str) -> str:
-    """A definition whose disks can have another bus."""
-    return re.sub(r"(<target dev='vda'[^>]*>\s*)<address[^>]*/>", r"\1", text)
 
 
 def _killed(bench: Bench, name: str, kills: int, chance: random.Random) -> None:
@@ -315,11 +241,14 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "kills": killed,
     "itself": against_itself,
     "refused": refused,
-    "planted": planted,
+    "planted": prove_planted.named,
+    "planted-cache": prove_planted.cache,
+    "planted-bus": prove_planted.bus,
+    "planted-limit": prove_planted.limit,
+    "planted-card": prove_planted.card,
     "limited": prove_limits.limited,
     "destroyed": destroyed,
     "buses": buses,
-    "compared": compared,
     "clones-11": prove_clones.of_debian_11,
     "clones-13": prove_clones.of_debian_13,
     "clone-kills": prove_clones.killed,

@@ -22,6 +22,7 @@ from tests.fake_machine import FakeMachine, Reply, Scripted
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.attach import agent
+from vmtax.attach.agent import AgentRefused
 from vmtax.attach.domain import COPIED, FULL, Domain, DomainError, find_domain, script
 from vmtax.attach.entry import END, FAILURES, LAUNCH, enter
 from vmtax.attach.libvirt import SOCKET, LibvirtVm, has_two_slots
@@ -213,9 +214,9 @@ def test_disks_go_to_the_bus_of_its_own_disk_where_a_slot_is_free(own: str, port
     assert listed[-1] == "ua-vmtax-1234abcd-image", "its disk is unplugged before the controller"
 
 
-def test_a_machine_without_slots_is_refused_with_the_words_of_libvirt() -> None:
+def test_a_machine_without_slots_is_refused_with_the_words_of_libvirt_and_what_to_do() -> None:
     machine = host(dumpxml=xml(ports=2), attach_device=Reply(stderr=f"error: internal error: {FULL}", code=1))
-    with pytest.raises(DomainError, match=FULL):
+    with pytest.raises(DomainError, match=rf"^libvirt:web1: .*{FULL}: unplug one of its devices, or log in"):
         LibvirtVm(domain(machine)).plug_image("/var/tmp/root.erofs")
 
 
@@ -223,6 +224,34 @@ def test_a_connection_that_may_only_read_is_refused_with_what_to_do() -> None:
     said = Reply(stderr="error: operation forbidden: read only access prevents virDomainAttachDeviceFlags", code=1)
     with pytest.raises(DomainError, match="run as root on that host"):
         domain(host(attach_device=said)).attach("<disk/>")
+
+
+@pytest.mark.parametrize(
+    ("channel", "words"),
+    [
+        ("", "its guest agent does not answer (it has no channel for one): install and start qemu-guest-agent"),
+        (
+            "<target type='virtio' name='org.qemu.guest_agent.0' state='disconnected'/>",
+            "nothing in the guest has opened",
+        ),
+        ("<target type='virtio' name='org.qemu.guest_agent.0' state='connected'/>", None),
+        ("<target type='virtio' name='org.qemu.guest_agent.0'/>", None),
+    ],
+)
+def test_a_vm_without_an_agent_is_refused_before_anything_is_plugged_into_it(channel: str, words: str | None) -> None:
+    machine = host(dumpxml=xml().replace("</devices>", f"<channel type='unix'>{channel}</channel></devices>"))
+    if words is None:
+        assert LibvirtVm.found(machine, "web1").name == "libvirt:web1"
+    else:
+        with pytest.raises(AgentRefused, match=re.escape(words)):
+            LibvirtVm.found(machine, "web1")
+    assert not any("qemu-agent-command" in word for argv in machine.calls for word in argv), "nobody is asked"
+
+
+def test_a_libvirt_that_does_not_answer_is_said_with_how_to_look() -> None:
+    said = Reply(stderr="error: Failed to connect socket to '/run/libvirt/libvirt-sock': No such file", code=1)
+    with pytest.raises(DomainError, match=r"libvirt:web1: Failed to connect .*does libvirt run there \(systemctl"):
+        find_domain(host(uri=said), "web1")
 
 
 def test_its_removal_is_listed_before_a_device_is_plugged_in() -> None:
@@ -464,7 +493,7 @@ def test_a_run_goes_on_in_the_same_vm_only(vcpus: int, uuid: str, goes_on: bool)
         ("--guest ssh://", "must be libvirt:NAME, proxmox:VMID, or ssh://"),
         ("--guest lab:x", "must be libvirt:NAME, proxmox:VMID, or ssh://"),
         ("--guest proxmox:1x", "must be proxmox:VMID, such as proxmox:101"),
-        ("--guest proxmox:101 --clone", "only a domain of libvirt is cloned"),
+        ("--guest proxmox:101 --clone", "or compare its settings in a guest of ours: vmtax plan from proxmox:101"),
         ("--guest proxmox:101 --guest-dir /x", "--disk-dir says where on its host"),
         ("--guest qemu:4711", "`vmtax plan from qemu:4711` takes its settings"),
         ("--guest libvirt:", "no domain can be called that"),

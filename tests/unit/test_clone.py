@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from tests.fake_machine import FakeMachine, Reply, Scripted
 from tests.sample import sample_experiment
+from tests.sample_storage import storage_experiment
 from tests.unit.test_attach import UUID, info
 from vmtax.analysis.analysis import Analysis
 from vmtax.attach.clone.boot import booted
@@ -363,6 +364,20 @@ def test_a_connection_that_may_only_read_makes_no_point_and_is_thawed_all_the_sa
     assert any("vmtax-thaw" in what for what in machine.undone)
 
 
+def test_an_image_that_cannot_be_served_is_said_before_a_clone_is_made_of_it() -> None:
+    words = "qemu-nbd: Failed to blk_new_open '...': Image is not in qcow2 format"
+    machine = host(dominfo=info("shut off"), domstate="shut off\n", other="99999999999 bytes, now\n")
+    answer = machine._answer
+    says = {"qemu-nbd": Reply(stderr=words, code=1), "qemu-img": Reply(stderr="Connection refused", code=1)}
+    machine._answer = lambda argv: says.get(argv[0]) or answer(argv)  # type: ignore[method-assign]
+    local = MagicMock()
+    local.fresh_name.return_value = "vmtax-1-clone"
+    domain, state = look_up(machine, "web1")
+    definition = refuse(domain, state, PurePosixPath("/var/tmp"))
+    with pytest.raises(DomainError, match=r"qemu-nbd does not serve its disk vda: .* not in qcow2 format"):
+        opened(domain, definition, state, PurePosixPath("/var/tmp"), local)
+
+
 def test_a_point_is_void_once_the_owner_does_something_with_the_domain() -> None:
     def point(machine: FakeMachine, *, is_off: bool) -> ClonePoint:
         known = Definition.of(xml(), "web1")
@@ -601,6 +616,21 @@ def test_each_setting_stands_with_its_price_and_the_change_that_makes_it() -> No
     assert section.blocks[0].text.startswith("disk.cache=writeback in place of none: CPU, chess ")  # type: ignore[union-attr]
     assert prices_section(Analysis(replace(run, trials=()))) is None, "nothing was measured"
     assert prices_section(Analysis(sample)) is None, "it measured no VM of the user's"
+
+
+def test_the_setting_that_is_shown_to_save_most_stands_first() -> None:
+    sample = storage_experiment(rounds=6, emulated=False, host=False, few=True)
+    levels = {"disk.format": "raw", "disk.cache": "none", "disk.bus": "virtio", "disk.filesystem": "ext4"}
+
+    def found(first: dict[str, str]) -> list[str]:
+        """Factors of the prices, if that was the VM's own configuration."""
+        wanted = [first, *({**first, name: level} for name, level in levels.items() if first[name] != level)]
+        chosen = [one for each in wanted for one in sample.treatments if each.items() <= one.levels.items()]
+        run = replace(sample, treatments=tuple(replace(one, layer=CLONE) for one in chosen))
+        return [each.factor for each in prices(Analysis(run))]
+
+    assert found({**levels, "disk.bus": "ide", "disk.cache": "writethrough"}) == ["disk.cache", "disk.bus"]
+    assert found({**levels, "disk.format": "qcow2", "disk.cache": "writethrough"}) == ["disk.cache", "disk.format"]
 
 
 @pytest.mark.parametrize("factor", CHANGES)

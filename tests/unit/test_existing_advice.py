@@ -26,7 +26,7 @@ from tests.unit.test_existing import (
 from vmtax.cli import app
 from vmtax.existing.advice import SettingAdvice, advice
 from vmtax.existing.limits import limits
-from vmtax.existing.measured import measured
+from vmtax.existing.measured import by_cost, measured
 from vmtax.store import Store
 
 
@@ -215,6 +215,18 @@ def test_what_a_run_has_measured_of_a_setting_is_said() -> None:
     assert cost.low is not None and cost.high is not None and cost.low <= cost.ratio <= cost.high
     other = measured([STORED], replace(WRITETHROUGH, level="none", better="writethrough"))
     assert other is not None and other.ratio >= 1 / cost.ratio, "the same comparisons, turned"
+
+
+def test_what_is_shown_to_cost_most_is_named_first() -> None:
+    bus = SettingAdvice("slow", "vda", "disk.bus", "ide", "virtio", "why")
+    unmeasured = SettingAdvice("slow", "vda", "disk.iothread", "off", "on", "why")
+    unsafe = SettingAdvice("unsafe", "vdb", "disk.cache", "unsafe", "none", "why")
+    quicker = replace(WRITETHROUGH, level="none", better="writethrough")
+    named = [unsafe, quicker, unmeasured, bus, WRITETHROUGH]
+    ordered = by_cost(named, [STORED])
+    assert [advised for advised, _ in ordered] == [unsafe, WRITETHROUGH, bus, unmeasured, quicker]
+    assert [cost for _, cost in ordered] == [measured([STORED], advised) for advised, _ in ordered]
+    assert [advised for advised, _ in by_cost(named, [])] == named, "nothing is measured: as they were"
 
 
 @pytest.mark.parametrize(

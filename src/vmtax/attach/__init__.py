@@ -6,7 +6,7 @@ configuration, files or network is used or changed; modules that its kernel load
 """
 
 from vmtax.attach.agent import AgentRefused
-from vmtax.attach.domain import Domain, DomainError, find_domain, look_up
+from vmtax.attach.domain import Domain, DomainError, look_up
 from vmtax.attach.entry import Entered, enter
 from vmtax.attach.libvirt import LIBVIRT, LibvirtVm
 from vmtax.attach.pluggable import Pluggable
@@ -23,7 +23,6 @@ __all__ = [
     "LibvirtVm",
     "Pluggable",
     "enter",
-    "find_domain",
     "find_vm",
     "look_up",
     "plugged_disk",

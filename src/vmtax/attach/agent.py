@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -25,6 +26,8 @@ SILENT = (
     "its guest agent does not answer ({}): install and start qemu-guest-agent in the guest, with a channel"
     " org.qemu.guest_agent.0; or log in to the VM: --guest ssh://root@ADDRESS"
 )
+# Its channel in the XML of a domain that runs; libvirt says there whether somebody in the guest has opened it.
+CHANNEL = re.compile(r"<target type='virtio' name='org\.qemu\.guest_agent\.0'(?: state='(\w+)')?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,14 @@ T = TypeVar("T")
 
 class AgentRefused(DomainError):
     """The agent of a guest does not do what takes it; the text says what to type."""
+
+
+def refuse_absent(domain: Domain) -> None:
+    """Raises AgentRefused if its definition shows that no agent can answer, without asking one."""
+    channel = CHANNEL.search(domain.definition())
+    if channel is None or channel[1] == "disconnected":
+        why = "it has no channel for one" if channel is None else "nothing in the guest has opened its channel"
+        raise AgentRefused(f"libvirt:{domain.name}: {SILENT.format(why)}")
 
 
 def start(domain: Domain, argv: Sequence[str], given: str = "") -> int:

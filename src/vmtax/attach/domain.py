@@ -258,6 +258,8 @@ def words_of_virsh(said: Outcome) -> str:
     words = lines[-1].removeprefix("error: ") if lines else f"virsh ended with {said.code}"
     if "read only access" in words:
         return f"{words}: this connection to libvirt may only read; run as root on that host"
+    if words.startswith("Failed to connect socket"):
+        return f"{words}: does libvirt run there (systemctl status libvirtd, or virtqemud)?"
     return words
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from vmtax.attach import agent
-from vmtax.attach.domain import FULL, SCSI, Domain, DomainError, script
+from vmtax.attach.domain import FULL, SCSI, Domain, DomainError, find_domain, script
 from vmtax.attach.pluggable import CONTROLLER, DATA, IMAGE, PORT, Bus, Settings
 from vmtax.core.machines import Machine, Undoing
 
@@ -19,6 +19,7 @@ PLUGS = (
     " modules that its kernel loads for that (virtio_scsi, sd_mod, erofs) stay until it reboots. Until the run ends,"
     " make no snapshot or backup of it, and do not migrate it"
 )
+NO_SLOT = "unplug one of its devices, or log in to the VM: --guest ssh://root@ADDRESS"
 SOCKET = re.compile(r"<source mode='bind' path='([^']+)'/>\s*<target type='virtio' name='([^']+)'")
 
 
@@ -87,9 +88,11 @@ class LibvirtVm:
                     domain.detach_later(IMAGE)  # before the controller
                 domain.attach(domain.disk(IMAGE, file, bus, {}, readonly=True))
             except DomainError as error:
-                if FULL in str(error) and bus != attempts[-1]:
-                    continue
-                raise
+                if FULL not in str(error):
+                    raise
+                if bus == attempts[-1]:
+                    raise DomainError(f"{error}: {NO_SLOT}") from error
+                continue
             return bus, why_other_bus(own, bus) if own not in ("", bus) else ""
         raise AssertionError("the last attempt returns or raises")
 
@@ -118,6 +121,13 @@ class LibvirtVm:
 
     def leave(self) -> dict[str, object]:
         return self.domain.leave()
+
+    @classmethod
+    def found(cls, host: Machine, name: str) -> LibvirtVm:
+        """The running domain of that name or UUID, if its agent may answer. Raises DomainError."""
+        domain = find_domain(host, name)
+        agent.refuse_absent(domain)
+        return cls(domain)
 
     def _plug(self, what: str, opening: str) -> None:
         """A device whose XML begins like that."""

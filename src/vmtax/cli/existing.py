@@ -15,7 +15,7 @@ from vmtax.core.units import count_of, format_cost, format_room
 from vmtax.existing.advice import SettingAdvice, advice
 from vmtax.existing.guest import KINDS, ExistingGuest
 from vmtax.existing.limits import limits
-from vmtax.existing.measured import MeasuredSetting, measured
+from vmtax.existing.measured import MeasuredSetting, by_cost
 from vmtax.existing.plan import plan_of, remark_lines
 from vmtax.existing.source import existing
 from vmtax.machine.reader import LocalReader
@@ -78,9 +78,8 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
         why = "no run measures a limit, and while it is reached, nothing else in it matters"
         say_wrapped(f"{limit.where}: {limit.text}: {why}", first="  limit  ", indent=9)
         say_wrapped(limit.change.replace("VMID", number), first="         → ", indent=11)
-    runs = runs_here(host)
-    for each in found:
-        _print_one(each, each.patch(guest).replace("VMID", number), measured(runs, each))
+    for each, cost in by_cost(found, runs_here(host)):
+        _print_one(each, each.patch(guest).replace("VMID", number), cost)
     if not found and not held:
         say_wrapped("The manuals call nothing in it unsafe or slow.")
     words = shlex.join([source, *(["--host", host] if host else [])])

@@ -39,6 +39,11 @@ def existing_vm(asked: Measured) -> ExistingVm | None:
     if sizes := given(PlanChanges(vcpus=asked.changes.vcpus, memory=asked.changes.memory)):
         raise BadUse(f"{' and '.join(sizes)}: a VM of yours has its own size: leave it out, or leave out --guest")
     _check_name(name)
+    if clone and name.startswith(PROXMOX):
+        raise BadUse(
+            f"--clone --guest {name}: vmtax clones no VM of Proxmox VE: leave out --clone to measure it as it runs, or"
+            f" compare its settings in a guest of ours: vmtax plan from {name}"
+        )
     if clone and not name.startswith(LIBVIRT):
         raise BadUse(
             f"--clone --guest {name}: only a domain of libvirt is cloned: --guest libvirt:NAME; or leave it out"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
@@ -47,6 +47,18 @@ def measured(runs: Iterable[Experiment], change: SettingAdvice) -> MeasuredSetti
         if costs:
             return max(costs, key=lambda each: (each.is_shown, each.ratio))
     return None
+
+
+def by_cost(
+    found: Iterable[SettingAdvice], runs: Sequence[Experiment]
+) -> list[tuple[SettingAdvice, MeasuredSetting | None]]:
+    """Each with what was measured of it. The unsafe ones stay first; then the one that is shown to cost most is."""
+
+    def order(each: tuple[SettingAdvice, MeasuredSetting | None]) -> tuple[bool, float]:
+        advised, cost = each
+        return advised.weight != "unsafe", -cost.ratio if cost is not None and cost.is_shown else -1.0
+
+    return sorted(((each, measured(runs, each)) for each in found), key=order)
 
 
 def _pairs(run: Experiment, change: SettingAdvice) -> list[tuple[str, str]]:

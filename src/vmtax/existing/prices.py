@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.layers import OWNERS
 from vmtax.core.records import Comparison
+from vmtax.core.units import time_ratio
 from vmtax.existing.advice import change_of_xml
+
+SHOWN = ("worse", "better")  # verdicts that show a difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,9 @@ class SettingPrice:
 
 
 def prices(analysis: Analysis) -> tuple[SettingPrice, ...]:
-    """In the run's order; () if it measured no VM of the user's, or with one configuration only."""
+    """The one that is shown to save most first, others in the run's order; () if it measured no VM of the user's, or
+    with one configuration only.
+    """
     run = analysis.experiment
     own = [each for each in run.treatments if each.layer in OWNERS and each.repeats is None and not each.side]
     found = []
@@ -38,4 +43,10 @@ def prices(analysis: Analysis) -> tuple[SettingPrice, ...]:
             )
             level = each.levels[factor]
             found.append(SettingPrice(factor, level, first[factor], costs, change_of_xml(factor, level)))
-    return tuple(found)
+    return tuple(sorted(found, key=_least_time))
+
+
+def _least_time(price: SettingPrice) -> float:
+    """The least time for the same work that is shown for it, against the first configuration; 1: no saving is shown."""
+    shown = [one for one in price.costs if one.verdict in SHOWN]
+    return min((1.0, *(time_ratio(one.metric.better, one.ratio, one.low, one.high)[0] for one in shown)))

@@ -6,6 +6,7 @@ import shlex
 import time
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from vmtax.attach.agent import SILENT
@@ -20,7 +21,7 @@ from vmtax.meter.text import fields
 
 OVERLAY_BYTES = 2 * 2**30  # what a clone may write to its own disks from its boot to its end
 DIGEST_BYTES = 8 * 2**30  # of larger disks, size and time of the last change are compared
-SERVE_SECONDS = 20.0  # until qemu-nbd listens
+SERVE_SECONDS = 20.0  # until qemu-nbd has opened an image
 PROGRAMS = {"qemu-nbd": "qemu-utils", "qemu-img": "qemu-utils"}
 SESSION = (
     "libvirt:{}: the connection {} is a user's own, whose QEMU could open nothing of ours: a clone takes the system's,"
@@ -156,8 +157,8 @@ def _serve(point: ClonePoint, disk: OwnDisk) -> str:
     words = ("--read-only", "--persistent", "--shared=4", f"--socket={socket}", "--export-name=point", "--image-opts")
     server = host.start("qemu-nbd", *words, image)
     point.servers.append(server)
-    limit = time.monotonic() + SERVE_SECONDS
-    while not host.succeeds("test", "-S", socket):
+    limit, export = time.monotonic() + SERVE_SECONDS, f"nbd+unix:///point?socket={quote(socket)}"
+    while not host.succeeds("qemu-img", "info", export):  # it listens before it has opened the image
         if server.poll() is not None or time.monotonic() > limit:
             why = server.stderr_tail().strip().splitlines()
             raise DomainError(f"{point.name}: qemu-nbd does not serve its disk {disk.target}: {' '.join(why[-1:])}")

@@ -10,7 +10,7 @@ from vmtax.core.records import Experiment
 from vmtax.existing.advice import advice
 from vmtax.existing.guest import ExistingGuest, shown
 from vmtax.existing.limits import limits
-from vmtax.existing.measured import MeasuredSetting, measured
+from vmtax.existing.measured import MeasuredSetting, by_cost
 from vmtax.existing.plan import ExistingPlan
 from vmtax.report.answers.part import AnswerRecord
 
@@ -109,9 +109,9 @@ def guest_answer(guest: ExistingGuest, plan: ExistingPlan, runs: Sequence[Experi
         [
             GuestAdvice(
                 *(each.weight, each.where, each.factor, each.level, each.better, each.why, each.patch(guest)),
-                _measured(measured(runs, each)),
+                _measured(cost),
             )
-            for each in advice(guest)
+            for each, cost in by_cost(advice(guest), runs)
         ],
         plan.text,
     )

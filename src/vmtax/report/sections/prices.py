@@ -6,10 +6,9 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.summary import label
 from vmtax.core.records import Comparison
 from vmtax.core.units import format_cost, time_ratio
-from vmtax.existing.prices import SettingPrice, prices
+from vmtax.existing.prices import SHOWN, SettingPrice, prices
 from vmtax.report.document import Code, Detail, Paragraph, Section
 
-SHOWN = ("worse", "better")  # verdicts that show a difference
 READING = "Time for the same work, against the VM with the first level of each setting, all others being equal."
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 
-from vmtax.attach import LIBVIRT, PROXMOX, LibvirtVm, find_domain, find_vm, look_up
+from vmtax.attach import LIBVIRT, PROXMOX, LibvirtVm, find_vm, look_up
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
 from vmtax.core.layers import CLONE, EXISTING, EXISTING_PATH
@@ -247,7 +247,7 @@ def _own_vm(
     if vm.clone:
         return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory)
     if vm.name.startswith(LIBVIRT):
-        return Plugged(LibvirtVm(find_domain(host, vm.name.removeprefix(LIBVIRT))), directory)
+        return Plugged(LibvirtVm.found(host, vm.name.removeprefix(LIBVIRT)), directory)
     if vm.name.startswith(PROXMOX):
         return Plugged(find_vm(host, vm.name.removeprefix(PROXMOX)), directory)
     there = entered(vm.name)
