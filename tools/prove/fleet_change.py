@@ -27,7 +27,7 @@ def bars(experiments: int = 1500) -> Iterator[Bar]:
     yield from _means(rng, experiments // 2)
     yield from _single(rng, experiments)
     yield from _unlike(rng, experiments)
-    yield from _repeated(rng, experiments)
+    yield from _repeated(np.random.default_rng(SEED + 1), experiments)
 
 
 def _means(rng: np.random.Generator, experiments: int) -> Iterator[Bar]:
