@@ -92,6 +92,7 @@ def costs(
         "id": _id("quick", created, number),
         "machine_id": ONE_MACHINE if name == "example" else f"{number:032x}",
         "host": f"ssh://{name}",
+        "boot": f"boot {number}",
     }
     return dataclasses.replace(
         base,

@@ -63,10 +63,34 @@ FAULTS = (
         "the bound of what can have changed since a change is that of the runs before it, too",
     ),
     Fault(
-        "analysis/many/fleet_change.py",
-        "yield {int(run.id not in ids): run for run in sorted(runs, key=lambda run: run.created)}",
-        "yield {int(run.id not in ids): run for run in sorted(runs, key=lambda run: -run.created)}",
-        "of a host with several runs on one side of a change the oldest counts",
+        "analysis/many/sides.py",
+        "newest = sorted(runs, key=lambda run: -run.created)",
+        "newest = sorted(runs, key=lambda run: run.created)",
+        "the work of a host's oldest run says which of its runs are compared",
+    ),
+    Fault(
+        "analysis/many/sides.py",
+        "rebooted = all(boots) and not boots[0] & boots[1]",
+        "rebooted = False",
+        "runs of one boot count as several where what a reboot changes is between the sides",
+    ),
+    Fault(
+        "stats/repeats.py",
+        "variance += drift.variance / count",
+        "variance += 0 * drift.variance / count",
+        "what a host changes by itself from run to run is in no interval of it",
+    ),
+    Fault(
+        "stats/repeats.py",
+        "mean = math.fsum(run.log for run in runs) / count",
+        "mean = runs[0].log",
+        "of several runs of a host on one side of a change the newest alone counts",
+    ),
+    Fault(
+        "cli/fleets.py",
+        "if KEY_CHANGED in text:",
+        "if False:",
+        "a host whose key has changed is said to be unknown to ssh",
     ),
     Fault(
         "analysis/many/fleet_change.py",

@@ -5,13 +5,14 @@
 Each host is an sshd in namespaces of its own, with its own machine-id; one more has changed its host key. Two
 controllers run the playbook of `vmtax fleet playbook` by a real ansible-playbook, and share a store in a real
 PostgreSQL. When some trials are stored, one controller is killed by SIGKILL with all its processes; later the server is
-stopped for 5 s.
+stopped for 5 s. Then `vmtax fleet run` measures the hosts once more, and `vmtax fleet compare` compares them.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import pwd
 import re
@@ -30,11 +31,13 @@ from pathlib import Path
 
 from tests.postgresql import PostgresqlServer
 from tools.score import Score
+from vmtax.core.errors import FAILED
 from vmtax.core.records import Experiment
 from vmtax.store import Store, StoreError
 from vmtax.store.address import ServerAddress
 
-FLEET = "proof"
+FLEET, AGAIN = "proof", "again"
+AGAIN_ROUNDS = 2  # of the second time: the fewest that are compared
 PLAN = """\
 name: fleet
 layers: [host]
@@ -122,13 +125,29 @@ class FleetController:
     def start(self, playbook: str, inventory: Path) -> subprocess.Popen[bytes]:
         self.home.mkdir()
         (self.home / "playbook.yml").write_text(playbook)
+        argv = self.argv("ansible-playbook", "-i", inventory, "--forks", "20", self.home / "playbook.yml")
+        with (self.home / "log").open("wb") as log:
+            return subprocess.Popen(
+                argv, env=self.environment, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def vmtax(self, *words: object) -> subprocess.CompletedProcess[str]:
+        """A command of vmtax's, to its end."""
+        argv = self.argv(sys.executable, "-m", "vmtax", *words)
+        return subprocess.run(
+            argv, env=self.environment, cwd=self.home, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+
+    def argv(self, *words: object) -> list[str]:
+        """The command with its own keys in ~/.ssh."""
         user = Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh")
         user.mkdir(mode=0o700, exist_ok=True)
-        argv = [
-            *("unshare", "--mount", "sh", "-c", WITH_SSH_DIRECTORY, "sh", str(self.keys), str(user)),
-            *("ansible-playbook", "-i", str(inventory), "--forks", "20", str(self.home / "playbook.yml")),
-        ]
-        environment = {
+        private = ("unshare", "--mount", "sh", "-c", WITH_SSH_DIRECTORY, "sh", self.keys, user)
+        return [str(word) for word in (*private, *words)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
             **os.environ,
             CONTROLLER: self.name,
             "VMTAX_STORE": self.store.url,
@@ -137,10 +156,6 @@ class FleetController:
             "LC_ALL": "C.UTF-8",
             **{f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("DATA", "STATE")},
         }
-        with (self.home / "log").open("wb") as log:
-            return subprocess.Popen(
-                argv, env=environment, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
 
     def kill(self) -> int:
         """SIGKILL for all its processes, also those with a session of their own; returns how many there were."""
@@ -265,11 +280,31 @@ def prove(place: Path, count: int, rounds: int, score: Score) -> str:
         code = process.wait(WAIT_SECONDS)
         print(f"ended after {time.monotonic() - begun:.0f} s", flush=True)
         score.check(bool(cut), "no run was cut off: nothing was shown")
+        compare(score, survivor, plan, inventory, hosts)
         counts = check(score, code, survivor, stored(store), hosts, rounds, cut)
         score.check(not Path(f"{inventory}.oops").exists(), "a variable of the inventory was run by a shell")
         left = [*survivor.home.rglob("*.undo")]
         score.check(not left, f"left on a controller: {left}")
     return counts
+
+
+def compare(score: Score, controller: FleetController, plan: Path, inventory: Path, hosts: list[TestHost]) -> None:
+    """Measures all hosts again by vmtax's own command, and compares each with itself."""
+    begun, words = time.monotonic(), ("-i", inventory, "--fleet", AGAIN, "--yes", "--", "--emulate")
+    done = controller.vmtax("fleet", "run", plan, *words, "--rounds", AGAIN_ROUNDS)
+    said = f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    good, changed = hosts[:-1], hosts[-1]
+    about = [line for line in done.stderr.splitlines() if line.startswith(f"{changed.name} (")]
+    named = len(about) == 1 and "its host key has changed" in about[0]
+    score.check(done.returncode == FAILED and named, f"fleet run: exit code {done.returncode}: {said}")
+    score.check(f"1 of {len(hosts)} hosts were left out" in done.stderr, f"fleet run says nothing of it: {said}")
+    done = controller.vmtax("fleet", "compare", FLEET, AGAIN, "--json")
+    data = json.loads(done.stdout)["data"] if done.returncode == 0 else {"hosts": [], "lines": []}
+    pairs = {host["host"]: (len(host["before"]), len(host["after"])) for host in data["hosts"]}
+    score.check(pairs == {host.name: (1, 1) for host in good}, f"fleet compare: {pairs} {done.stderr}")
+    lines = [line for line in data["lines"] if line["ratio"] and len(line["hosts"]) == len(good)]
+    score.check(bool(lines), f"nothing was compared on all hosts: {data['lines']}")
+    print(f"measured again and compared in {time.monotonic() - begun:.0f} s: {len(lines)} times of {len(pairs)} hosts")
 
 
 def check(

@@ -45,6 +45,7 @@ RAW_CHARACTERS = 12_000  # of the output of one trial: fio's JSON
 ODD = (17, 400)
 PER_HOST = 4  # connections, in the server's limit
 SHOW_SECONDS, PAGE_BYTES = 10.0, 3_000_000  # CPU time of the reader, and the page
+SWITCH_SECONDS = 1.0  # a thread gives the interpreter up at each answer of the server anyway
 SMALL = "max_connections=100"  # as Debian sets it up
 
 
@@ -121,6 +122,8 @@ def drive(address: ServerAddress, numbers: range, every: float, trials: int, tot
     """What a driver does: one thread for each of its hosts; prints a line when all have begun, and at the end."""
     base, wrong = base_run(), []
     threading.stack_size(2**20)
+    # Each thread that waits for the interpreter wakes this often to ask for it, which hundreds of them would do all day
+    sys.setswitchinterval(SWITCH_SECONDS)
     before = resident()
     hosts = [SimulatedHost(hosts_run(number, base), address) for number in numbers]
 

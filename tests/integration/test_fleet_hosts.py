@@ -30,7 +30,7 @@ def port(tmp_path: Path) -> Iterator[int]:
     settings = tmp_path / "sshd_config"
     settings.write_text(
         f"ListenAddress 127.0.0.1:{number}\nListenAddress 127.0.0.2:{number}\n"
-        f"ListenAddress 127.0.0.3:{number}\nHostKey {keys}/host_key\n"
+        f"ListenAddress 127.0.0.3:{number}\nListenAddress [::1]:{number}\nHostKey {keys}/host_key\n"
         f"AuthorizedKeysFile {keys}/id.pub\nStrictModes no\nUsePAM no\nPidFile none\n"
     )
     Path("/run/sshd").mkdir(exist_ok=True)
@@ -39,7 +39,8 @@ def port(tmp_path: Path) -> Iterator[int]:
             while not _listens(number):
                 time.sleep(0.05)
             key, other = ((keys / f"{name}.pub").read_text() for name in ("host_key", "other_key"))
-            (keys / "known_hosts").write_text(f"[127.0.0.1]:{number} {key}[127.0.0.2]:{number} {other}")
+            known = f"[127.0.0.1]:{number} {key}[::1]:{number} {key}[127.0.0.2]:{number} {other}"
+            (keys / "known_hosts").write_text(known)
             (keys / "config").write_text(f"Host *\n IdentityFile {keys}/id\n BatchMode yes\n")
             yield number
         finally:
@@ -54,10 +55,10 @@ def _listens(port: int) -> bool:
 def test_each_host_of_no_use_costs_one_line_and_the_others_nothing(port: int, tmp_path: Path) -> None:
     good, changed = f"ssh://root@127.0.0.1:{port}", f"ssh://root@127.0.0.2:{port}"
     twin, gone, odd = f"ssh://root@localhost:{port}", "ssh://root@127.0.0.4:9", "ssh://-oProxyCommand=x"
-    stranger = f"ssh://root@127.0.0.3:{port}"
+    stranger, ipv6 = f"ssh://root@127.0.0.3:{port}", f"ssh://root@[::1]:{port}"
     known = tmp_path / "ssh/known_hosts"
     known.write_text(f"{known.read_text()}[localhost]:{port} {(tmp_path / 'ssh/host_key.pub').read_text()}")
-    (tmp_path / "hosts").write_text("\n".join(named := (changed, good, twin, stranger, gone, odd)))
+    (tmp_path / "hosts").write_text("\n".join(named := (changed, good, twin, ipv6, stranger, gone, odd)))
     user = Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh")
     user.mkdir(mode=0o700, exist_ok=True)
     private = ("unshare", "--mount", "sh", "-c", WITH_SSH_DIRECTORY, "sh", str(tmp_path / "ssh"), str(user))
@@ -68,7 +69,7 @@ def test_each_host_of_no_use_costs_one_line_and_the_others_nothing(port: int, tm
     assert done.returncode == 0 and [line.split(": ")[0] for line in lines] == [*named], lines
     said = dict(line.split(": ", 1) for line in lines)
     assert said[good] == "can be measured"
-    assert said[twin] == f"is {good} under another name (machine-id), which is measured once"
+    assert said[twin] == said[ipv6] == f"is {good} under another name (machine-id), which is measured once"
     assert said[changed].startswith("its host key has changed, or another machine answers there"), said[changed]
     assert said[stranger] == "its host key is not in known_hosts: log in once by ssh"
     assert "Connection refused" in said[gone], said[gone]

@@ -144,6 +144,28 @@ def test_a_run_of_another_process_is_neither_removed_nor_resumed_until_that_ends
         assert store.take_host("theirs"), "what a store took ends with it"
 
 
+def test_a_store_that_is_at_rest_has_one_connection_besides_that_of_its_locks(
+    server: PostgresqlServer, address: ServerAddress
+) -> None:
+    """Threads that ask at the same moment have one each, for that moment: a server has a hundred for all."""
+    connected = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with Store(address) as store:
+        store.begin(unstarted(SAMPLE, id="mine"))
+        at_once = threading.Barrier(4)
+
+        def asks() -> None:
+            with store._database.begun(writes=False):
+                at_once.wait(60)
+
+        threads = [threading.Thread(target=asks) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not at_once.broken
+        wait_until(lambda: server.sql(address, connected) == "2")
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     """The server sees the end of a process when it reads from its socket: milliseconds later."""
     deadline = threading.Event()

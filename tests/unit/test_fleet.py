@@ -287,6 +287,47 @@ def test_with_ansible_the_playbook_is_written_and_run_for_those_that_fit(place: 
     assert code_of(done) == FAILED and not (place / "oops").exists(), done.output
 
 
+# What OpenSSH 9.2 says of a changed key, as a look passes it on
+CHANGED_KEY = """\
+vmtax: host: ssh root@h17: @@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+IT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!
+Add correct host key in /root/.ssh/known_hosts to get rid of this message.
+Host key for h17 has changed and you have requested strict checking.
+Host key verification failed.
+"""
+LOOKS = """
+case $3 in *h17) cat changed >&2; exit 1;; esac
+echo '{"machine": "'$3'", "refused": ""}'
+"""
+MEASURES = 'case $* in *h23*) echo "vmtax: host: no space left"; exit 1;; esac; echo $4 >> measured'
+
+
+def test_of_fifty_hosts_one_with_another_key_is_named_and_the_others_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so is one that is full, which each try finds again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VMTAX_STORE", str(tmp_path / "store.sqlite"))
+    monkeypatch.setattr(fleets, "LOOK", ("/bin/sh", str(tmp_path / "looks")))
+    measured = tmp_path / "vmtax-fleet-web/measured"
+    monkeypatch.setattr(fleets, "SELF", ("/bin/sh", "-c", MEASURES, "sh"))
+    (tmp_path / "looks").write_text(LOOKS)
+    (tmp_path / "changed").write_text(CHANGED_KEY)
+    hosts = [f"ssh://root@h{number}" for number in range(50)]
+    (tmp_path / "hosts").write_text("\n".join(hosts))
+    for _ in range(2):
+        done = invoked("run", "quick", "--hosts", "hosts", "--fleet", "web", "--yes")
+        assert code_of(done) == FAILED, done.output
+        assert sorted(measured.read_text().split()) == sorted({*hosts} - {"ssh://root@h17", "ssh://root@h23"})
+        lines = done.output.splitlines()
+        (changed,) = (line for line in lines if "h17" in line)
+        assert changed.startswith("ssh://root@h17: its host key has changed, or another machine answers there")
+        assert "ssh://root@h23: host: no space left" in lines
+        measured.unlink()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -318,6 +359,12 @@ def test_bad_input(place: Path, words: tuple[str, ...], code: int, message: str)
 def test_an_address_that_would_be_an_option_of_ssh_is_never_given_to_it() -> None:
     for address in ("ssh://-oProxyCommand=x", "ssh://a b", "sh://x", "; id"):
         assert "its address must be local, ssh://" in fleets._look(FleetHost("h", address), "", []).refused
+
+
+@pytest.mark.parametrize(("address", "helps"), [("ssh://root@fd00::1", True), ("fd00::1", True), ("ssh://a:b", False)])
+def test_an_ipv6_address_without_brackets_is_shown_with_them(address: str, helps: bool) -> None:
+    refused = fleets._look(FleetHost("h", address), "", []).refused
+    assert refused.endswith(": an IPv6 address is in brackets, as in ssh://root@[fd00::1]") is helps
 
 
 def test_status_and_stop_work_through_the_store(place: Path) -> None:

@@ -22,7 +22,7 @@ from vmtax.core.errors import BAD_INPUT, DONE
 from vmtax.report.answers.schema import json_schema
 from vmtax.report.render.formats import FLEET_CHANGE_FORMATS, find_fleet_change
 from vmtax.report.wording import fleet_change as words
-from vmtax.stats import HostEstimate, paired
+from vmtax.stats import HostEstimate, RunDrift, paired, repeated, run_drift
 from vmtax.store import Store
 
 OLD, NEW = "6.12.48", "6.12.60"
@@ -118,12 +118,111 @@ def test_hosts_that_were_not_upgraded_show_what_a_change_goes_with() -> None:
     assert kernel.groups[1].ratio == pytest.approx(math.exp(0.03), abs=0.004)
 
 
-def test_the_newest_run_of_a_machine_on_each_side_counts_under_whatever_name() -> None:
+def test_a_machine_is_one_host_under_whatever_name() -> None:
     after = side("new", 30)
     renamed = dataclasses.replace(after[4], host_name="other", host="ssh://other")
-    late = dataclasses.replace(after[6], id="late", created=after[6].created + 1e5)
-    found = change([late, *after[:4], renamed, *after[5:]])
-    assert len(found.pairs) == 20 and {pair.after for pair in found.pairs} >= {"late", renamed.id}
+    found = change([*after[:4], renamed, *after[5:]])
+    assert len(found.pairs) == 20 and (renamed.id,) in {pair.after for pair in found.pairs}
+
+
+# --- several runs of one host on one side
+
+
+def again(
+    label: str, day: float, count: int = 20, drift: float = 0.0, runs: int = 2, moved: float = 0.0
+) -> list[RunCosts]:
+    """Each host that often, which differs by itself from run to run."""
+    own = random.Random(int(day))
+    shifts = [[moved + own.gauss(0, drift) for _ in range(count)] for _ in range(runs)]
+    return [run for n, shift in enumerate(shifts) for run in side(label, day + n, count, shift.__getitem__)]
+
+
+def test_of_several_runs_of_a_host_the_mean_counts_and_all_are_named() -> None:
+    before = [*side("old", 1, moved=lambda n: 0.04), *side("old", 2, moved=lambda n: 0.02)]
+    after = side("new", 30, moved=lambda n: 0.03)
+    found = change(after, before)
+    assert line(found).line.ratio == pytest.approx(1.0, abs=0.003), "not 1.01 as the newest alone, nor 0.99"
+    first = found.pairs[0]
+    assert first.before == (before[20].id, before[0].id) and first.after == (after[0].id,)
+    assert "of several runs of a host the mean counts: 40 runs before, 20 after" in words.facts(found)
+    assert line(found).line.hosts[0].rounds == 10, "of the side that has fewer"
+
+
+def test_the_host_is_the_unit_however_often_it_was_measured() -> None:
+    """Ten runs of one host that changed do not outvote the others."""
+    before, after = side("old", 1, 3), side("new", 30, 3)
+    often = [run for day in range(31, 40) for run in side("new", day, 3, lambda n: 0.3 * (n == 0))[:1]]
+    after[0] = side("new", 30, 3, lambda n: 0.3 * (n == 0))[0]
+    found = line(change([*after, *often], before)).line
+    assert len(found.hosts) == 3 and found.ratio == pytest.approx(math.exp(0.1), abs=0.02)
+
+
+def test_the_interval_of_a_single_host_includes_what_hosts_change_from_run_to_run() -> None:
+    alone = change(side("new", 30), side("old", 1))
+    assert line(alone).run_to_run is None and words.single_hosts(alone) == words.ROUNDS_ALONE
+    found = change(again("new", 30, drift=0.03), again("old", 1, drift=0.03))
+    assert line(found).run_to_run == pytest.approx(0.03, rel=0.4)
+    assert "from run to run, as those that were measured several times show: 3" in words.single_hosts(found)
+
+    def width(change: FleetChange) -> float:
+        host = line(change).line.hosts[3]
+        assert host.low is not None and host.high is not None
+        return math.log(host.high / host.low)
+
+    assert 2 * 2 * 0.03 * 0.7 < width(found) < 2 * 2 * 0.03 * 1.5 and width(alone) < 0.03
+
+
+def test_runs_of_one_boot_count_as_one_where_a_reboot_is_between_the_sides() -> None:
+    """What a reboot changes would be in no interval if each of them counted."""
+    after = again("new", 30, drift=0.03, runs=3)
+    boots = [dataclasses.replace(run, boot=f"after {run.machine_id}") for run in after]
+    assert line(change(after)).run_to_run and line(change(boots)).run_to_run is None
+    everywhere = [
+        [dataclasses.replace(run, boot=f"{run.machine_id}") for run in runs] for runs in (after, side("old", 1))
+    ]
+    assert line(change(*everywhere)).run_to_run, "no reboot: then runs are what there is"
+    unknown = [dataclasses.replace(run, boot="") for run in after]
+    assert line(change(unknown)).run_to_run, "boots that no version recorded are not one boot"
+
+
+def test_runs_of_other_work_than_the_newest_are_left_out_and_named() -> None:
+    after = [*side("new", 30), *side("new", 31)]
+    other = dataclasses.replace(after[3], work=dataclasses.replace(after[3].work, image="another"))
+    found = change([*after[:3], other, *after[4:]])
+    assert found.pairs[3].after == (after[23].id,) and len(found.pairs) == 20
+    assert [(one.run, "another" in one.why) for one in found.left_out] == [(other.id, True)]
+
+
+def test_values_that_differ_within_a_side_are_all_named() -> None:
+    after = [*side("new", 30, kernel=lambda n: OLD), *side("new", 31, kernel=lambda n: NEW)]
+    assert words.software(change(after)) == [f"kernel {OLD} → {NEW} | {OLD} on 20 of 20 hosts"]
+
+
+def test_the_mean_of_runs_and_its_error() -> None:
+    one, other = HostEstimate(0.5, 0.003, 9), HostEstimate(0.54, 0.004, 5)
+    alone = repeated([one, other])
+    assert (alone.log, alone.error) == (pytest.approx(0.52), pytest.approx(0.0025)) and alone.freedom == 10
+    assert repeated([one]) == one
+    drift = RunDrift(variance=0.0002, scatter=0.000225, freedom=6)
+    found = repeated([one, other], drift)
+    assert found.error == pytest.approx(math.sqrt(0.0001 + 0.0025**2))
+    total, own = 0.0001 + 0.0025**2, (0.0015**4 / 9 + 0.002**4 / 5)
+    assert found.freedom == math.floor(total**2 / (own + 0.0001125**2 / 6)) == 5
+    assert repeated([HostEstimate(0.1, 0.0, 4), HostEstimate(0.3, 0.0, 3)]) == HostEstimate(0.2, 0.0, 3)
+
+
+def test_what_hosts_change_from_run_to_run_is_told_by_all_together() -> None:
+    def host(*logs: float) -> list[HostEstimate]:
+        return [HostEstimate(log, 0.001, 9) for log in logs]
+
+    groups = [host(5.0, 5.02), host(1.0, 1.0, 1.03), host(2.0, 2.02, 2.04, 2.0), host(9.0)]
+    found = run_drift(groups)
+    assert found is not None and found.freedom == 6
+    assert found.scatter == pytest.approx((0.0002 + 0.0006 + 0.0011) / 6)
+    assert found.variance == pytest.approx(found.scatter - 0.001**2)
+    assert run_drift(groups[:2] + groups[3:]) is None, "3 degrees of freedom are too few"
+    none = run_drift([host(5.0, 5.0001)] * 6)
+    assert none is not None and none.variance == 0
 
 
 def test_hosts_that_cannot_be_compared_are_left_out_with_the_reason() -> None:
@@ -202,10 +301,10 @@ def test_a_page_nests_its_ids_are_its_own_and_it_has_a_map() -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("home")
     with Store(path / "vmtax/vmtax.sqlite") as store:
-        for number in range(6):
+        for number in range(9):
             name = f"web{number % 3}"
             facts = {"hostname": name, "machine_id": f"{number % 3:032x}"}
-            label = "new" if number > 2 else "old"
+            label = ("old", "new", "new2")[number // 3]
             store.put(a_run(number, number, host=f"ssh://root@{name}", label=label, **facts))
     return path
 
@@ -214,6 +313,13 @@ def command(home: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> Result:
     monkeypatch.setenv("XDG_DATA_HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     return CliRunner().invoke(app, ["fleet", "compare", *argv])
+
+
+def test_several_labels_are_one_side(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = json.loads(command(home, monkeypatch, "old", "new, new2", "--json").stdout)["data"]
+    assert (data["before"], data["after"]) == ("old", "new,new2")
+    assert [(len(host["before"]), len(host["after"])) for host in data["hosts"]] == [(1, 2)] * 3
+    assert data["hosts"][0]["after"] == sorted(data["hosts"][0]["after"], reverse=True)
 
 
 def test_two_labels_are_compared(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -227,11 +333,14 @@ def test_two_labels_are_compared(home: Path, monkeypatch: pytest.MonkeyPatch, tm
 @pytest.mark.parametrize(
     ("argv", "text"),
     [
-        (("old", "newer"), "no run has the label 'newer'; there are: new, old"),
+        (("old", "newer"), "no run has the label 'newer'; there are: new2, new, old"),
         (("old", "new", "--plan", "slow"), "no run of plan 'slow' with the label 'new'"),
         (("old", "new", "--format", "xml"), "unknown format 'xml'"),
         (("old", "new", "--same-within", "200%"), "--same-within: 200% is not below 100%"),
-        (("old", "old"), "'old' is on both sides: name two labels"),
+        (("old", "old"), "'old' is on both sides: name other labels after than before"),
+        (("old,new", "new2,new"), "'new' is on both sides: name other labels after than before"),
+        (("old", "new,newer"), "no run has the label 'newer'; there are: new2, new, old"),
+        (("old,", "new"), "a label is missing beside a comma: such as spring1,spring2"),
     ],
 )
 def test_bad_input_is_one_line(argv: tuple[str, ...], text: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

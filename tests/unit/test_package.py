@@ -58,6 +58,16 @@ def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
     assert f"\nVersion: {__version__}\n" in wheel.read(f"{meta}/METADATA").decode()
 
 
+def test_the_wheel_alone_brings_no_driver_of_a_server_and_no_ansible(wheel: zipfile.ZipFile) -> None:
+    """They are what `vmtax[postgresql]` and `vmtax[fleet]` add."""
+    meta = wheel.read(f"vmtax-{__version__}.dist-info/METADATA").decode()
+    needed = re.findall(r"^Requires-Dist: ([\w-]+)(.*)$", meta, re.M)
+    always = {name for name, rest in needed if "extra ==" not in rest}
+    assert "sqlalchemy" in always and not always & {"psycopg", "psycopg2", "ansible", "ansible-core", "pyarrow"}
+    for name, extra in (("psycopg", "postgresql"), ("ansible-core", "fleet")):
+        assert any(one == name and f"extra == '{extra}'" in rest for one, rest in needed)
+
+
 def test_the_wheel_alone_is_a_program(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     """Unpacked, without the sources and from another directory."""
     wheel.extractall(tmp_path / "site")

@@ -5,7 +5,7 @@ of having changed unlike the others. Each run of a host has a drift of its own, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -27,6 +27,7 @@ def bars(experiments: int = 1500) -> Iterator[Bar]:
     yield from _means(rng, experiments // 2)
     yield from _single(rng, experiments)
     yield from _unlike(rng, experiments)
+    yield from _repeated(np.random.default_rng(SEED + 1), experiments)
 
 
 def _means(rng: np.random.Generator, experiments: int) -> Iterator[Bar]:
@@ -73,6 +74,34 @@ def _unlike(rng: np.random.Generator, experiments: int) -> Iterator[Bar]:
         ]
         what = f"fleet compare: {count} of 20 hosts change by 15 % more: found"
         yield at_least(what, wanted, sum(found) / count / experiments)
+
+
+def _repeated(rng: np.random.Generator, experiments: int) -> Iterator[Bar]:
+    """Hosts that were measured several times on a side: then their intervals include what they change by themselves."""
+    for hosts, runs in ((3, (2, 2)), (8, (1, 2)), (20, (2, 2))):
+        for drift in (0.0, DRIFT_SD):
+            found = [_of_repeated(rng, [runs] * hosts, drift)[0] for _ in range(experiments // 3)]
+            held = sum(one.low is not None and one.high is not None and one.low <= 0 <= one.high for one in found)
+            what = f"fleet compare: {hosts} hosts, {runs[0]} and {runs[1]} runs, {100 * drift:g} % drift"
+            yield at_least(f"{what}: one host's interval holds its change", 0.92, held / len(found))
+    mixed = [(1, 1)] * 10 + [(1, 3)] * 10
+    false = sum(
+        any(one.is_odd for one in stats.odd_hosts(_estimates(_of_repeated(rng, mixed, DRIFT_SD))))
+        for _ in range(experiments // 2)
+    )
+    what = "fleet compare: 20 hosts alike, half of them measured three times after: any is called unlike"
+    yield at_most(what, 0.055, false / (experiments // 2))
+
+
+def _of_repeated(rng: np.random.Generator, runs: Sequence[tuple[int, int]], drift: float) -> list[stats.PairedChange]:
+    """The changes of hosts, which are none, with that many runs of each before and after."""
+    sides = [[[_side(rng, rng.normal(0, drift)) for _ in range(count)] for count in host] for host in runs]
+    known = stats.run_drift([side for host in sides for side in host])
+    return [stats.paired(*(stats.repeated(side, known) for side in host)) for host in sides]
+
+
+def _estimates(changes: Sequence[stats.PairedChange]) -> list[stats.HostEstimate]:
+    return [stats.HostEstimate(one.log, one.error, one.freedom) for one in changes]
 
 
 def _changes(rng: np.random.Generator, hosts: int, unlike: int = 0) -> list[stats.HostEstimate]:

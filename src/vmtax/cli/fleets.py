@@ -32,6 +32,7 @@ AT_ONCE = 8  # hosts that are looked at
 OURS = ("--host", "--fleet", "--label", "--output", "-o", "--json", "--yes", "-y", "--resume", "--after-reboot")
 # Of OpenSSH, in ten lines and in one
 KEY_CHANGED, KEY_REFUSED = "REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed"
+OURSELVES = "vmtax: "  # how our messages begin
 SELF = (sys.executable, "-m", "vmtax")
 LOOK = (sys.executable, "-m", "vmtax.cli.look")
 
@@ -70,7 +71,9 @@ def carry_out_fleet(
 def _with_threads(plan: str, options: Sequence[str], fleet: str, hosts: Sequence[FleetHost], directory: Path) -> int:
     words = ["--fleet", fleet, "--yes", *options]
     threads = Threads(lambda host: [*SELF, "run", _plan_word(plan), "--host", host.address, *words], directory)
-    codes = threads.run(hosts, lambda host, code, line: say(f"{host.name}: {'done' if code == DONE else line}"))
+    codes = threads.run(
+        hosts, lambda host, code, line: say(f"{host.name}: {'done' if code == DONE else line.removeprefix(OURSELVES)}")
+    )
     return next((code for code in codes.values() if code), 0)  # that of a killed one is negative
 
 
@@ -118,7 +121,7 @@ def _why(text: str) -> str:
     if KEY_REFUSED in text:
         return "its host key is not in known_hosts: log in once by ssh"
     line = (text.strip().splitlines() or ["vmtax: cannot be looked at"])[-1]
-    return line.removeprefix("vmtax: ")
+    return line.removeprefix(OURSELVES)
 
 
 def stop(fleet: str, *, undo: bool) -> None:

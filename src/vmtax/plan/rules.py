@@ -79,7 +79,9 @@ def host(text: str) -> str:
         return text
     match = _SSH.fullmatch(text)
     if text != "local" and (match is None or len(text) > _LONGEST_HOST or not 0 < int(match["port"] or 22) < 2**16):
-        raise ValueError(f"must be local, ssh://[user@]host[:port] or lab[:NAME], not {show(text)}")
+        is_ipv6 = text.removeprefix("ssh://").count(":") > 1 and "[" not in text
+        brackets = ": an IPv6 address is in brackets, as in ssh://root@[fd00::1]" if is_ipv6 else ""
+        raise ValueError(f"must be local, ssh://[user@]host[:port] or lab[:NAME], not {show(text)}{brackets}")
     return text
 
 

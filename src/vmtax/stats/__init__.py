@@ -6,7 +6,7 @@ factor; `weighted_places` sorts treatments by weighted scores, under many sets o
 `lower_bound` are those of a proportion, such as 0 of 300. `variance_components`, `iterations_per_boot` and
 `steady_state` plan the iterations of a boot. `steps` finds where a figure changed from run to run, and `most_change`
 how far it can have changed since. `fleet_mean`, `odd_hosts` and `by_group` are about many hosts: the host is the unit.
-`paired` is the change of one of them.
+`paired` is the change of one of them, `repeated` the mean of its runs, and `run_drift` what it changes by itself.
 """
 
 from vmtax.stats.arrays import Floats, Vector
@@ -38,6 +38,7 @@ from vmtax.stats.paired import PairedChange, paired
 from vmtax.stats.proportion import CONFIDENCE, lower_bound, upper_bound
 from vmtax.stats.ranking import RankedTreatments, rank
 from vmtax.stats.ratio import P95_ROUNDS, STALL, CarryOver, PairedRatio, Stalls, paired_ratio
+from vmtax.stats.repeats import RunDrift, repeated, run_drift
 from vmtax.stats.sessions import (
     FEWEST_SESSIONS,
     BetweenSessions,
@@ -82,6 +83,7 @@ __all__ = [
     "PairedRatio",
     "PrecisionRule",
     "RankedTreatments",
+    "RunDrift",
     "RunTrend",
     "SessionLevel",
     "SessionMethod",
@@ -115,7 +117,9 @@ __all__ = [
     "paired_ratio",
     "rank",
     "reduce_iterations",
+    "repeated",
     "rounds_needed",
+    "run_drift",
     "signed_rank_rank",
     "steady_state",
     "steps",

@@ -80,6 +80,7 @@ class RunCosts:
     created: float  # time of the start, in seconds since the epoch
     ended: float  # time of the end
     machine_id: str | None  # digest of /etc/machine-id; None: not recorded
+    boot: str  # that of the host, by its id; "": not recorded
     cpu: str  # model, without generic words; "" if it is unknown
     properties: Mapping[str, str]  # those of PROPERTIES that are known
     work: Work
@@ -110,6 +111,7 @@ def costs_of_work(run: Experiment, work: Work) -> RunCosts:
         *(run.id, run.name, run.label, run.host, _short_name(run), run.created),
         ended=run.created if run.finished is None else run.finished,
         machine_id=host.get("machine_id"),
+        boot=host.get("boot_id") or "",
         cpu=cpu_model(run),
         properties=dict(_properties(host)),
         work=work,

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vmtax import stats
-from vmtax.analysis.many.choose import MachineKey, OmittedRun, by_machine
-from vmtax.analysis.many.costs import PROPERTIES, CostFigure, RunCosts, changed_properties
+from vmtax.analysis.many.choose import OmittedRun
+from vmtax.analysis.many.costs import PROPERTIES, CostFigure, CostSubject, RunCosts, changed_properties
 from vmtax.analysis.many.fleet import Fleet, FleetLine, fleet
+from vmtax.analysis.many.sides import Drifts, HostSides, averaged, drifts, host_sides
 from vmtax.analysis.sessions.change import Outcome, outcome
-from vmtax.analysis.sessions.work import unlike
 from vmtax.core.errors import BadInput
-
-SIDES = ("before", "after")
 
 
 class NoPairs(BadInput):
@@ -24,12 +23,12 @@ class NoPairs(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class HostPair:
-    """One host, with its newest run on each side."""
+    """One host, with its runs on each side."""
 
     host: str  # its name for a reader
-    before: str  # id of its run before
-    after: str  # id of its run after
-    software: tuple[str, ...]  # what differs between the two runs besides the times: "kernel A → B"
+    before: tuple[str, ...]  # ids of its runs before, newest first
+    after: tuple[str, ...]  # ids of its runs after, newest first
+    software: tuple[str, ...]  # what differs between the two sides besides the times: "kernel A → B"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +38,16 @@ class ChangedLine:
     line: FleetLine  # its ratios are times after / times before
     verdict: Outcome  # same: the interval of the mean lies within same_within; worse, better: it does not, and excludes
     # no change; undecided: the interval is too wide, or there is none
+    run_to_run: float | None  # standard deviation of a host from run to run, beyond the errors of its rounds, as a
+    # fraction; None: too few hosts were measured several times on one side, so it is in no host's interval
 
 
 @dataclass(frozen=True, slots=True)
 class FleetChange:
     """The changes of all hosts."""
 
-    before: str  # label of the runs before
-    after: str  # label of the runs after
+    before: str  # labels of the runs before, with commas between them
+    after: str  # labels of the runs after, with commas between them
     pairs: tuple[HostPair, ...]  # in the order of the names of hosts
     changes: Fleet  # each run of it is the change of one host: its ratios are times after / times before
     lines: tuple[ChangedLine, ...]  # times of primary metrics first, then other times, then costs
@@ -71,45 +72,31 @@ class FleetChange:
 
     @property
     def software(self) -> tuple[tuple[str, int], ...]:
-        """What differs between the two runs of hosts, and on how many of them; the most first."""
+        """What differs between the two sides of hosts, and on how many of them; the most first."""
         return tuple(Counter(text for pair in self.pairs for text in pair.software).most_common())
 
 
 def fleet_change(before: Sequence[RunCosts], after: Sequence[RunCosts], same_within: float) -> FleetChange:
-    """The changes from runs of one label to runs of another one, of one plan. Raises NoPairs."""
-    first, second = before[0].label, after[0].label
-    left_out: list[OmittedRun] = []
-    pairs = []
-    for sides in _by_machine(before, after):
-        if len(sides) == 1:
-            ((side, run),) = sides.items()
-            left_out.append(OmittedRun(run.id, run.host_name, f"measured only {SIDES[side]}"))
-        elif why := next(unlike(sides[0].work, sides[1].work), None):
-            words = why.replace(" in the first,", f" {SIDES[0]},").replace(" in the second", f" {SIDES[1]}")
-            left_out.append(OmittedRun(sides[1].id, sides[1].host_name, words))
-        else:
-            pairs.append((sides[0], sides[1]))
-    if not pairs:
+    """The changes from runs of some labels to runs of others, of one plan. A host counts once, with the mean of its
+    runs on each side. Raises NoPairs.
+    """
+    first, second = (",".join(dict.fromkeys(run.label for run in side)) for side in (before, after))
+    hosts, left_out = host_sides(before, after)
+    if not hosts:
         why = f": {left_out[0].host}: {left_out[0].why}" if left_out else ""
         raise NoPairs(f"no host has runs that can be compared in both {first!r} and {second!r}{why}")
-    changes = fleet([_changed(*pair) for pair in pairs])
-    known = {pair[1].id: pair for pair in pairs}
+    known = drifts(hosts)
+    pairs = {host.after[0].id: averaged(host, known) for host in hosts}
+    runs = {host.after[0].id: host for host in hosts}
+    changes = fleet([_changed(*pair) for pair in pairs.values()])
     return FleetChange(
         *(first, second),
-        pairs=tuple(_pair(run.host_name, *known[run.id]) for run in changes.costs),
+        pairs=tuple(_pair(run.host_name, runs[run.id], *pairs[run.id]) for run in changes.costs),
         changes=changes,
-        lines=tuple(_line(line, same_within) for line in sorted(changes.lines, key=_order)),
+        lines=tuple(_line(line, same_within, known) for line in sorted(changes.lines, key=_order)),
         same_within=same_within,
         left_out=(*left_out, *changes.left_out),
     )
-
-
-def _by_machine(before: Sequence[RunCosts], after: Sequence[RunCosts]) -> Iterator[dict[int, RunCosts]]:
-    """For each machine, its newest run on each side (0: before) that has one."""
-    ids = {run.id for run in before}
-    machines: dict[MachineKey, list[RunCosts]] = by_machine([*before, *after])
-    for runs in machines.values():
-        yield {int(run.id not in ids): run for run in sorted(runs, key=lambda run: run.created)}
 
 
 def _changed(before: RunCosts, after: RunCosts) -> RunCosts:
@@ -143,14 +130,18 @@ def _figure(before: CostFigure, after: CostFigure) -> CostFigure:
     )
 
 
-def _pair(name: str, before: RunCosts, after: RunCosts) -> HostPair:
-    return HostPair(name, before.id, after.id, tuple(changed_properties(before, after)))
+def _pair(name: str, host: HostSides, before: RunCosts, after: RunCosts) -> HostPair:
+    first, second = (tuple(run.id for run in side) for side in (host.before, host.after))
+    return HostPair(name, first, second, tuple(changed_properties(before, after)))
 
 
 def _order(line: FleetLine) -> tuple[bool, bool]:
     return bool(line.baseline), not line.primary
 
 
-def _line(line: FleetLine, same_within: float) -> ChangedLine:
+def _line(line: FleetLine, same_within: float, known: Drifts) -> ChangedLine:
     low, high = (None if end is None else end - 1 for end in (line.low, line.high))
-    return ChangedLine(line, outcome(low, high, same_within))
+    drift = known.get(CostSubject(line.metric, line.baseline, line.treatment))
+    return ChangedLine(
+        line, outcome(low, high, same_within), None if drift is None else math.expm1(math.sqrt(drift.variance))
+    )

@@ -85,11 +85,14 @@ def fleet_compare(
     before: Annotated[
         str,
         typer.Argument(
-            metavar="BEFORE", help="The fleet before the change: the label of its runs.", autocompletion=complete_label
+            metavar="BEFORE",
+            help="The fleet before the change: the label of its runs, or several with commas between them.",
+            autocompletion=complete_label,
         ),
     ],
     after: Annotated[
-        str, typer.Argument(metavar="AFTER", help="The fleet after the change.", autocompletion=complete_label)
+        str,
+        typer.Argument(metavar="AFTER", help="The fleet after the change, likewise.", autocompletion=complete_label),
     ],
     *,
     options: FleetCompareOptions,

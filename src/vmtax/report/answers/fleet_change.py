@@ -13,8 +13,8 @@ HOST = Shape(
     "host ratio low high rounds deviation p unlike=odd",
     {
         "ratio": AnswerKey(float, "times after / times before of this host"),
-        "low": AnswerKey(float | None, "lower end of its interval, of the rounds of its two runs; null: none"),
-        "rounds": AnswerKey(int, "rounds of the run that has fewer"),
+        "low": AnswerKey(float | None, "lower end of its interval; null: none"),
+        "rounds": AnswerKey(int, "rounds of the side that has fewer"),
         "deviation": AnswerKey(float, "this ratio / that of the median host"),
         "unlike": AnswerKey(bool, "whether the host changed unlike the others", lambda host, _: host.odd),
     },
@@ -25,7 +25,7 @@ LINE = Shape(
     many.ChangedLine,
     "metric=line.metric.name unit=line.metric.unit better=line.metric.better baseline=line.baseline"
     " treatment=line.treatment primary=line.primary emulated=line.emulated ratio=line.ratio low=line.low high=line.high"
-    " between=line.between next_low=line.next_low next_high=line.next_high verdict hosts=line.hosts"
+    " between=line.between next_low=line.next_low next_high=line.next_high verdict run_to_run hosts=line.hosts"
     " properties=line.properties",
     {
         "unit": UNIT,

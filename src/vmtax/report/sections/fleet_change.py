@@ -49,7 +49,7 @@ def document(change: FleetChange, detail: Detail) -> Document:
         Section("answer", _title(change), tuple(_answer(change, detail)), place="first"),
         Section("facts", "What else differs", (_listed(words.software(change)),), place="first"),
         Section("primary", PRIMARY, tuple(_lines(PRIMARY, primary, change)), "Times", "first"),
-        Section("unlike", "Hosts that changed unlike the others", tuple(_unlike(found)), "Unlike", "first"),
+        Section("unlike", "Hosts that changed unlike the others", tuple(_unlike(found, change)), "Unlike", "first"),
         Section("groups", "What changes go with", tuple(_groups(associations)), "Groups", "first"),
         Section("hosts", HOSTS, tuple(hosts(change.changes, detail, words.UNLIKE)), HOSTS, "first"),
         Section("others", OTHERS, tuple(_others(others, change, detail))),
@@ -115,9 +115,9 @@ def _groups(associations: Sequence[str]) -> Iterator[Block]:
         yield Paragraph(associations[-1], "note")
 
 
-def _unlike(found: Sequence[str]) -> Iterator[Block]:
+def _unlike(found: Sequence[str], change: FleetChange) -> Iterator[Block]:
     yield _listed(found)
-    yield Paragraph(words.UNLIKE_READING, "note")
+    yield Paragraph(f"{words.UNLIKE_READING} {words.single_hosts(change)}", "note")
 
 
 def _listed(texts: Sequence[str]) -> List:

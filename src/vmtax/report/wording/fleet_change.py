@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from vmtax.analysis.many.fleet_change import ChangedLine, FleetChange
-from vmtax.core.units import at_most, count_of, format_percent
+from vmtax.core.units import at_most, count_of, format_overhead, format_percent
 from vmtax.report.wording import fleet as words
 from vmtax.stats import FEWEST_HOSTS
 
 METHOD = (
     "A change of a host is of the time for the same work, from the Hodges–Lehmann estimate of one run to that of the"
-    " other, with Welch's interval."
+    " other, or from the mean of several runs to that of others, with Welch's interval."
 )
 READING = (
     "Each host is compared with itself. Mean: how much more time the same work takes after than before, over hosts,"
@@ -22,8 +22,11 @@ READING = (
 )
 UNLIKE_READING = (
     "A host changed unlike the others if its change differs from theirs by more than these differ among themselves; at"
-    " most 5 % of those that are named are not. The interval of a single host is of its rounds alone: how"
-    " much it differs from run to run anyway is not in it."
+    " most 5 % of those that are named are not."
+)
+ROUNDS_ALONE = (
+    "The interval of a single host is of its rounds alone: how much it differs from run to run anyway is not in it,"
+    " unless hosts were measured several times on one side."
 )
 UNLIKE = "unlike"
 
@@ -60,12 +63,26 @@ def facts(change: FleetChange) -> Iterator[str]:
     yield f"before: {change.before}"
     yield f"after: {change.after}"
     yield count_of(len(change.pairs), "host")
+    counts = [sum(len(ids) for ids in side) for side in zip(*((p.before, p.after) for p in change.pairs), strict=True)]
+    if max(counts) > len(change.pairs):
+        yield f"of several runs of a host the mean counts: {counts[0]} runs before, {counts[1]} after"
     if change.left_out:
         yield f"{len(change.left_out)} left out"
 
 
+def single_hosts(change: FleetChange) -> str:
+    """What is in the interval of a single host."""
+    known = [one.run_to_run for one in change.primary if one.run_to_run is not None]
+    if not known:
+        return ROUNDS_ALONE
+    return (
+        "The interval of a single host includes how much hosts differ from run to run, as those that were measured"
+        f" several times show: {format_overhead(max(known))} (standard deviation, of the time that differs most)."
+    )
+
+
 def software(change: FleetChange) -> list[str]:
-    """What else differs between the two runs of a host, and on how many hosts."""
+    """What else differs between the two sides of a host, and on how many hosts."""
     total = len(change.pairs)
     found = [f"{text} on {count} of {count_of(total, 'host')}" for text, count in change.software]
     return found or ["CPU, microcode, kernel, QEMU and system are the same on both sides of every host."]

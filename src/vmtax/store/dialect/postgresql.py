@@ -30,7 +30,7 @@ from vmtax.store.files import COSTS, MOST_RESULTS, RESULTS
 RETURN_SECONDS = 60.0  # to wait for a server that was there, and is restarted
 RETRY_SECONDS = 0.2
 REACH_SECONDS = 10  # for a server to answer a connection
-CONNECTIONS = 5  # of a process, besides the one that holds its locks
+KEPT_CONNECTIONS = 1  # of a process, besides the one that holds its locks: a server has a hundred for all
 CREATING = 0x766D746178  # number of the advisory lock under which tables are created: "vmtax"
 
 DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
@@ -74,7 +74,7 @@ class PostgresqlDatabase(StoreDatabase):
         self.engine = sa.create_engine(
             "postgresql+psycopg://",
             creator=connect,
-            pool_size=CONNECTIONS,
+            pool_size=KEPT_CONNECTIONS,
             pool_pre_ping=True,
             json_serializer=functools.partial(json.dumps, allow_nan=False),
             json_deserializer=json.loads,
