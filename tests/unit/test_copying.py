@@ -311,3 +311,21 @@ def test_workloads_that_take_a_disk_of_their_own_are_refused(workload: str) -> N
     request = Request(FakeMachine("host"), made, made.treatments()[0])
     ((name, why),) = CopyingPart().lacking(request).items()
     assert name == "vm disk.snapshot_during=backup" and workload in why
+
+
+@pytest.mark.parametrize(
+    ("settings", "pattern", "bytes"),  # MiB that QEMU writes beside 16 MiB of first writes
+    [
+        (("disk.format=qcow2", "disk.preallocation=off"), "first-write-4k", 15),
+        (("disk.format=qcow2", "disk.preallocation=off"), "first-write-64k", 0),
+        (("disk.format=qcow2", "disk.preallocation=off", "disk.cluster_size=128KiB"), "first-write-64k", 8),
+        (("disk.format=qcow2", "disk.preallocation=off", "disk.extended_l2=on"), "first-write-4k", 0),
+        (("disk.format=qcow2", "disk.preallocation=off"), "randwrite-4k-qd1", 0),  # of a disk that was filled
+        (("disk.format=qcow2", "disk.preallocation=metadata"), "first-write-4k", 0),
+        (("disk.format=raw", "disk.preallocation=off"), "first-write-4k", 0),
+    ],
+)
+def test_the_rest_of_each_new_cluster_is_foreseen(settings: tuple[str, ...], pattern: str, bytes: int) -> None:
+    made = plan(*settings, patterns=pattern)
+    machines = [each for each in made.treatments()[0] if each.repeats is None]
+    assert writes._copied(made, machines) == bytes * MIB
