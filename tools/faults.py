@@ -1163,6 +1163,18 @@ FAULTS = (
         "memory that is called remote is on the node of the CPUs",
     ),
     Fault(
+        "analysis/summary.py",
+        "kept = (one for one in found.figures if one.primary or words.same_as(one.metric) not in names)",
+        "kept = iter(found.figures)",
+        "one figure has two rows on the first screen, in two units",
+    ),
+    Fault(
+        "analysis/sessions/work.py",
+        'how = next((words for words, side in lacking.items() if name not in side), "changed")',
+        'how = "changed"',
+        "a file that is new is called changed",
+    ),
+    Fault(
         "testbed/session/copying.py",
         "while awaited and copy.operations() - first < AT_WORK:",
         "while False:",

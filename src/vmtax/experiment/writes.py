@@ -133,8 +133,8 @@ def _copied(plan: Plan, machines: Sequence[Treatment], *, usual: bool = False) -
 
 
 def _zeroed(settings: DiskSettings, case: str, size: int) -> float:
-    """Bytes that QEMU writes beside the first writes of all of a disk: the rest of each cluster of a qcow2 file that has
-    none yet.
+    """Bytes that QEMU writes beside the first writes of all of a disk: the rest of each cluster that a qcow2 file
+    gets for them.
     """
     if settings.format != "qcow2" or settings.preallocation != "off":
         return 0.0

@@ -17,7 +17,7 @@ from rich.text import Text
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import hypervisor_below
 from vmtax.analysis.noise import floor_of
-from vmtax.analysis.summary import Contrast, KeyFigure, ShownConfiguration, Summary, contrast, label, summary
+from vmtax.analysis.summary import Contrast, KeyFigure, ShownConfiguration, Summary, contrast, label, said_once, summary
 from vmtax.core.units import at_most, format_cost, printable, shortened
 from vmtax.design.interleaved import Sides
 from vmtax.design.topology import groups
@@ -69,7 +69,7 @@ class FirstScreen:
     more: tuple[RenderableType, ...] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        found, width = summary(self.analysis), options.max_width
+        found, width = said_once(summary(self.analysis)), options.max_width
         footnotes = Footnotes(frozenset(common(found)))
         first = [_plain(text, "bold") for text in news(self.analysis)]
         lines = (*heading(self.analysis), Text(), *first, *((Text(),) if first else ()))
