@@ -385,3 +385,11 @@ def test_a_figure_that_the_plan_is_about_is_not_shown_in_another_unit_too() -> N
     assert {wide, "disk.write-1m.iops"} <= set(named), "programs get both, as before"
     both = dataclasses.replace(run, plan={**run.plan, "primary": [wide, "disk.write-1m.iops"]})
     assert len([line for line in shown(both).splitlines() if line.startswith("sequential write")]) == 2
+
+
+def test_the_configuration_that_others_are_compared_with_says_its_levels() -> None:
+    run = sample_experiment(treatments=9)
+    (line,) = [line for line in shown(run).splitlines() if line.startswith("VM configurations, against vm")]
+    assert re.search(r"against vm \((?:[a-z._]+=[^ ,]+(?:, )?)+\)$", line)
+    narrow = [line for line in shown(run, 40).splitlines() if line.startswith("VM configurations, against vm")]
+    assert narrow == ["VM configurations, against vm"]
