@@ -1229,6 +1229,42 @@ FAULTS = (
         "memory that is called remote is on the node of the CPUs",
     ),
     Fault(
+        "analysis/summary.py",
+        "kept = (one for one in found.figures if one.primary or words.same_as(one.metric) not in names)",
+        "kept = iter(found.figures)",
+        "one figure has two rows on the first screen, in two units",
+    ),
+    Fault(
+        "analysis/sessions/work.py",
+        'how = next((words for words, side in lacking.items() if name not in side), "changed")',
+        'how = "changed"',
+        "a file that is new is called changed",
+    ),
+    Fault(
+        "testbed/session/copying.py",
+        "while awaited and copy.operations() - first < AT_WORK:",
+        "while False:",
+        "a snapshot is taken before the guest works",
+    ),
+    Fault(
+        "testbed/session/copying.py",
+        "self._why, self._began = self._left, None",
+        "self._why, self._began = '', None",
+        "a disk is measured, and its image emptied, though an earlier snapshot still lies over it",
+    ),
+    Fault(
+        "hypervisor/qemu/copying.py",
+        'where = {"device": self._disk.name, "base_node": self._below}',
+        'where = {"device": self._disk.name}',
+        "an image is merged into the lowest of a chain, and not into the disk",
+    ),
+    Fault(
+        "experiment/writes.py",
+        "copied += _beside(settings.copied, sizes[fresh], bytes)",
+        "copied += 0.0",
+        "what a backup writes is no part of the bytes that a plan allows",
+    ),
+    Fault(
         "testbed/parts/balloon.py",
         "while left > target + TOLERANCE:",
         "while left > guest.spec.memory_bytes:",

@@ -14,7 +14,7 @@ import pytest
 from vmtax.core.errors import BadInput
 from vmtax.image import additions as module
 from vmtax.image import build, recipe
-from vmtax.image.additions import NOTHING, Additions
+from vmtax.image.additions import ARCHIVE, NOTHING, Additions, digests
 from vmtax.plan.schema import from_data
 from vmtax.testbed.host.additions import additions
 
@@ -134,3 +134,42 @@ def test_a_plan_needs_what_its_command_names() -> None:
 def test_a_package_that_does_not_exist_is_named_in_one_line(tmp_path: Path, line: str) -> None:
     text = build.why_failed(tmp_path, 25, ["I: installing", line, "E: apt-get failed"], 0, [])
     assert "no package sysbnch" in text and "\n" not in text
+
+
+def archived(root: Path, *files: Path) -> dict[str, str]:
+    """The digests of these files in an image's tree."""
+    place = root / ARCHIVE
+    place.parent.mkdir(parents=True, exist_ok=True)
+    Additions(files=files).write(place)
+    return digests(root)
+
+
+def test_the_files_in_an_image_are_named_with_a_digest_of_each(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    (source / "deep").mkdir(parents=True)
+    (source / "a").write_text("one")
+    (source / "deep/b").write_text("two")
+    before = archived(tmp_path / "image", source)
+    assert set(before) == {"src/a", "src/deep/b"}
+    (source / "a").write_text("ONE")
+    after = archived(tmp_path / "image", source)
+    assert after["src/a"] != before["src/a"] and after["src/deep/b"] == before["src/deep/b"]
+    (source / "a").chmod(0o755)
+    assert archived(tmp_path / "image", source)["src/a"] != after["src/a"]
+    assert digests(tmp_path) == {}
+
+
+def test_where_there_are_many_files_their_directories_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_NAMED", 3)
+    source = tmp_path / "src"
+    for name in ("x", "y"):
+        (source / name).mkdir(parents=True)
+        for number in range(3):
+            (source / name / str(number)).write_text("")
+    before = archived(tmp_path / "image", source)
+    assert set(before) == {"src/x", "src/y"}
+    (source / "y/2").write_text("changed")
+    after = archived(tmp_path / "image", source)
+    assert after["src/x"] == before["src/x"] and after["src/y"] != before["src/y"]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.claim_samples import planted_set
 from tools.hostile.claims import changed
+from vmtax.claims.beside import _fitting
 from vmtax.claims.checked import Checked, checked
 from vmtax.claims.figures import parsed
 from vmtax.claims.files import articles, builtin_claims
@@ -18,6 +22,7 @@ from vmtax.claims.schema import load, parse
 from vmtax.cli import app
 from vmtax.plan.errors import PlanError
 from vmtax.plan.names import builtin_plans
+from vmtax.plan.schema import load as load_plan
 from vmtax.report.render.markdown import whole
 from vmtax.report.sections.claim import check
 
@@ -274,3 +279,15 @@ def test_an_unknown_name_names_the_nearest(tmp_path: Path) -> None:
         load("nesting-2015")
     with pytest.raises(PlanError, match="cannot be read: No such file"):
         load(str(tmp_path / "none.yaml"))
+
+
+def test_every_published_row_that_can_be_measured_is_in_the_plan_that_repeats_it() -> None:
+    """Otherwise hours of `claim run` would end with an empty line beside it."""
+    for name in articles():
+        claim = load(name)
+        plan = load_plan(str(claim.plan))
+        run: Any = SimpleNamespace(experiment=SimpleNamespace(treatments=plan.treatments()[0]))
+        metrics = [metric.name for workload in plan.build_workloads() for metric in workload.metrics()]
+        for table in (each for each in claim.tables if each.metric is not None):
+            assert any(re.fullmatch(str(table.metric), metric) for metric in metrics), (name, table.title)
+            assert [row for row, it in table.rows.items() if it.layer and not _fitting(it, run)] == [], table.title

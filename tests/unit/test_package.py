@@ -113,6 +113,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "cpu",
         "density",
         "disk-aio",
+        "disk-backup",
         "disk-cache",
         "durability",
         "idle",

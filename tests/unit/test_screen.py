@@ -373,3 +373,23 @@ def test_costs_are_larger_than_chance_only_where_each_is_shown_to_be(stored: lis
             claimed += 1
             assert all(one.low is not None and one.verdict in ("worse", "better") and not one.same for one in costs)
     assert claimed, "of some runs it is true"
+
+
+def test_a_figure_that_the_plan_is_about_is_not_shown_in_another_unit_too() -> None:
+    run = sample_experiment()
+    wide = "disk.write-1m.bytes_per_second"
+    asked = dataclasses.replace(run, plan={**run.plan, "primary": [wide]})
+    lines = [line for line in shown(asked).splitlines() if line.startswith(("sequential write", "disk write-1m"))]
+    assert len(lines) == 1 and "MB/s" in lines[0]
+    named = [figure.metric.name for figure in summary(Analysis(asked)).figures]
+    assert {wide, "disk.write-1m.iops"} <= set(named), "programs get both, as before"
+    both = dataclasses.replace(run, plan={**run.plan, "primary": [wide, "disk.write-1m.iops"]})
+    assert len([line for line in shown(both).splitlines() if line.startswith("sequential write")]) == 2
+
+
+def test_the_configuration_that_others_are_compared_with_says_its_levels() -> None:
+    run = sample_experiment(treatments=9)
+    (line,) = [line for line in shown(run).splitlines() if line.startswith("VM configurations, against vm")]
+    assert re.search(r"against vm \((?:[a-z._]+=[^ ,]+(?:, )?)+\)$", line)
+    narrow = [line for line in shown(run, 40).splitlines() if line.startswith("VM configurations, against vm")]
+    assert narrow == ["VM configurations, against vm"]

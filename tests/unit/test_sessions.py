@@ -240,6 +240,9 @@ def test_facts_that_differ_come_with_their_path_and_without_what_always_differs(
     assert release.before == "6.12.48+deb13-amd64 | 6.18"
 
 
+OWN_FILES = {"src/a.c": "1", "b": "1", "gone": "1"}
+
+
 def four_each(experiment: Experiment) -> tuple[Boot, ...]:
     return tuple(dataclasses.replace(b, path=f"{b.path}-{n}") for b in experiment.boots for n in range(4))
 
@@ -262,6 +265,14 @@ def four_each(experiment: Experiment) -> tuple[Boot, ...]:
             "disk.seconds is 10.0 in the first",
         ),
         (lambda e: with_facts(e, image={"identity": "77aa"}), "image.identity is 5d1c00000000 in the first, 77aa"),
+        (
+            lambda e: with_facts(e, image={"identity": "77aa", "files": {"src/a.c": "2", "b": "1", "new": "1"}}),
+            "your own files are not the same in both: gone is gone, new is new, src/a.c changed",
+        ),
+        (
+            lambda e: with_facts(e, image={"identity": "77aa", "files": OWN_FILES}),
+            "image.identity is 5d1c00000000 in the first, 77aa",
+        ),
         (
             lambda e: with_facts(e, kernel_pack={"version": "6.12.60-1/gcc-14", "digest": "77aa"}),
             "kernel pack.version is 6.12.57-1/gcc-14 in the first, 6.12.60-1/gcc-14 in the second",
@@ -295,6 +306,7 @@ def test_unlike_things_are_refused_with_the_difference(change: Changes, words: s
     first, second = session(1), session(2)
     if "kernel pack" in words:
         first = with_facts(first, kernel_pack={"version": "6.12.57-1/gcc-14", "digest": "5d1c"})
+    first = with_facts(first, image={**first.facts["host"]["image"], "files": OWN_FILES})
     altered = change(second)
     assert altered != second
     with pytest.raises(Unlike) as caught:

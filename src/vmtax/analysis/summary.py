@@ -63,6 +63,8 @@ FIGURES: Mapping[str, str] = {
 }
 # The same for metrics that are only shown if a plan names them as primary.
 LABELS: Mapping[str, str] = {
+    "disk.read-1m.bytes_per_second": "sequential read",
+    "disk.write-1m.bytes_per_second": "sequential write",
     "net.tcp-in.host_side_seconds": "host's side, in",
     "net.tcp-out.host_side_seconds": "host's side, out",
 }
@@ -141,6 +143,13 @@ def summary(analysis: Analysis) -> Summary:
     made = tuple(_figure(metric, names, contrasts, analysis) for metric in metrics)
     kept = tuple(pair for place, pair in enumerate(contrasts) if any(figure.contrasts[place] for figure in made))
     return Summary(places, kept, tuple(_figure(metric, names, kept, analysis) for metric in metrics))
+
+
+def said_once(found: Summary) -> Summary:
+    """The summary for people: without figures that are a primary one times a constant, which they see instead."""
+    names = {figure.metric.name for figure in found.figures}
+    kept = (one for one in found.figures if one.primary or words.same_as(one.metric) not in names)
+    return replace(found, figures=tuple(kept))
 
 
 def _shown(analysis: Analysis, measured: set[str]) -> Iterator[Treatment]:

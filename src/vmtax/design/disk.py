@@ -113,6 +113,14 @@ class Share(StrEnum):
         return self.value.partition("-")[2] or ("auto" if self.is_virtiofs else "none")
 
 
+class During(StrEnum):
+    """What QEMU does to the disk while the guest works."""
+
+    NONE = "none"
+    SNAPSHOT = "snapshot"
+    BACKUP = "backup"
+
+
 FILE_SYSTEMS = ("ext4", "xfs", "btrfs")
 QCOW2 = {"disk.format": ("qcow2",)}
 ZVOLS = {"disk.volume": tuple(volume for volume in Volume if volume.is_zvol)}
@@ -299,6 +307,17 @@ class DiskSettings(Settings):
         others=OtherLevels(r"[1-9]\d{0,2}", ends=("1", "200")),
         only_with={"disk.filesystem": ("as-is", *FILE_SYSTEMS), **A_DISK},
     )
+    during: During = setting(
+        "disk.snapshot_during",
+        tuple(During),
+        During,
+        "what QEMU does to the disk once the guest works: nothing; an external snapshot, whose image is merged again"
+        " after each measurement; or a backup of the whole disk to a file beside it, just so fast that it lasts as long"
+        " as the measurement",
+        layers=("vm",),
+        scope="host",
+        only_with={"disk.filesystem": ("as-is", *FILE_SYSTEMS), **A_DISK},
+    )
     share: Share = setting(
         "disk.share",
         tuple(Share),
@@ -425,6 +444,11 @@ class DiskSettings(Settings):
     def is_shared(self) -> bool:
         """Whether the guest has no disk, but a directory of the host."""
         return self.share is not Share.NONE
+
+    @property
+    def copied(self) -> During:
+        """What is done to the disk while its guest works: nothing where the guest has no disk, or no file of one."""
+        return self.during if self.is_file and not self.is_shared else During.NONE
 
     @property
     def is_file(self) -> bool:

@@ -17,6 +17,7 @@ from vmtax.core.records import Measurement, Metric, Trial
 from vmtax.design.iterations import VOID
 from vmtax.design.topology import COUNTED, Worked, overlap
 from vmtax.experiment.at_once import Done, Job, run_at_once
+from vmtax.experiment.beside import Beside, beside
 from vmtax.experiment.signatures import Signatures
 from vmtax.hypervisor import Guest
 from vmtax.machine import CommandStuck, Machine, MachineError, MachineLost, Outcome
@@ -25,6 +26,7 @@ from vmtax.meter.exits import ExitCounts
 from vmtax.meter.ledger import SERVING, HostLedger, split_by_samples
 from vmtax.testbed.session.base import Overdue, RunningSubject, RunningTreatment
 from vmtax.testbed.session.cloning import ClonedBoot
+from vmtax.testbed.session.copying import NAME as COPYING
 from vmtax.workload import BadOutput, Command
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 from vmtax.workload.output import reading
@@ -68,6 +70,19 @@ def run_trials(
     A failure is a trial too: it has a status and an error, and the tool's output is kept. Meters read the host under
     test and the machines before and after.
     """
+    with beside(running, workload, case) as accompanied:
+        return _trials(key, running, workload, case, signatures, iteration, accompanied)
+
+
+def _trials(
+    key: TrialKey,
+    running: RunningTreatment,
+    workload: Command[Any],
+    case: str,
+    signatures: Signatures,
+    iteration: int,
+    accompanied: Beside,
+) -> tuple[Trial, ...]:
     seats = [subject.site.machine for subject in running.subjects]
     if len(seats) > 1 and iteration == 1:
         _warm_up(running, workload)
@@ -80,9 +95,11 @@ def run_trials(
         for guest_meter in running.guest_meters:
             for guest in running.guests:
                 guest_meter.before(guest)
+        accompanied.begin()
 
     commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
     ended = run_at_once([command.job for command in commands], read_meters)
+    copied = accompanied.end()
     _end_overdue(running, ended)
     done = [_judged(*pair, running, signatures) for pair in zip(commands, ended, strict=True)]
     if len(done) > 1:
@@ -99,6 +116,9 @@ def run_trials(
             for place in places:
                 trials[place] = with_readings(trials[place], meter.name, machine, found)
     trials = _with_sampled_split(trials, running)
+    for place, (subject, beside_it) in enumerate(zip(running.subjects, copied, strict=True)):
+        if beside_it is not None and subject.guest is not None:
+            trials[place] = with_readings(trials[place], COPYING, subject.guest, beside_it)
     boots = [subject.offer(ClonedBoot) for subject in running.subjects]
     trials = [voided(trial, boot.why_void()) if boot else trial for trial, boot in zip(trials, boots, strict=True)]
     return tuple(_with_cpu(_void(trials), workload, running.host.path))

@@ -9,16 +9,17 @@ from typing import Any
 
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Treatment, Trial
-from vmtax.core.units import format_room
-from vmtax.design.disk import DiskSettings
+from vmtax.core.units import format_room, parse_bytes
+from vmtax.design.disk import DiskSettings, During
 from vmtax.design.stopping import count
 from vmtax.design.topology import topology
 from vmtax.plan.estimate import sum_per_round
 from vmtax.plan.schema import Plan
 from vmtax.storage.chain import snapshots_of
-from vmtax.workload import Workload
+from vmtax.workload import Command, Workload
 from vmtax.workload.fio import PATTERNS, Disk
 
+SUBCLUSTERS = 32  # of a cluster that can be allocated separately (extended_l2)
 COPIED = 15  # blocks of 4 KiB that are copied with the first that is written of a qcow2 cluster of 64 KiB, the default
 
 
@@ -105,15 +106,48 @@ def _written(plan: Plan, machines: Sequence[Treatment], *, usual: bool = False) 
 
 def _copied(plan: Plan, machines: Sequence[Treatment], *, usual: bool = False) -> float:
     """Bytes that a round copies into images over disks with snapshots: the first write to a cluster copies the rest of
-    it. At most, all of both disks in each boot; usually, as many clusters as there are blocks written.
+    it. At most, all of both disks in each boot; usually, as many clusters as there are blocks written. Also those of
+    snapshots and backups while the guest works, which are anew for each trial, and of a qcow2 file that grows.
     """
     copied = 0.0
     disks = [workload for workload in plan.build_workloads() if isinstance(workload, Disk)]
-    for machine in (each for each in machines if each.layer == "vm" and snapshots_of(DiskSettings.of(each.levels))):
+    for machine in (each for each in machines if each.layer == "vm"):
+        settings = DiskSettings.of(machine.levels)
         for disk in disks:
             sizes = {False: disk.parameters.size_bytes, True: disk.parameters.fresh_bytes}
             written = dict.fromkeys(sizes, 0.0)  # of the disk that was filled, and of the one that was never written
             for case in plan.cases(disk, machine):
-                written[PATTERNS[case].fresh] += disk.written_bytes(case, usual=usual)
-            copied += sum(min(sizes[fresh], COPIED * bytes) for fresh, bytes in written.items())
+                fresh, bytes = PATTERNS[case].fresh, disk.written_bytes(case, usual=usual)
+                written[fresh] += bytes
+                copied += _beside(settings.copied, sizes[fresh], bytes)
+                if PATTERNS[case].fresh and not snapshots_of(settings):
+                    copied += _zeroed(settings, case, sizes[fresh])
+            if snapshots_of(settings):
+                copied += sum(min(sizes[fresh], COPIED * bytes) for fresh, bytes in written.items())
+        if settings.copied is During.BACKUP:  # while other things are measured, the disk is copied all the same
+            size = max((disk.parameters.size_bytes for disk in disks), default=0)
+            workloads = plan.build_workloads()
+            others = (each for each in workloads if isinstance(each, Command) and not isinstance(each, Disk))
+            copied += sum(size * len(plan.cases(each, machine)) for each in others)
     return copied
+
+
+def _zeroed(settings: DiskSettings, case: str, size: int) -> float:
+    """Bytes that QEMU writes beside the first writes of all of a disk: the rest of each cluster that a qcow2 file
+    gets for them.
+    """
+    if settings.format != "qcow2" or settings.preallocation != "off":
+        return 0.0
+    at_once = settings.cluster_size // (SUBCLUSTERS if settings.extended_l2 else 1)
+    return size * max(0.0, 1 - parse_bytes(PATTERNS[case].block) / at_once)
+
+
+def _beside(what: During, size: int, written: float) -> float:
+    """Bytes that QEMU writes during and after one trial that writes so many to a disk of `size` bytes: a backup all of
+    the disk; after a snapshot the rest of each cluster, and all of its image once more when that is merged.
+    """
+    if what is During.BACKUP:
+        return float(size)
+    if what is During.SNAPSHOT:
+        return min(size, COPIED * written) + min(size, (COPIED + 1) * written)
+    return 0.0

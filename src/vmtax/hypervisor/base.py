@@ -12,8 +12,10 @@ from typing import Literal, Protocol, Self
 from vmtax.core.errors import CannotDo
 from vmtax.core.records import Moved
 from vmtax.design import guest
+from vmtax.design.disk import During
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor.console import Console
+from vmtax.hypervisor.copying import DiskCopy
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.move import Move
 from vmtax.hypervisor.spec import DATA_DEVICES, DATA_ID, Card, Drive, Passed, SharedDirectory
@@ -207,6 +209,10 @@ class Guest(Protocol):
 
     def ballooned(self) -> int:
         """The bytes of memory that its balloon leaves it now. Raises CannotDo."""
+        ...
+
+    def copying(self, disk: str, what: During) -> DiskCopy:
+        """A snapshot or backup of the disk of that name, which has a spare file."""
         ...
 
     def leave(self) -> None:

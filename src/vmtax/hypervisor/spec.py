@@ -38,6 +38,7 @@ class Drive:
     auto_read_only: bool = True
     log: str = ""  # an empty file to which QEMU logs all writes and flushes; empty: no log
     beneath: tuple[str, ...] = ()  # the images that it lies over, if it is one of a chain
+    spare: str = ""  # a file that QEMU holds open for snapshots and backups of it; empty: none are made
 
 
 @dataclass(frozen=True, slots=True)

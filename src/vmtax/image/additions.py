@@ -20,6 +20,7 @@ from vmtax.core.units import format_room
 ARCHIVE = "usr/lib/vmtax/files.tar"  # in the image's tree; unpacked before each execution
 MOST_BYTES = 256 * 2**20  # of all files together: they are copied into the memory of each machine
 MOST_FILES = 50_000
+MOST_NAMED = 500  # that a run's facts name one by one, so that a comparison says which changed
 TIME = 1577836800  # the time of every file, so that the same contents make the same archive
 
 
@@ -138,6 +139,35 @@ def _add(archive: tarfile.TarFile, name: str, path: Path) -> None:
     except OSError as error:
         # "unexpected end of data", which has no number, if a file became shorter
         raise BadInput(f"files {path}: {error.strerror or error}") from error
+
+
+def digests(tree: Path) -> dict[str, str]:
+    """Name -> beginning of the digest of each of a user's files in an image's tree; of directories, as deep as
+    MOST_NAMED allows, where there are more files. {}: it has none.
+    """
+    found: dict[str, str] = {}
+    try:
+        with tarfile.open(tree / ARCHIVE) as archive:
+            for entry in archive:
+                kind = f"{entry.mode:o}\0{entry.linkname}\0".encode()
+                stream = archive.extractfile(entry) if entry.isfile() else None
+                if not entry.isdir():
+                    found[entry.name] = _start(kind, stream.read() if stream is not None else b"")
+    except (OSError, tarfile.TarError):
+        return {}
+    depth = max((name.count("/") for name in found), default=0)
+    named = found
+    while len(named) > MOST_NAMED and depth:
+        groups: dict[str, list[str]] = {}
+        for name, digest in found.items():
+            groups.setdefault("/".join(name.split("/")[:depth]), []).append(f"{name}\0{digest}\0")
+        named = {name: _start("".join(rows).encode()) for name, rows in groups.items()}
+        depth -= 1
+    return named
+
+
+def _start(*parts: bytes) -> str:
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
 NOTHING = Additions()

@@ -119,7 +119,8 @@ if TYPE_CHECKING:
     PatternName = str
 else:
     PatternName = Literal[tuple(PATTERNS)]
-Percentile = Literal["p50", "p99", "p999"]  # the names of PERCENTILES
+LONGEST = "max"  # beside the percentiles, the longest of all
+Percentile = Literal["p50", "p99", "p999", "max"]  # the names of PERCENTILES, and LONGEST
 Size = Annotated[str, Quantity(parse_bytes, "16MiB", "64TiB", "1GiB", as_text=True)]
 
 
@@ -144,7 +145,8 @@ class DiskParameters(Parameters):
     )
     percentiles: tuple[Percentile, ...] = Field(
         ("p50", "p99", "p999"),
-        description="percentiles of latency to report: p50 needs 20 operations in a run, p99 1,000, p999 10,000",
+        description="percentiles of latency to report: p50 needs 20 operations in a run, p99 1,000, p999 10,000; max:"
+        " the longest wait, which few runs show alike",
     )
 
     @property
@@ -170,6 +172,8 @@ def _tails() -> Iterator[tuple[str, Measure]]:
                 f" {MINIMUM_TAIL / (1 - share):,.0f} or more"
             )
             yield f"{prefix}{name}_seconds", Measure(meaning, f"p{100 * share:g} {what}latency")
+        longest = Measure(f"the slowest of all {operations} took this long", f"longest {what}wait".replace("  ", " "))
+        yield f"{prefix}{LONGEST}_seconds", longest
 
 
 class Disk(Command[DiskParameters]):
@@ -324,6 +328,8 @@ class Disk(Command[DiskParameters]):
         figures["mean_seconds"] = mean * NANOSECOND
         # Percentiles of the two cannot be added, so those of the operation that waits for the disk are reported.
         tail = wait or times
+        if LONGEST in self.parameters.percentiles:
+            figures[self._longest(case)] = number(tail, "max") * NANOSECOND
         for name, share, key in self._percentiles(case):
             if count >= MINIMUM_TAIL / (1 - share):
                 figures[name] = number(tail, "percentile", key) * NANOSECOND
@@ -377,7 +383,13 @@ class Disk(Command[DiskParameters]):
             figures = figures[2:]  # without the rate, which the plan sets
         if PATTERNS[case].fresh:
             figures += (_metric(case, "rewrite_iops", "1/s", "higher"), _metric(case, "of_rewrite", "1", "higher"))
-        return figures + tuple(_metric(case, name, "s", "lower") for name, _, _ in self._percentiles(case))
+        names = [name for name, _, _ in self._percentiles(case)]
+        if LONGEST in self.parameters.percentiles:
+            names.append(self._longest(case))
+        return figures + tuple(_metric(case, name, "s", "lower") for name in names)
+
+    def _longest(self, case: str) -> str:
+        return f"{'fsync_' if PATTERNS[case].fsync else ''}{LONGEST}_seconds"
 
     def _percentiles(self, case: str) -> Iterator[tuple[str, float, str]]:
         """(measure, share, fio's key)."""

@@ -17,6 +17,7 @@ VOLATILE = (
     "command_line",
     "disk.free_bytes",
     "image.manifest",
+    "image.files",
     "accelerator.reason",
 )
 # The subjects of upgrades come first, then the rest in the order of the facts.

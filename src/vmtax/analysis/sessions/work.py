@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vmtax.analysis.emulation import emulated_treatments, on_emulated_hosts
 from vmtax.core.records import Experiment, Json
+from vmtax.core.units import at_most
 from vmtax.plan.stored import plan_of
 
+MOST_FILES = 10  # that changed, by name
 PACKS = {"kernel_pack": "kernel pack", "postgresql_pack": "PostgreSQL pack"}  # facts of a host
 
 
@@ -24,6 +26,7 @@ class Work:
     packs: Json  # words for each of PACKS -> version and digest; {} if none was used
     image: str  # beginning of its identity
     treatments: Json  # name -> levels, guests that were up at once, and their accelerators from the outside in
+    files: Json = field(default_factory=dict)  # the user's files in the image -> beginning of a digest
 
 
 def work_of(experiment: Experiment) -> Work:
@@ -52,6 +55,7 @@ def work_of(experiment: Experiment) -> Work:
             }
             for treatment in experiment.treatments
         },
+        (host.get("image") or {}).get("files") or {},
     )
 
 
@@ -66,7 +70,7 @@ def unlike(one: Work, other: Work) -> Iterator[str]:
     yield from _unequal("", {"emulated": one.emulated}, {"emulated": other.emulated})
     for words in one.packs:
         yield from _unequal(words, one.packs[words], other.packs.get(words, {}))
-    yield from _unequal("image", {"identity": one.image}, {"identity": other.image})
+    yield from _changed(one, other) or _unequal("image", {"identity": one.image}, {"identity": other.image})
     common = [name for name in one.treatments if name in other.treatments]
     if not common:
         yield f"no configuration in common: {' / '.join(', '.join(side.treatments) for side in (one, other))}"
@@ -75,6 +79,20 @@ def unlike(one: Work, other: Work) -> Iterator[str]:
         yield from _unequal(name, mine["levels"], theirs["levels"])
         for what in ("guests", "accelerators"):
             yield from _unequal(name, {what: mine[what]}, {what: theirs[what]})
+
+
+def _changed(one: Work, other: Work) -> list[str]:
+    """The user's own files in which the images differ, in a line; [] if they are equal, or not known of both."""
+    if not one.files or not other.files or one.files == other.files:
+        return []
+    names = sorted(one.files.keys() | other.files.keys())
+    lacking = {"is new": one.files, "is gone": other.files}
+    found = []
+    for name in names:
+        how = next((words for words, side in lacking.items() if name not in side), "changed")
+        if one.files.get(name) != other.files.get(name):
+            found.append(f"{name} {how}")
+    return [f"your own files are not the same in both: {', '.join(at_most(MOST_FILES, found))}"]
 
 
 def _unequal(what: str, one: Json, other: Json) -> Iterator[str]:

@@ -101,6 +101,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
         write=(
             *(str(console), *(disk.path for disk in spec.disks if not disk.is_device)),
             *(disk.log for disk in spec.disks if disk.log),
+            *(disk.spare for disk in spec.disks if disk.spare),
             *((str(spec.lasting.runtime),) if spec.lasting else ()),
             *((spec.meeting,) if spec.meeting else ()),
             *reached(spec.shares),

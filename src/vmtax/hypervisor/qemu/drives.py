@@ -53,6 +53,8 @@ def disk_arguments(disks: Sequence[Drive]) -> tuple[str, ...]:
     seen: list[str] = []  # buses of the disks so far
     for disk in disks:
         words += ["-drive", _drive(disk)]
+        if disk.spare:
+            words += ["-blockdev", json.dumps(spare_node(disk), separators=(",", ":"))]
         if disk.settings.bus == "virtio-scsi" and disk.settings.bus not in seen:
             options = {"id": CONTROLLER_ID, **_threads_and_queues(disk, "num_queues")}
             words += ["-device", _written(THREADED_DEVICES["virtio-scsi"], options)]
@@ -63,15 +65,26 @@ def disk_arguments(disks: Sequence[Drive]) -> tuple[str, ...]:
 
 def block_node(disk: Drive) -> dict[str, Any]:
     """The arguments of QMP's blockdev-add that open `disk` as the command line does."""
-    mode = disk.settings.cache
     options = {name: value for name, value in disk.settings.options("drive") if name not in ("cache", "aio")}
     # The options of the format and of the file below it are the same, except for those about submitting I/O.
-    node = {**options, "cache": {"direct": mode.is_direct, "no-flush": mode.ignores_flushes}}
+    node = {**options, "cache": caching(disk)}
     file = {"driver": _driver(disk), "filename": disk.path, "aio": disk.settings.aio, **node}
     if disk.log:
         log = {**file, "driver": "file", "filename": disk.log, "aio": LOG_AIO, "cache": LOG_CACHE}
         file = {"driver": LOGGED, "file": file, "log": log, **node}
     return {"node-name": DATA_ID, "driver": disk.settings.format, **node, "file": file}
+
+
+def caching(disk: Drive) -> dict[str, bool]:
+    """The cache options of the disk's mode for the nodes around it."""
+    mode = disk.settings.cache
+    return {"direct": mode.is_direct, "no-flush": mode.ignores_flushes}
+
+
+def spare_node(disk: Drive) -> dict[str, Any]:
+    """The node of its spare file, as `-blockdev` and blockdev-add take it."""
+    how = {"aio": disk.settings.aio, "cache": caching(disk)}
+    return {"driver": "file", "node-name": f"{disk.name}-spare", "filename": disk.spare, **how}
 
 
 def image_argument(name: str, path: str) -> str:

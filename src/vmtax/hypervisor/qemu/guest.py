@@ -12,11 +12,13 @@ from vmtax.core.machines import first_line
 from vmtax.core.notices import recorded
 from vmtax.core.records import Moved
 from vmtax.core.stopwatch import Stopwatch
+from vmtax.design.disk import During
 from vmtax.design.migration import Mode
 from vmtax.hypervisor.base import GuestSpec, Thread
 from vmtax.hypervisor.console import FLOODED, Console
 from vmtax.hypervisor.move import Move, MoveFailed
 from vmtax.hypervisor.qemu.cards import primary_options
+from vmtax.hypervisor.qemu.copying import COPIES, BlockCopy
 from vmtax.hypervisor.qemu.cycles import Cycles
 from vmtax.hypervisor.qemu.exit_trace import ExitTrace
 from vmtax.hypervisor.qemu.kvm import KvmCounters
@@ -159,6 +161,10 @@ class QemuGuest:
 
     def ballooned(self) -> int:
         return int(self.qmp.execute("query-balloon")["actual"])
+
+    def copying(self, disk: str, what: During) -> BlockCopy:
+        (drive,) = (each for each in self.spec.disks if each.name == disk)
+        return COPIES[what](self.qmp, drive)
 
     def log_in(self) -> None:
         """Log in after its arrival. Raises MachineError. The first attempt may be reset by a guest that just

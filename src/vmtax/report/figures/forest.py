@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vmtax.analysis.by_workload import View
 from vmtax.analysis.effects import Effect, effect
-from vmtax.analysis.summary import summary
+from vmtax.analysis.summary import said_once, summary
 from vmtax.core.layers import LAYERS
 from vmtax.core.records import Metric
 from vmtax.core.units import format_cost, time_ratio
@@ -94,7 +94,7 @@ def forests(view: View) -> tuple[Picture, ...]:
 
 def _work(view: View) -> _Forest:
     """A row for each figure of the summary whose cost is time, below its workload."""
-    forest, found = _Forest(), summary(view.analysis)
+    forest, found = _Forest(), said_once(summary(view.analysis))
     kinds = [_kind(*pair) for pair in found.contrasts]
     shown = [place for place, kind in enumerate(kinds) if kind[1] != "host"] or [*range(len(kinds))]
     headlines = view.analysis.headline_metrics.values()

@@ -17,10 +17,11 @@ from rich.text import Text
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import hypervisor_below
 from vmtax.analysis.noise import floor_of
-from vmtax.analysis.summary import Contrast, KeyFigure, ShownConfiguration, Summary, contrast, label, summary
+from vmtax.analysis.summary import Contrast, KeyFigure, ShownConfiguration, Summary, contrast, label, said_once, summary
+from vmtax.core.records import Treatment
 from vmtax.core.units import at_most, format_cost, printable, shortened
 from vmtax.design.interleaved import Sides
-from vmtax.design.topology import groups
+from vmtax.design.topology import groups, varying
 from vmtax.report.render.screen_notes import MAIN, Footnotes, common, decisions, footnote_lines, reading
 from vmtax.report.sections.durability import news
 from vmtax.report.sections.next_steps import MOST, next_steps
@@ -69,7 +70,7 @@ class FirstScreen:
     more: tuple[RenderableType, ...] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        found, width = summary(self.analysis), options.max_width
+        found, width = said_once(summary(self.analysis)), options.max_width
         footnotes = Footnotes(frozenset(common(found)))
         first = [_plain(text, "bold") for text in news(self.analysis)]
         lines = (*heading(self.analysis), Text(), *first, *((Text(),) if first else ()))
@@ -207,7 +208,8 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
         order = sorted(known, key=lambda name: _first_cost(known[name]))
         names = at_most(MOST_CONFIGURATIONS, order)
         rows = [known[name] for name in order[:MOST_CONFIGURATIONS]]
-        yield Text.assemble((f"{SHORT[layer]} configurations, against {printable(first.name)}", "bold"))
+        against = f"{SHORT[layer]} configurations, against {printable(first.name)}"
+        yield Text.assemble((against, "bold"), (printable(_unsaid(first, others, width - len(against))), "dim"))
         columns = [ScreenColumn((), [_plain(name) for name in names], "left")]
         for place, metric in enumerate(metrics):
             found_here = [row[place] for row in rows]
@@ -218,6 +220,13 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
         layouts = [columns[:count] for count in range(len(columns), 1, -1)]
         yield from _grid(next((layout for layout in layouts if _width(layout) <= width), layouts[-1]))
         yield Text()
+
+
+def _unsaid(first: Treatment, others: Sequence[Treatment], width: int) -> str:
+    """The levels of a baseline in which others differ and that its name does not have, if they fit into the line."""
+    levels = [f"{name}={first.levels.get(name)}" for name in varying((first, *others)) if name in first.levels]
+    text = ", ".join(level for level in levels if level not in first.name.split())
+    return f" ({text})" if text and len(text) + 3 <= width else ""
 
 
 def _first_cost(costs: Sequence[Contrast | None]) -> float:

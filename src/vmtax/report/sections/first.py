@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import host_name
-from vmtax.analysis.summary import Contrast, KeyFigure, ShownConfiguration, Summary, summary
+from vmtax.analysis.summary import Contrast, KeyFigure, ShownConfiguration, Summary, said_once, summary
 from vmtax.core.layers import LAYERS
 from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
@@ -110,7 +110,7 @@ class First:
 
 def first(analysis: Analysis) -> First:
     """Prepare the first screen of a run."""
-    return First(analysis, summary(analysis))
+    return First(analysis, said_once(summary(analysis)))
 
 
 def cost_of(found: Contrast) -> Cost:

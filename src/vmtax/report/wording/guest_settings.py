@@ -9,7 +9,7 @@ from vmtax.analysis.builds import has_windows
 from vmtax.core.layers import CLONE_PATH, EXISTING_PATH, GUESTS, LAYERS
 from vmtax.core.records import Experiment
 from vmtax.core.units import count_of, format_room
-from vmtax.design.disk import Share
+from vmtax.design.disk import During, Share
 from vmtax.design.topology import groups, varying
 
 CARDS = {
@@ -95,6 +95,8 @@ def _disk(levels: Mapping[str, str]) -> Iterator[str]:
         yield f"{place}device".strip() if system == "none" else f"{place}{kind}{on}"
     if (snapshots := levels.get("disk.snapshots", "0")) != "0":
         yield f"under {snapshots} snapshot{'s' if snapshots != '1' else ''}"
+    if (during := levels.get("disk.snapshot_during", During.NONE)) != During.NONE:
+        yield f"with a {during} while it works"
     share = levels.get("disk.share", Share.NONE)
     if share != Share.NONE:
         yield f"its directory over {share}"

@@ -10,7 +10,7 @@ from typing import Any
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import EXISTING
 from vmtax.core.units import count_of, format_room
-from vmtax.design.disk import DiskSettings
+from vmtax.design.disk import DiskSettings, During
 from vmtax.plan.guests import guest_levels, guests_at_once, largest, smallest
 from vmtax.plan.schema import Plan
 from vmtax.storage.chain import snapshots_of
@@ -159,13 +159,19 @@ def disk_sizes(plan: Plan) -> tuple[int, int, int]:
     size = disk_size(workloads)
     outer = sum(outer_disks(plan, size)) if size and "nested" in plan.layers else 0
     fresh = fresh_size(workloads)
-    laid = size + fresh if has_snapshots(plan) else 0
-    return size, fresh + laid + cut_size(workloads), outer + cut_room(plan)
+    images = (size + fresh) * (has_snapshots(plan) + is_copied(plan))
+    return size, fresh + images + cut_size(workloads), outer + cut_room(plan)
 
 
 def has_snapshots(plan: Plan) -> bool:
     """Whether some guest writes to an image over its disk, which then needs as much space again."""
     return any(snapshots_of(DiskSettings.of(each.levels)) for each in plan.treatments()[0] if each.layer == "vm")
+
+
+def is_copied(plan: Plan) -> bool:
+    """Whether a disk of some guest is copied while the guest works, which needs as much space again."""
+    levels = (each.levels for each in plan.treatments()[0] if each.layer == "vm")
+    return any(DiskSettings.of(each).copied is not During.NONE for each in levels)
 
 
 def outer_disks(plan: Plan, size: int) -> list[int]:

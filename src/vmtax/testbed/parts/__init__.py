@@ -8,6 +8,7 @@ from vmtax.core.records import Treatment
 from vmtax.testbed.parts.arrival import Arrival
 from vmtax.testbed.parts.balloon import Balloon
 from vmtax.testbed.parts.containers import Containers
+from vmtax.testbed.parts.copying import CopyingPart
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import CuttingPart, PowerCuts
 from vmtax.testbed.parts.disks import DiskPart, PageCache
@@ -43,6 +44,7 @@ PARTS: tuple[Part, ...] = (
     NetworkPart(),
     DiskPart(),
     SnapshotPart(),
+    CopyingPart(),
     SharingPart(),
     PageCache(),
     MigrationPart(),

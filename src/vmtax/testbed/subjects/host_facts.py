@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.core.records import Json
+from vmtax.image.additions import digests
 from vmtax.meter.facts import differences, read_facts
 from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.session import There
@@ -55,6 +56,8 @@ def _facts_of_host(side: Examined) -> Json:
         "kernel": side.session.image.kernel,
         "manifest": side.session.image.manifest(),
     }
+    if files := digests(side.session.image.tree):
+        facts["image"]["files"] = files
     made = side.kernel_pack if isinstance(side, Provisioned) else None
     if pack := made.pack if made else side.session.kernel_pack:
         facts["kernel_pack"] = {"version": pack.version, "digest": pack.digest}
