@@ -290,7 +290,7 @@ class GuestSettings(Settings):
         OVERCOMMITS,
         int,
         "how many guest CPUs share one CPU of the host, if several guests work at the same time: all threads of their"
-        " QEMUs are held to so many fewer CPUs, and so are as many sets of processes of the host, and containers",
+        " QEMUs are held to that many times fewer CPUs, as are the sets of processes of the host, and containers",
         layers=("host", "container", "vm"),
         scope="guest",
         only_with={"guest.count": COUNTS[1:]},
