@@ -171,6 +171,9 @@ def test_what_a_host_lacks_may_be_left_out_unless_it_was_typed() -> None:
     refuse_left_out(plan, {"disk.aio": ["threads"]}, impossible)
     with pytest.raises(NotMeasured, match=r"^host: disk.cache=writeback cannot be measured: QEMU does not open it$"):
         refuse_left_out(plan, {"disk.cache": ["none", "writeback"]}, impossible, "host: ")
+    everything = dict.fromkeys((each.name for each in plan.treatments()[0]), "zpool is missing there")
+    with pytest.raises(NotMeasured, match=r"^host: zpool is missing there$"):
+        refuse_left_out(plan, {"disk.cache": ["none", "writeback"], "disk.aio": ["threads"]}, everything, "host: ")
 
 
 def test_each_size_is_compared_with_the_host_on_as_many_cpus() -> None:

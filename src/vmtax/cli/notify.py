@@ -56,7 +56,7 @@ def _run(command: str, run: ExperimentSummary) -> None:
         ["sh", "-c", command], env=environment, stdin=subprocess.DEVNULL, stdout=STDERR, start_new_session=True
     ) as process:
         try:
-            code = process.wait(MOST_SECONDS)
+            code = process.wait(timeout=MOST_SECONDS)
         except subprocess.TimeoutExpired:
             warn(f"--notify had not ended after {MOST_SECONDS} s, and was ended")
         else:

@@ -337,7 +337,7 @@ class DiskSettings(Settings):
             Conflict(
                 {"disk.share": MAPPED, "memory.backing": ("thp", "4k")},
                 "disk.share={share} needs memory that virtiofsd can map too: memory.backing must be memfd, 2MiB or"
-                " 1GiB, and is {backing}",
+                " 1GiB, and not {backing}",
             ),
         ),
     )

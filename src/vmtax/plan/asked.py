@@ -88,6 +88,8 @@ def refuse_left_out(plan: Plan, typed: Typed, impossible: Mapping[str, str], whe
     """
     kept = plan.treatments()[0]
     lines: list[str] = []
+    # Then it is not known which of several factors is to blame
+    none_left = len(typed) > 1 and all(one.name in impossible for one in kept if one.boots)
     for name, levels in typed.items():
         for level in levels:
             having = [one.name for one in kept if one.levels.get(name) == level]
@@ -96,7 +98,8 @@ def refuse_left_out(plan: Plan, typed: Typed, impossible: Mapping[str, str], whe
                 what, why = f"{name}={level}", impossible[guests[0]]
                 # The reason may be another level that was typed, too
                 lines.insert(
-                    0 if what in why else len(lines), why if what in why else f"{what} cannot be measured: {why}"
+                    0 if what in why else len(lines),
+                    why if what in why or none_left else f"{what} cannot be measured: {why}",
                 )
     if lines:
         raise NotMeasured(where + lines[0])

@@ -35,8 +35,8 @@ class Overcommit(Part):
             if OVERCOMMIT.name in each.levels or request.accelerator == "kvm"
         }
         return {
-            name: f"it takes {cpus} CPUs, and {request.host.path} has {has}: raise {OVERCOMMIT.name}, or lower"
-            " guest.count or guest.vcpus"
+            name: f"it takes {cpus} CPUs, and {request.host.path} has {has}: leave it out, or lower guest.count or"
+            " guest.vcpus"
             for name, cpus in takes.items()
             if cpus > has
         }
