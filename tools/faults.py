@@ -21,6 +21,36 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "testbed/parts/overcommit.py",
+        "if threads and not astray:",
+        "if not astray:",
+        "a guest whose threads cannot be read counts as held to the CPUs that are shared",
+    ),
+    Fault(
+        "testbed/session/examine.py",
+        'return ",".join(map(str, chosen.cpus[: max(1, wanted // sets.share)]))',
+        'return ",".join(map(str, chosen.cpus))',
+        "guests and processes that should share CPUs have as many as they want",
+    ),
+    Fault(
+        "testbed/layers/host.py",
+        "sets = Sets(len(subjects), GuestSettings.of(treatment.levels).overcommit)",
+        "sets = Sets(len(subjects))",
+        "guests that share CPUs are compared with processes that do not",
+    ),
+    Fault(
+        "hypervisor/qemu/copying.py",
+        "if not self._is_added:",
+        "if False:",
+        "a snapshot that could not be prepared makes all later trials of its boot void, for a false reason",
+    ),
+    Fault(
+        "testbed/session/copying.py",
+        "if worked > max(LONGER * self._lasts, self._lasts + LONGER_SECONDS):",
+        "if worked > math.inf:",
+        "work that went on without the backup is said to have had one",
+    ),
+    Fault(
         "design/guest.py",
         "return (number & -number).bit_length() - 1",
         "return (number & -number).bit_length()",

@@ -35,6 +35,9 @@ PLAN = "{name: x, layers: [vm], workloads: [%s]}"
 SMALL = "disk: {size: 64MiB, fresh_size: 16MiB, seconds: 2, patterns: [%s]}"
 
 
+BEGIN_A_JOB = ("blockdev-create", "block-commit", "blockdev-backup")
+
+
 class Monitor:
     """A QEMU: its disk is a node, over which a snapshot can lie, and it has one job at most."""
 
@@ -42,9 +45,12 @@ class Monitor:
         self.said: list[tuple[str, dict[str, Any]]] = []
         self.node, self.work = "#block1", 0
         self.states = list(states)
+        self.refuses, self.no_job = "", False
 
     def execute(self, command: str, **words: Any) -> Any:
         self.said.append((command, words))
+        if command == self.refuses:
+            raise QmpError(f"{command} was refused")
         if command == "blockdev-snapshot":
             self.node = words["overlay"]
         if command == "job-complete":
@@ -62,6 +68,9 @@ class Monitor:
                 {"device": "data", "stats": {"rd_operations": self.work, "wr_operations": 2 * self.work}},
             ],
         }
+        self.no_job = command == "job-dismiss" or (self.no_job and command not in BEGIN_A_JOB)
+        if command == "query-jobs" and self.no_job:
+            return []
         if command == "query-jobs":
             state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
             return [{"id": "data-job", "type": "mirror", "current-progress": 5, **state}]
@@ -111,7 +120,7 @@ def test_a_snapshot_that_the_disk_does_not_have_is_none() -> None:
 
 
 def test_a_backup_copies_the_whole_disk_at_its_rate_and_is_ended_with_the_work() -> None:
-    made, monitor = copy(During.BACKUP, RUNNING, RUNNING, DONE)
+    made, monitor = copy(During.BACKUP, RUNNING, RUNNING, RUNNING, DONE)
     made.prepare()
     made.begin(12 * MIB)
     assert made.end() == 5
@@ -119,6 +128,32 @@ def test_a_backup_copies_the_whole_disk_at_its_rate_and_is_ended_with_the_work()
     words = dict(monitor.said)["blockdev-backup"]
     assert (words["sync"], words["speed"], words["target"]) == ("full", 12 * MIB, "data-spare")
     assert words["auto_dismiss"] is False  # otherwise its failure could not be read
+
+
+def test_a_backup_that_ends_before_it_is_cancelled_is_forgotten() -> None:
+    made, monitor = copy(During.BACKUP, RUNNING, DONE)
+    monitor.refuses = "job-cancel"
+    assert made.end() == 5
+    assert monitor.orders == ["job-cancel", "job-dismiss"]
+
+
+def test_what_stands_still_is_ended_when_the_disk_is_made_as_it_was() -> None:
+    made, monitor = copy(During.BACKUP, RUNNING)
+    with pytest.raises(QmpError, match="makes no progress"):
+        made.end()
+    monitor.states = [DONE]
+    made.undo()
+    assert monitor.orders[-1] == "job-dismiss"
+    made.undo()
+    assert monitor.orders.count("job-dismiss") == 1
+
+
+def test_a_snapshot_that_could_not_be_prepared_has_no_image_to_remove() -> None:
+    made, monitor = copy(During.SNAPSHOT, {**DONE, "error": "No space left on device"})
+    with pytest.raises(QmpError, match="No space left"):
+        made.prepare()
+    made.undo()
+    assert "blockdev-del" not in monitor.orders
 
 
 def test_a_backup_that_failed_by_itself_says_why() -> None:
@@ -226,6 +261,15 @@ def test_work_that_is_not_seen_on_the_disk_makes_the_trial_void() -> None:
     found = run(offered(made)[0])
     assert found.void == "host/vm: disk.snapshot_during=backup: the disk was not seen at work"
     assert made.did == ["prepare", "undo"]
+
+
+def test_work_that_goes_on_long_after_the_backup_was_over_makes_the_trial_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying.Stopwatch, "seconds", property(lambda watch: 10.0))
+    assert not run(offered(made := Copied())[0], waits=[lambda: until(made, "begin")]).void
+    monkeypatch.setattr(copying.Stopwatch, "seconds", property(lambda watch: 10.1))
+    found = run(offered(made := Copied())[0], waits=[lambda: until(made, "begin")])
+    assert "the work took 10.1 s, and the backup was over after 8.0 s" in found.void
+    assert made.did[-2:] == ["end", "undo"]
 
 
 def test_other_work_is_not_waited_for() -> None:

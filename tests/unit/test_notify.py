@@ -37,6 +37,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         ("mail 'open", "quoted|matching"),
         ("echo done |", "end of file"),
         ("", "there is no program"),
+        ("# later", "there is no program"),
         ("/no/such -x", "there is no program /no/such"),
         ("no-such-program | cat", "there is no program no-such-program"),
     ],
@@ -59,7 +60,9 @@ def test_the_command_is_told_how_the_run_ended_and_nothing_about_other_hosts(sto
     assert file.read_text().splitlines() == [f"{RUN.id} complete", "20261121-0413-quick-0009 interrupted"]
 
 
-@pytest.mark.parametrize("command", ["A=b true", "{ true; }", "(true)", "! false", "test -d / && true", "$HOME/x"])
+@pytest.mark.parametrize(
+    "command", ["f () { true; }; f", "A=b true", "{ true; }", "(true)", "! false", "test -d / && true", "$HOME/x"]
+)
 def test_what_only_a_shell_understands_is_taken(command: str) -> None:
     assert checked(command) == command
 

@@ -14,7 +14,8 @@ from vmtax.store import ExperimentSummary, Store, StoreError
 
 STDERR = 2
 MOST_SECONDS = 60
-WORD = re.compile(r"[A-Za-z0-9_./+-]+(?=\s|$)")  # a program's name, without anything that a shell takes for syntax
+# A program's name, without anything that a shell takes for syntax
+WORD = re.compile(r"[A-Za-z0-9_./+-]+(?=\s+[^\s(]|\s*$)")
 
 
 def checked(command: str | None) -> str:
@@ -22,7 +23,8 @@ def checked(command: str | None) -> str:
     if command is None:
         return ""
     read = subprocess.run(["sh", "-n", "-c", command], stderr=subprocess.PIPE, text=True, errors="replace", check=False)
-    if read.returncode or not command.strip():
+    said = [line for line in map(str.strip, command.splitlines()) if not line.startswith("#")]
+    if read.returncode or not any(said):
         why = read.stderr.strip().rpartition("\n")[2] or "there is no program in it"
         raise BadUse(f"--notify {command!r}: {why}")
     name = WORD.match(command.lstrip())

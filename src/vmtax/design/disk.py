@@ -313,7 +313,7 @@ class DiskSettings(Settings):
         During,
         "what QEMU does to the disk once the guest works: nothing; an external snapshot, whose image is merged again"
         " after each measurement; or a backup of the whole disk to a file beside it, just so fast that it lasts as long"
-        " as the measurement",
+        " as the measurement; one that takes clearly longer is void",
         layers=("vm",),
         scope="host",
         only_with={"disk.filesystem": ("as-is", *FILE_SYSTEMS), **A_DISK},

@@ -1,6 +1,7 @@
 """The change of one host between two runs: the difference of two estimates, each with the error of its own rounds.
 
-What a host changes by itself from one run to the next is in neither error. Over several hosts it is part of the
+What a host changes by itself from one run to the next is in neither error, unless the estimates are means of several
+runs (repeats.py). Over several hosts it is part of the
 variance between them, so the interval of their mean (fleet.py) includes it; that of a single host does not. Sources:
 Welch, Biometrika 34 (1947); Satterthwaite, Biometrics Bulletin 2 (1946). Pure numbers.
 """
@@ -19,7 +20,7 @@ class PairedChange:
     """After less before, in log."""
 
     log: float
-    error: float  # standard error of it, from the rounds of both runs
+    error: float  # standard error of it, from the errors of both sides
     freedom: int  # degrees of freedom of the error
     low: float | None  # of its interval; None: both errors are 0, which only coarse figures have
     high: float | None

@@ -92,7 +92,8 @@ def _changed(one: Work, other: Work) -> list[str]:
         how = next((words for words, side in lacking.items() if name not in side), "changed")
         if one.files.get(name) != other.files.get(name):
             found.append(f"{name} {how}")
-    return [f"your own files are not the same in both: {', '.join(at_most(MOST_FILES, found))}"]
+    named = ", ".join(at_most(MOST_FILES, found))
+    return [f"your own files are not the same in both: {named}; the rest of the images may differ too"]
 
 
 def _unequal(what: str, one: Json, other: Json) -> Iterator[str]:

@@ -6,6 +6,7 @@ to the disk's spare file, which QEMU has held open since its start.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -45,6 +46,14 @@ class BlockCopy(ABC):
 
     @abstractmethod
     def undo(self) -> None: ...
+
+    def _cancel(self) -> None:
+        """End the job, whatever it does, and let QEMU forget it; nothing if there is none."""
+        if any(job.get("id") == self._job for job in self._qmp.execute("query-jobs")):
+            with contextlib.suppress(QmpError):  # it may end by itself before it is cancelled
+                self._qmp.execute("job-cancel", id=self._job)
+            self._until()
+            self._qmp.execute("job-dismiss", id=self._job)
 
     @property
     def _job(self) -> str:
@@ -87,6 +96,8 @@ class BlockCopy(ABC):
 class Snapshot(BlockCopy):
     """An external snapshot: what the guest writes from then on goes to an image over its disk."""
 
+    _is_added = False  # whether QEMU has its image
+
     @property
     def _image(self) -> str:
         return f"{self._disk.name}-snapshot"
@@ -97,8 +108,9 @@ class Snapshot(BlockCopy):
         self._qmp.execute("blockdev-create", job_id=self._job, options=options)
         self._finish()
         node = {"node_name": self._image, "driver": "qcow2", "file": self._spare}
-        self._qmp.execute("blockdev-add", **node, backing=None, cache=caching(self._disk))
         self._below = self._inserted()["node-name"]
+        self._qmp.execute("blockdev-add", **node, backing=None, cache=caching(self._disk))
+        self._is_added = True
 
     def begin(self, rate: int) -> None:
         self._qmp.execute("blockdev-snapshot", node=self._disk.name, overlay=self._image)
@@ -110,6 +122,9 @@ class Snapshot(BlockCopy):
         return int(found["image"]["actual-size"])
 
     def undo(self) -> None:
+        self._cancel()
+        if not self._is_added:
+            return
         if self._inserted()["node-name"] == self._image:
             where = {"device": self._disk.name, "base_node": self._below}
             self._qmp.execute("block-commit", job_id=self._job, **where, auto_dismiss=False)
@@ -133,16 +148,15 @@ class Backup(BlockCopy):
     def end(self) -> int:
         state = self._state()
         copied = int(state["current-progress"])
-        if state["status"] != ENDED:
-            self._qmp.execute("job-cancel", id=self._job)
-            self._until()
-            self._qmp.execute("job-dismiss", id=self._job)
-            return copied
-        self._finish()
+        if state["status"] == ENDED:
+            self._finish()
+        else:
+            self._cancel()
         return copied
 
     def undo(self) -> None:
         """Nothing is left of it but the spare file."""
+        self._cancel()
 
 
 COPIES = {During.SNAPSHOT: Snapshot, During.BACKUP: Backup}

@@ -26,7 +26,8 @@ UNLIKE_READING = (
 )
 ROUNDS_ALONE = (
     "The interval of a single host is of its rounds alone: how much it differs from run to run anyway is not in it,"
-    " unless hosts were measured several times on one side."
+    " unless hosts were measured several times on one side, with six repeats or more in all; runs of one boot count as"
+    " one."
 )
 UNLIKE = "unlike"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from fractions import Fraction
 
 from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
@@ -12,6 +11,7 @@ from vmtax.hypervisor import Guest
 from vmtax.storage import Backing
 from vmtax.testbed.host import disks
 from vmtax.testbed.session.base import RunningSubject
+from vmtax.testbed.session.examine import ONE, Sets
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload import Site
 
@@ -21,7 +21,7 @@ def open_layer(
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
     """No guests, and one subject for each set of processes that work at the same time."""
     subjects = topology(treatment).subjects
-    sets = Fraction(len(subjects), GuestSettings.of(treatment.levels).overcommit)
+    sets = Sets(len(subjects), GuestSettings.of(treatment.levels).overcommit)
     found = []
     for subject in subjects:
         disk = on.disks.of(treatment, subject.number) if on.disks else None
@@ -29,11 +29,8 @@ def open_layer(
     return (), found
 
 
-def site(on: Provisioned, disk: Backing | None, number: int = 1, sets: Fraction | int = 1) -> Site:
-    """Where one of the sets of processes works that work on the machine at the same time.
-
-    sets: how many guests have as many CPUs together as these sets
-    """
+def site(on: Provisioned, disk: Backing | None, number: int = 1, sets: Sets = ONE) -> Site:
+    """Where one of the sets of processes works that work on the machine at the same time."""
     return Site(
         machine=on.host,
         layer="host",

@@ -6,17 +6,17 @@ The host's sets of processes and containers share as many, so that what is compa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vmtax.core.records import Treatment
 from vmtax.core.units import cpu_numbers
 from vmtax.design.guest import OVERCOMMIT, GuestSettings
-from vmtax.design.topology import machines_at_once
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.machine import Machine
 from vmtax.plan.guests import overcommits, sized
 from vmtax.testbed.host.cpus import read
 from vmtax.testbed.parts.part import Order, Part, Request
+from vmtax.testbed.session.examine import Sets
 from vmtax.testbed.subjects.provisioned import Provisioned
 
 ATTEMPTS = 3  # a thread that is not held yet may start another
@@ -41,6 +41,12 @@ class Overcommit(Part):
             if cpus > has
         }
 
+    def notes(self, request: Request) -> Sequence[str]:
+        levels = [each.levels for each in request.guests]
+        if not any(each.get(OVERCOMMIT.name, "1") != "1" and "vhost" in each.get("net.path", "") for each in levels):
+            return ()
+        return (f"{OVERCOMMIT.name}: before Linux 6.4, the threads of vhost run beside the CPUs that guests share.",)
+
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         cpus = shared(on, treatment)
         return order if cpus is None else order.then(lambda guest: hold(on.host, guest, cpus))
@@ -52,20 +58,25 @@ def cpus_of_all(settings: GuestSettings, vcpus: int) -> int:
 
 
 def shared(on: Provisioned, treatment: Treatment) -> str | None:
-    """The CPUs that all machines of a treatment share, as taskset takes them; None if they are not overcommitted."""
+    """The CPUs that all machines of a treatment share, as taskset takes them; None if that is nothing that the plan
+    varies, or there is only one machine.
+    """
     settings = GuestSettings.of(treatment.levels)
-    if settings.overcommit == 1 or machines_at_once(treatment) == 1:
+    if settings.count == 1 or not overcommits(on.plan):
         return None
-    return on.topology.equal(cpus_of_all(settings, on.plan.guest.vcpus)).text
+    return on.cpus_of_all(Sets(settings.count, settings.overcommit))
 
 
 def hold(parent: Machine, guest: Guest, cpus: str) -> None:
     """Hold all threads of a guest's QEMU to these CPUs. Raises BootFailed if one may run elsewhere."""
     wanted = sorted(cpu_numbers(cpus))
     for _ in range(ATTEMPTS):
-        astray = [thread for thread in guest.threads(parent) if cpu_numbers(thread.cpus) != wanted]
-        if not astray:
+        threads = guest.threads(parent)
+        astray = [thread for thread in threads if cpu_numbers(thread.cpus) != wanted]
+        if threads and not astray:
             return
         for thread in astray:
             parent.try_run("taskset", "--cpu-list", "--pid", cpus, str(thread.id))
-    raise BootFailed(f"{guest.path}: {OVERCOMMIT.name} was not obtained: threads of its QEMU run beside CPUs {cpus}")
+    raise BootFailed(
+        f"{guest.path}: {OVERCOMMIT.name} was not obtained: threads of its QEMU may run beside CPUs {cpus}"
+    )

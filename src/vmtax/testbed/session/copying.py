@@ -21,6 +21,8 @@ from vmtax.meter import Readings
 AT_WORK = 16  # reads and writes of a disk by which fio, and not the guest's kernel, is seen
 LOOK_SECONDS = 0.05
 NAME = "copying"  # prefix of its readings
+# Of the time that a backup lasts: work that goes on longer, and for longer than a start and an end take, had none.
+LONGER, LONGER_SECONDS = 1.25, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Copying:
         self._thread: threading.Thread | None = None
         self._why = ""  # it failed
         self._began: Stopwatch | None = None
+        self._lasts = math.inf  # seconds, of a backup at its rate
 
     @contextlib.contextmanager
     def around(self, disk: str, seconds: float, *, awaited: bool) -> Iterator[None]:
@@ -55,6 +58,7 @@ class Copying:
         spare = self._spares[disk]
         self._why, self._began = self._left, None
         self._over.clear()
+        self._lasts = seconds if self._what is During.BACKUP else math.inf
         self._copy = copy = self._guest.copying(disk, self._what)
         if not self._why:
             with self._noted():
@@ -82,6 +86,9 @@ class Copying:
         self._stop()
         copied = 0
         if self._copy is not None and self._began is not None:
+            worked = self._began.seconds
+            if worked > max(LONGER * self._lasts, self._lasts + LONGER_SECONDS):
+                self._why = f"the work took {worked:.1f} s, and the backup was over after {self._lasts:.1f} s"
             with self._noted():
                 copied = self._copy.end()
         if not self._why and self._began is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 from vmtax.core.records import Json
@@ -49,6 +48,17 @@ class Platform:
         return self.accelerator.name == "tcg"
 
 
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """Sets of processes, or machines, that work at the same time."""
+
+    count: int = 1
+    share: int = 1  # how many of their CPUs share one of the host
+
+
+ONE = Sets()
+
+
 @dataclass(frozen=True)
 class Examined:
     """A host on which the plan can be measured, before anything is set up there."""
@@ -89,10 +99,17 @@ class Examined:
         """The CPUs that one guest, or one set of processes on the host layer, gets; as taskset takes them."""
         return self.topology.equal(self.plan.guest.vcpus).text
 
-    def kept(self, sets: Fraction | int = 1) -> tuple[str, ...]:
-        """Command prefix for the host layer: as many CPUs as `sets` guests get, a fraction if the sets share CPUs."""
-        chosen = self.topology.equal(int(sets * self.plan.guest.vcpus))
-        return bound(chosen.text, self.node(chosen))
+    def kept(self, sets: Sets = ONE) -> tuple[str, ...]:
+        """Command prefix for sets of processes on the host layer: the CPUs that as many guests get together."""
+        return bound(self.cpus_of_all(sets), self.node(self.topology.equal(sets.count * self.plan.guest.vcpus)))
+
+    def cpus_of_all(self, sets: Sets) -> str:
+        """The CPUs of the host for all of them, as taskset takes them. Fewer are some of those that are chosen if each
+        has its own, so that how many share one is all that differs.
+        """
+        wanted = sets.count * self.plan.guest.vcpus
+        chosen = self.topology.equal(wanted)
+        return ",".join(map(str, chosen.cpus[: max(1, wanted // sets.share)]))
 
     def node(self, chosen: Equal) -> int | None:
         """The NUMA node to which memory is bound beside these CPUs; None: to none."""
@@ -201,9 +218,9 @@ class Examined:
         namespace: str | None = None,
         network: bool = False,
         disk: Backing | None = None,
-        sets: Fraction | int = 1,
+        sets: Sets = ONE,
     ) -> tuple[str, ...]:
-        """The command that enters the image on the host, on as many CPUs as `sets` guests get.
+        """The command that enters the image on the host, on the CPUs of `sets`.
 
         `namespace`: the network namespace to use; `network`: use the host's network. By default there is no network.
         """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import PurePosixPath
 
 from vmtax.core.records import Json
@@ -19,7 +18,7 @@ from vmtax.storage import (
 from vmtax.testbed.host.carrier import CarrierDisk
 from vmtax.testbed.host.disks import Disks
 from vmtax.testbed.network.networks import Network
-from vmtax.testbed.session.examine import Examined
+from vmtax.testbed.session.examine import ONE, Examined, Sets
 from vmtax.testbed.storage.cutting import Checking
 from vmtax.testbed.storage.databases import DatabasePack
 from vmtax.workload import Command, Link
@@ -109,15 +108,15 @@ class Provisioned(Examined):
         assert self.network is not None
         return self.network.at.start(*self.at_peer(argv, ("CAP_NET_RAW",)))
 
-    def kernel_userland(self, sets: Fraction | int = 1) -> tuple[str, ...] | None:
-        """The command that enters the kernel pack on the host, on as many CPUs as `sets` guests get; None: the host
+    def kernel_userland(self, sets: Sets = ONE) -> tuple[str, ...] | None:
+        """The command that enters the kernel pack on the host, on the CPUs of `sets`; None: the host
         builds none.
         """
         if self.kernel_pack is None or self.kernel_pack.mount is None:
             return None
         return (*self.kept(sets), *enter_tree(self.kernel_pack.mount, root=self.is_root))
 
-    def host_link(self, number: int = 1, sets: Fraction | int = 1) -> Link | None:
+    def host_link(self, number: int = 1, sets: Sets = ONE) -> Link | None:
         """The link to the peer for one set of processes on the host; without root, both ends are on a private
         loopback.
         """
