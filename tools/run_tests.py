@@ -20,18 +20,18 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 RECORDS = Path("build/tests")
-AT_ONCE = ("--numprocesses", "3")  # on two cores, because some only wait, for a program or a guest
-BY_FILE = "--dist=loadfile"  # so that guests and labs are booted once for the tests of a file
+UNIT_AT_ONCE = ("--numprocesses", "3")  # because some only wait
+INTEGRATION_AT_ONCE = ("--numprocesses", "2", "--dist=loadfile")  # a third saved a tenth, and guests missed their rates
 # Tier -> its parts, each a run of pytest.
-UNIT = {"unit": (*AT_ONCE, "--dist=worksteal", "tests/unit")}  # neighbours share what they prepare
+UNIT = {"unit": (*UNIT_AT_ONCE, "--dist=worksteal", "tests/unit")}  # neighbours share what they prepare
 TIERS = {
     "test": {
         **UNIT,
-        "integration": (*AT_ONCE, BY_FILE, "-m", "not (machines or pack or alone)", "tests/integration"),
+        "integration": (*INTEGRATION_AT_ONCE, "-m", "not (machines or pack or alone)", "tests/integration"),
     },
     "unit": UNIT,
     "machines": {
-        "machines": ("--numprocesses", "2", BY_FILE, "-m", "machines and not alone", "tests/integration"),
+        "machines": (*INTEGRATION_AT_ONCE, "-m", "machines and not alone", "tests/integration"),
         "alone": ("-m", "alone", "tests/integration"),
     },
 }

@@ -37,8 +37,14 @@ def written(copying: Copying, machine: Any) -> tuple[Any, dict[str, Any]]:
     return found, json.loads(output[output.index("{") :])["jobs"][0]["write"]
 
 
-@pytest.mark.parametrize("cache", [CacheMode.NONE, CacheMode.WRITEBACK])
-@pytest.mark.parametrize("iothread", [0, 1])
+@pytest.mark.parametrize(
+    ("cache", "iothread"),
+    [
+        (CacheMode.NONE, 1),
+        *(pytest.param(*one, marks=pytest.mark.machines) for one in ((CacheMode.WRITEBACK, 0), (CacheMode.NONE, 0))),
+        pytest.param(CacheMode.WRITEBACK, 1, marks=pytest.mark.machines),
+    ],
+)
 def test_a_disk_is_copied_while_it_is_written_and_is_then_as_the_guest_left_it(
     shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, cache: CacheMode, iothread: int
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.unit.test_cleanup import vmtax
 from tests.unit.test_image import make_image
 from vmtax.core.errors import BadInput
 from vmtax.image import cache, place
+from vmtax.image.cache import ImageError
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -108,6 +110,28 @@ def test_an_image_is_exported_to_a_file_only(tmp_path: Path) -> None:
         place.export(image, tmp_path)
     with pytest.raises(BadInput, match="its directory does not exist; name a file"):
         place.export(image, tmp_path / "no" / "image.tar.zst")
+
+
+def test_a_link_that_is_made_to_a_file_meanwhile_is_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tar says then that it changed. What it says besides, and a file that did change, are refused."""
+    image, file, tar = make_image(), tmp_path / "image.tar.zst", tmp_path / "bin" / "tar"
+    tar.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{tar.parent}:{os.environ['PATH']}")
+
+    def tar_that(says: str, does: str = "true") -> None:
+        tar.write_text(
+            f'#!/bin/sh\n{shutil.which("tar", path=os.defpath)} "$@"; {does}; echo "tar: {says}" >&2; exit 1\n'
+        )
+        tar.chmod(0o755)
+
+    tar_that("root.erofs: file changed as we read it")
+    place.export(image, file)
+    with pytest.raises(ImageError, match="No space left"):
+        tar_that("root.erofs: No space left on device")
+        place.export(image, file)
+    with pytest.raises(ImageError):
+        tar_that("root.erofs: file changed as we read it", f"echo more >> {image.root}")
+        place.export(image, file)
 
 
 def test_garbage_is_not_imported(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ TAR = (
     *("--format=ustar", "--hard-dereference", "--no-recursion", "--owner=0", "--group=0", "--numeric-owner"),
     *("--mtime=@0", "--verbatim-files-from", "--files-from=-"),
 )
+# What tar says, and how it ends, if a file's inode changed meanwhile: also if another program only made a link to it.
+CHANGED, CHANGED_CODE = "file changed as we read it", 1
 # Constant text: only the remote shell knows the remote user's home.
 MAKE_REMOTE_CACHE = (
     "umask 077; d=${XDG_CACHE_HOME:-${HOME:?is not set on that host}/.cache}/vmtax/images; "
@@ -74,8 +76,10 @@ def export(image: Image, target: Path) -> None:
             names = "".join(f"{name}\n" for name in (contents.NAME, *(m.path for m in contents.parse(text).members)))
             argv = ("tar", "--zstd", "-cf", opened, "-C", str(image.directory), *TAR)
             done = keeper.try_run(*argv, input=names)
-            if not done.ok:
-                words = done.stderr.strip().splitlines()
+            words = done.stderr.strip().splitlines()
+            if done.code == CHANGED_CODE and all(line.endswith(CHANGED) for line in words):
+                cache.verify(image)
+            elif not done.ok:
                 raise ImageError(f"{target}: {words[0] if words else f'tar ended with {done.code}'}")
     except OSError as error:
         raise ImageError(f"{target}: {error.strerror}; name another file") from error
