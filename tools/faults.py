@@ -28,13 +28,13 @@ FAULTS = (
     ),
     Fault(
         "testbed/session/examine.py",
-        'return ",".join(map(str, chosen.cpus[: max(1, wanted // sets.share)]))',
+        'return ",".join(map(str, chosen.cpus[: sets.cpus(each)]))',
         'return ",".join(map(str, chosen.cpus))',
         "guests and processes that should share CPUs have as many as they want",
     ),
     Fault(
         "testbed/layers/host.py",
-        "sets = Sets(len(subjects), GuestSettings.of(treatment.levels).overcommit)",
+        "sets = sets_of(treatment)",
         "sets = Sets(len(subjects))",
         "guests that share CPUs are compared with processes that do not",
     ),
@@ -52,14 +52,14 @@ FAULTS = (
     ),
     Fault(
         "design/guest.py",
-        "return (number & -number).bit_length() - 1",
-        "return (number & -number).bit_length()",
+        "return Where(lambda number: least <= (number & -number).bit_length() - 1 <= most)",
+        "return Where(lambda number: least <= (number & -number).bit_length() <= most)",
         "guest CPUs that cannot share CPUs evenly are measured as if they did",
     ),
     Fault(
-        "testbed/parts/overcommit.py",
-        "return max(1, settings.count * vcpus // settings.overcommit)",
-        "return max(1, settings.count * vcpus)",
+        "testbed/host/cpus.py",
+        "return max(1, self.count * each // self.share)",
+        "return max(1, self.count * each)",
         "overcommitted guests get as many CPUs as they have",
     ),
     Fault(

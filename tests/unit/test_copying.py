@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.command import HANGS
 from tests.fake_machine import FakeMachine
 from vmtax.design.disk import DiskSettings, During
 from vmtax.experiment import writes
@@ -180,7 +182,7 @@ def test_qemu_holds_the_spare_file_open_as_it_does_the_disk() -> None:
 
 
 class Copied:
-    """A copy of a disk that is seen at work after so many looks."""
+    """A copy of a disk that is seen at work after `looks` looks."""
 
     def __init__(self, looks: int = 2, fails: str = "") -> None:
         self.did: list[str] = []
@@ -236,8 +238,10 @@ def run(made: Copying, case: str = "randread-4k-qd1", waits: Sequence[Any] = ())
 
 
 def until(made: Copied, step: str) -> None:
+    deadline = time.monotonic() + HANGS
     while step not in made.did:
-        pass
+        assert time.monotonic() < deadline, f"no {step}"
+        time.sleep(0.001)
 
 
 def test_a_copy_begins_when_the_disk_is_at_work_and_lasts_as_long_as_the_work() -> None:

@@ -17,7 +17,7 @@ from vmtax.machine.packages import READ
 from vmtax.plan.schema import GuestSize, load, parse
 from vmtax.testbed.host.cpus import QUESTION, read
 from vmtax.testbed.machines import provision
-from vmtax.testbed.session import examine
+from vmtax.testbed.session import examine, room
 from vmtax.testbed.session.examine import note_of_below
 from vmtax.testbed.session.session import CannotMeasure
 
@@ -82,9 +82,9 @@ def test_without_root_what_user_networking_does_not_carry_is_refused(workload: s
 def test_a_host_with_fewer_cpus_than_a_guest_is_refused() -> None:
     topology = read(FakeMachine(answers={QUESTION: listed("2-3,8")}))
     few, many = (load("quick").model_copy(update={"guest": GuestSize(vcpus=vcpus)}) for vcpus in (3, 4))
-    examine._refuse_few(FakeMachine(), topology, few)
+    room.refuse_small(FakeMachine(), topology, few)
     with pytest.raises(CannotMeasure, match=r"has 3 CPUs, the plan gives a guest 4; lower guest\.vcpus"):
-        examine._refuse_few(FakeMachine(), topology, many)
+        room.refuse_small(FakeMachine(), topology, many)
 
 
 @pytest.mark.parametrize(

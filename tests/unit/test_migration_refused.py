@@ -13,7 +13,7 @@ from vmtax.testbed.host import needs
 from vmtax.testbed.parts import Request
 from vmtax.testbed.parts.migration import USERFAULTFD, MigrationPart
 from vmtax.testbed.parts.pages import Pages
-from vmtax.testbed.session.examine import _check_memory
+from vmtax.testbed.session.room import refuse_little_memory
 from vmtax.testbed.session.session import CannotMeasure, Wire
 
 MODES = "{name: x, layers: [vm], factors: {migration.mode: [precopy, postcopy]}, workloads: [migration]}"
@@ -63,7 +63,7 @@ def test_a_host_must_hold_the_guest_twice() -> None:
     assert needs.memory_bytes(plan, "vm") == 2 * (plan.guest.memory + needs.QEMU_MEMORY_BYTES)
     host = FakeMachine("host", {("cat", "/proc/meminfo"): "MemAvailable: 1572864 kB\n"})
     with pytest.raises(CannotMeasure, match=r"1.5 GiB of memory are available, and 2 x \(.*QEMU\), .* = 2.2 GiB are"):
-        _check_memory(host, plan)
+        refuse_little_memory(host, plan)
 
 
 def test_huge_pages_are_taken_for_both_ends() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.sample import sample_experiment
 from vmtax.cli.app import BadUse
-from vmtax.cli.notify import checked, notify, seen
+from vmtax.cli.notify import checked_command, notify, seen
 from vmtax.store import Store
 
 RUN = sample_experiment(rounds=1)
@@ -44,12 +44,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 )
 def test_what_cannot_be_run_is_refused_beforehand(command: str, why: str) -> None:
     with pytest.raises(BadUse, match=why):
-        checked(command)
+        checked_command(command)
 
 
 def test_the_command_is_told_how_the_run_ended_and_nothing_about_other_hosts(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "told"
-    words = checked(f"echo $VMTAX_RUN_ID $VMTAX_RUN_STATE | cat >> {file}; exit 3")
+    words = checked_command(f"echo $VMTAX_RUN_ID $VMTAX_RUN_STATE | cat >> {file}; exit 3")
     before = seen(store, "local")
     store.put(RUN)
     notify(words, store, "local", before)
@@ -64,7 +64,7 @@ def test_the_command_is_told_how_the_run_ended_and_nothing_about_other_hosts(sto
     "command", ["f () { true; }; f", "A=b true", "{ true; }", "(true)", "! false", "test -d / && true", "$HOME/x"]
 )
 def test_what_only_a_shell_understands_is_taken(command: str) -> None:
-    assert checked(command) == command
+    assert checked_command(command) == command
 
 
 def test_a_pipe_that_does_not_end_is_ended_with_all_its_programs(
@@ -75,7 +75,7 @@ def test_a_pipe_that_does_not_end_is_ended_with_all_its_programs(
     os.mkfifo(fifo)
     store.put(RUN)
     with open_reader(fifo) as reader:
-        notify(checked(f"sleep 600 > {fifo} | sleep 601"), store, "local", before)
+        notify(checked_command(f"sleep 600 > {fifo} | sleep 601"), store, "local", before)
         assert reader.read() == b"", "whoever had it open is gone"
     assert "had not ended after 0.1 s, and was ended" in capsys.readouterr().err
 
@@ -83,7 +83,7 @@ def test_a_pipe_that_does_not_end_is_ended_with_all_its_programs(
 def test_nothing_is_told_where_nothing_began(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "told"
     store.put(RUN)
-    notify(checked(f"touch {file}"), store, "local", seen(store, "local"))
+    notify(checked_command(f"touch {file}"), store, "local", seen(store, "local"))
     assert not file.exists()
 
 
@@ -92,6 +92,6 @@ def test_what_the_command_prints_is_not_in_the_answer_and_its_failure_is_a_warni
 ) -> None:
     before = seen(store, "local")
     store.put(RUN)
-    notify(checked("echo mailed; exit 1"), store, "local", before)
+    notify(checked_command("echo mailed; exit 1"), store, "local", before)
     out, err = capfd.readouterr()
     assert out == "" and err.splitlines() == ["mailed", "vmtax: --notify ended with 1"]

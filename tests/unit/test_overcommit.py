@@ -11,18 +11,22 @@ import pytest
 
 from tests.asked import accepted
 from tests.fake_machine import FakeMachine
+from tests.topologies import listed
 from vmtax.core.records import Treatment
 from vmtax.design.factors import why_illegal
-from vmtax.design.guest import COUNTS, OVERCOMMITS, GuestSettings
+from vmtax.design.guest import COUNTS, OVERCOMMITS
 from vmtax.design.topology import machines_at_once
 from vmtax.hypervisor import BootFailed, Thread
 from vmtax.plan.guests import sized
 from vmtax.plan.schema import Plan, parse
+from vmtax.plan.vary import varied
 from vmtax.testbed.host import cpus
+from vmtax.testbed.host.cpus import Sets
 from vmtax.testbed.layers import host as layer_host
 from vmtax.testbed.parts import Request
-from vmtax.testbed.parts.overcommit import Overcommit, cpus_of_all, hold, shared
-from vmtax.testbed.session.examine import Examined, Sets
+from vmtax.testbed.parts.equal import EqualCpus
+from vmtax.testbed.parts.overcommit import Overcommit, hold, sets_of, shared
+from vmtax.testbed.session.examine import Examined
 
 PLAN = (
     "{{name: x, layers: [host, vm], guest: {{vcpus: {vcpus}, memory: 512MiB}},"
@@ -81,6 +85,20 @@ def test_the_host_must_have_the_cpus_that_are_shared(
     assert all(f"and host has {has}: leave it out, or lower" in why for why in lacking.values())
 
 
+@pytest.mark.parametrize(("has", "without"), [(4, set()), (3, {"2"}), (1, {"1", "2"})])
+def test_guests_of_several_sizes_are_judged_by_what_they_share(
+    has: int, without: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = varied(plan("4", "2"), ["guest.vcpus=1,2"])
+    there = FakeMachine(
+        "host", {cpus.QUESTION: listed(f"0-{has - 1}"), ("cat", "/proc/meminfo"): "MemAvailable: 90000000 kB\n"}
+    )
+    treatments = one.treatments()[0]
+    request = Request(there, one, treatments, accelerator="kvm")
+    lacking = {**EqualCpus().lacking(request), **Overcommit().lacking(request)}
+    assert {each.levels["guest.vcpus"] for each in treatments if each.name in lacking} == without
+
+
 def test_a_plan_that_does_not_name_it_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     one = parse("{name: x, layers: [vm], factors: {guest.count: ['4']}, workloads: [memory: {cases: [faults]}]}")
     assert Overcommit().lacking(Request(host(1, monkeypatch), one, one.treatments()[0], accelerator="tcg")) == {}
@@ -91,8 +109,7 @@ def test_host_and_guests_share_equally_many_cpus() -> None:
     for each in one.treatments()[0]:
         count, level = machines_at_once(each), int(each.levels["cpu.overcommit"])
         assert count is not None
-        settings = GuestSettings.of(each.levels)
-        assert cpus_of_all(settings, sized(one, each.levels).guest.vcpus) == count * 2 // level, each.name
+        assert sets_of(each).cpus(sized(one, each.levels).guest.vcpus) == count * 2 // level, each.name
 
 
 class Shared:
@@ -125,7 +142,7 @@ def test_a_host_s_sets_have_the_level_only_where_there_are_several() -> None:
 
 
 def on(count: int, **more: Any) -> Any:
-    """A host of so many CPUs that are alike, as the layers see it. `more`: fields of it"""
+    """A host with `count` CPUs that are alike, as the layers see it. `more`: fields of it"""
     topology = cpus.CpuTopology(tuple(cpus.Cpu(number, number) for number in range(count)))
     fields = {"topology": topology, "plan": plan("2, 4", "1, 2, 4"), "unbound": "", **more}
     one = SimpleNamespace(**fields)
@@ -152,8 +169,7 @@ def named(name: str) -> Treatment:
 def test_host_container_and_guests_share_the_same_cpus_also_at_level_1(name: str, text: str) -> None:
     there = on(8)
     assert shared(there, named(name)) == text
-    settings = GuestSettings.of(named(name).levels)
-    assert there.kept(Sets(settings.count, settings.overcommit)) == ("taskset", "-c", text)
+    assert there.kept(sets_of(named(name))) == ("taskset", "-c", text)
 
 
 def test_fewer_cpus_are_some_of_those_that_each_has_alone() -> None:

@@ -18,7 +18,7 @@ MOST_SECONDS = 60
 WORD = re.compile(r"[A-Za-z0-9_./+-]+(?=\s+[^\s(]|\s*$)")
 
 
-def checked(command: str | None) -> str:
+def checked_command(command: str | None) -> str:
     """The command, as `sh -c` takes it; "" if there is none. Raises BadUse if it cannot be run: runs may take hours."""
     if command is None:
         return ""

@@ -17,7 +17,7 @@ from vmtax.cli.cards import with_cards
 from vmtax.cli.existing_vm import existing_vm, on_existing, without_existing
 from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import disk_target, going_on, measure, options_of, program
-from vmtax.cli.notify import checked, notify, seen
+from vmtax.cli.notify import checked_command, notify, seen
 from vmtax.cli.option_groups import given
 from vmtax.cli.own_program import own_plan, with_values
 from vmtax.cli.power import power_order, with_cuts, with_cuts_again
@@ -63,7 +63,7 @@ def carry_out(plan: str, asked: RunOptions) -> str:
     check_report(results.output)
     continues = _continues(asked)
     begun = asked.measured
-    checked(results.notify)  # refuses what is no command before anything else
+    checked_command(results.notify)  # refuses what is no command before anything else
     with Store() as store:
         if continues:
             work = _resumed(store, plan, begun.disks.erase or (), rebooted=asked.continued.after_reboot)
@@ -88,7 +88,7 @@ class MeasuredRun:
 
 def measured(store: Store, work: RunWork, asked: RunOptions) -> MeasuredRun:
     """Measure and write the report."""
-    work, command = replace(work, waits=asked.wait), checked(asked.results.notify)
+    work, command = replace(work, waits=asked.wait), checked_command(asked.results.notify)
     before = seen(store, work.plan.host)
     try:
         id = measure(store, work, yes=asked.yes)

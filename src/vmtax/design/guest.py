@@ -52,16 +52,16 @@ def _unshared() -> Iterator[Conflict]:
             yield Conflict(
                 {
                     "cpu.overcommit": (level,),
-                    "guest.count": Where(lambda count, power=of_count: _twos(count) == power),  # type: ignore[misc]
-                    VCPUS: Where(lambda vcpus, power=power - of_count: _twos(vcpus) < power),  # type: ignore[misc]
+                    "guest.count": _divided(of_count, of_count),
+                    VCPUS: _divided(0, power - of_count - 1),
                 },
                 "cpu.overcommit={overcommit}: {count} guests x {vcpus} vCPUs are no multiple of {overcommit}",
             )
 
 
-def _twos(number: int) -> int:
-    """How often two divides it."""
-    return (number & -number).bit_length() - 1
+def _divided(least: int, most: int) -> Where:
+    """The numbers that two divides that often."""
+    return Where(lambda number: least <= (number & -number).bit_length() - 1 <= most)
 
 
 class MemoryBacking(StrEnum):

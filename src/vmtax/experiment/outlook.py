@@ -24,6 +24,7 @@ from vmtax.storage import Target, backing
 from vmtax.testbed import parts
 from vmtax.testbed.host import needs
 from vmtax.testbed.host.additions import additions
+from vmtax.testbed.host.cpus import Sets
 from vmtax.testbed.parts import Request, destination
 from vmtax.testbed.session import examine
 from vmtax.testbed.session.power import announced_cuts
@@ -232,8 +233,8 @@ def _device(facts: Json) -> str:
 
 def _needs(plan: Plan, host: Machine, *, leaves: bool) -> str:
     guests, each = guests_at_once(plan), largest(plan).guest.vcpus
-    share = min(map(int, guest_levels(plan, "overcommit")))  # guest CPUs on each CPU, of several guests
-    cpus = count_of(max(1, guests * each // share) if guests > 1 else each, "CPU")
+    share = min(map(int, guest_levels(plan, "overcommit"))) if guests > 1 else 1
+    cpus = count_of(Sets(guests, share).cpus(each), "CPU")
     if guests > 1:
         cpus += f" ({guests} guests at once x {each}{f', {share} to a CPU' if share > 1 else ''})"
     wanted = max(needs.memory_bytes(plan, layer, leaves=leaves) for layer in plan.layers)

@@ -34,6 +34,7 @@ from vmtax.testbed.parts import Request, destination
 from vmtax.testbed.session import examine
 from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.power import refuse_cuts
+from vmtax.testbed.session.room import refuse_few_cpus
 from vmtax.testbed.session.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.testbed.storage import cutting, host_disk
 from vmtax.testbed.subjects import existing
@@ -100,7 +101,7 @@ def look(
         accelerators = [accelerator for _, accelerator in qemus if accelerator]
         real = [accelerator is not None and accelerator.name == "kvm" for _, accelerator in qemus]  # as far as is known
         if below["emulated_cpu"] is not True and all(real):
-            examine.refuse_few_cpus(machine, plan)
+            refuse_few_cpus(machine, plan)
         if options.wire is not None and hosts.peer is not None:
             examine.check_peer(machine, hosts.peer, plan, options.wire)
         if options.destination is not None and hosts.destination is not None:

@@ -17,7 +17,7 @@ from vmtax.core.records import Measurement, Metric, Trial
 from vmtax.design.iterations import VOID
 from vmtax.design.topology import COUNTED, Worked, overlap
 from vmtax.experiment.at_once import Done, Job, run_at_once
-from vmtax.experiment.beside import Beside, beside
+from vmtax.experiment.beside import beside
 from vmtax.experiment.signatures import Signatures
 from vmtax.hypervisor import Guest
 from vmtax.machine import CommandStuck, Machine, MachineError, MachineLost, Outcome
@@ -71,57 +71,45 @@ def run_trials(
     test and the machines before and after.
     """
     with beside(running, workload, case) as accompanied:
-        return _trials(key, running, workload, case, signatures, iteration, accompanied)
+        seats = [subject.site.machine for subject in running.subjects]
+        if len(seats) > 1 and iteration == 1:
+            _warm_up(running, workload)
+        unsampled = _sample(running, workload.reports(case))
 
+        def read_meters() -> None:
+            for meter in running.meters:
+                for machine, _ in _looked_at(meter, running, seats):
+                    meter.before(machine)
+            for guest_meter in running.guest_meters:
+                for guest in running.guests:
+                    guest_meter.before(guest)
+            accompanied.begin()
 
-def _trials(
-    key: TrialKey,
-    running: RunningTreatment,
-    workload: Command[Any],
-    case: str,
-    signatures: Signatures,
-    iteration: int,
-    accompanied: Beside,
-) -> tuple[Trial, ...]:
-    seats = [subject.site.machine for subject in running.subjects]
-    if len(seats) > 1 and iteration == 1:
-        _warm_up(running, workload)
-    unsampled = _sample(running, workload.reports(case))
-
-    def read_meters() -> None:
-        for meter in running.meters:
-            for machine, _ in _looked_at(meter, running, seats):
-                meter.before(machine)
-        for guest_meter in running.guest_meters:
-            for guest in running.guests:
-                guest_meter.before(guest)
-        accompanied.begin()
-
-    commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
-    ended = run_at_once([command.job for command in commands], read_meters)
-    copied = accompanied.end()
-    _end_overdue(running, ended)
-    done = [_judged(*pair, running, signatures) for pair in zip(commands, ended, strict=True)]
-    if len(done) > 1:
-        done = [_with_counted(trial, workload) for trial in done]
-    done = _void(done)
-    warnings = (*_apart(done), *unsampled)
-    trials = [replace(trial, iteration=iteration, warnings=(*trial.warnings, *warnings)) for trial in done]
-    works = [_work(trial, workload, emulated=running.emulated) for trial in trials]
-    for guest_meter in reversed(running.guest_meters):
-        trials = _metered_guests(trials, guest_meter, running, works)
-    for meter in reversed(running.meters):
-        for machine, places in _looked_at(meter, running, seats):
-            found = meter.after(machine, [works[place] for place in places])
-            for place in places:
-                trials[place] = with_readings(trials[place], meter.name, machine, found)
-    trials = _with_sampled_split(trials, running)
-    for place, (subject, beside_it) in enumerate(zip(running.subjects, copied, strict=True)):
-        if beside_it is not None and subject.guest is not None:
-            trials[place] = with_readings(trials[place], COPYING, subject.guest, beside_it)
-    boots = [subject.offer(ClonedBoot) for subject in running.subjects]
-    trials = [voided(trial, boot.why_void()) if boot else trial for trial, boot in zip(trials, boots, strict=True)]
-    return tuple(_with_cpu(_void(trials), workload, running.host.path))
+        commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
+        ended = run_at_once([command.job for command in commands], read_meters)
+        copied = accompanied.end()
+        _end_overdue(running, ended)
+        done = [_judged(*pair, running, signatures) for pair in zip(commands, ended, strict=True)]
+        if len(done) > 1:
+            done = [_with_counted(trial, workload) for trial in done]
+        done = _void(done)
+        warnings = (*_apart(done), *unsampled)
+        trials = [replace(trial, iteration=iteration, warnings=(*trial.warnings, *warnings)) for trial in done]
+        works = [_work(trial, workload, emulated=running.emulated) for trial in trials]
+        for guest_meter in reversed(running.guest_meters):
+            trials = _metered_guests(trials, guest_meter, running, works)
+        for meter in reversed(running.meters):
+            for machine, places in _looked_at(meter, running, seats):
+                found = meter.after(machine, [works[place] for place in places])
+                for place in places:
+                    trials[place] = with_readings(trials[place], meter.name, machine, found)
+        trials = _with_sampled_split(trials, running)
+        for place, (subject, beside_it) in enumerate(zip(running.subjects, copied, strict=True)):
+            if beside_it is not None and subject.guest is not None:
+                trials[place] = with_readings(trials[place], COPYING, subject.guest, beside_it)
+        boots = [subject.offer(ClonedBoot) for subject in running.subjects]
+        trials = [voided(trial, boot.why_void()) if boot else trial for trial, boot in zip(trials, boots, strict=True)]
+        return tuple(_with_cpu(_void(trials), workload, running.host.path))
 
 
 def _end_overdue(running: RunningTreatment, ended: Sequence[Done]) -> None:

@@ -143,8 +143,8 @@ def _zeroed(settings: DiskSettings, case: str, size: int) -> float:
 
 
 def _beside(what: During, size: int, written: float) -> float:
-    """Bytes that QEMU writes during and after one trial that writes so many to a disk of `size` bytes: a backup all of
-    the disk; after a snapshot the rest of each cluster, and all of its image once more when that is merged.
+    """Bytes that QEMU itself writes during and after one trial, which writes `written` bytes to a disk of `size` bytes:
+    a backup all of the disk; after a snapshot the rest of each cluster, and its image once more when that is merged.
     """
     if what is During.BACKUP:
         return float(size)

@@ -74,17 +74,21 @@ def export(image: Image, target: Path) -> None:
             opened = f"/proc/{os.getpid()}/fd/{stream.fileno()}"  # independent of what happens to its name meanwhile
             text = contents.read(str(image.directory / contents.NAME), contents.LARGEST_LIST)
             names = "".join(f"{name}\n" for name in (contents.NAME, *(m.path for m in contents.parse(text).members)))
-            argv = ("tar", "--zstd", "-cf", opened, "-C", str(image.directory), *TAR)
-            done = keeper.try_run(*argv, input=names)
-            words = done.stderr.strip().splitlines()
-            if done.code == CHANGED_CODE and all(line.endswith(CHANGED) for line in words):
-                cache.verify(image)
-            elif not done.ok:
-                raise ImageError(f"{target}: {words[0] if words else f'tar ended with {done.code}'}")
+            _pack(keeper, image, opened, str(target), *TAR, names=names)
     except OSError as error:
         raise ImageError(f"{target}: {error.strerror}; name another file") from error
     finally:
         keeper.close()
+
+
+def _pack(machine: LocalMachine, image: Image, to: str, shown: str, *what: str, names: str | None = None) -> None:
+    """Write files of an image to an archive, which messages call `shown`. Raises ImageError."""
+    done = machine.try_run("tar", "--zstd", "-cf", to, "-C", str(image.directory), *what, input=names)
+    words = done.stderr.strip().splitlines()
+    if done.code == CHANGED_CODE and words and all(line.endswith(CHANGED) for line in words):
+        cache.verify(image)
+    elif not done.ok:
+        raise ImageError(f"{shown}: {words[0] if words else f'tar ended with {done.code}'}")
 
 
 def import_(source: Path, accept: Callable[[str], None]) -> Image:
@@ -142,7 +146,7 @@ def place_for_run(
     packed, there = Path(local.scratch) / "tree.tar.zst", directory / "tree.tar.zst"
     emit(Step("copying the image's programs", f"to {machine.path}", 0.0))
     cache.verify(image)
-    local.run("tar", "--zstd", "-cf", str(packed), "-C", str(image.directory), "--hard-dereference", image.tree.name)
+    _pack(local, image, str(packed), str(packed), "--hard-dereference", image.tree.name)
     emit(Step("copying the image's programs", f"{format_room(packed.stat().st_size)}", 0.2))
     machine.push(packed, there, timeout=PUSH_SECONDS)
     digest = sha256_of(machine, f"sha256sum {there}", machine.run("sha256sum", str(there)))

@@ -1,9 +1,8 @@
 """The change of one host between two runs: the difference of two estimates, each with the error of its own rounds.
 
 What a host changes by itself from one run to the next is in neither error, unless the estimates are means of several
-runs (repeats.py). Over several hosts it is part of the
-variance between them, so the interval of their mean (fleet.py) includes it; that of a single host does not. Sources:
-Welch, Biometrika 34 (1947); Satterthwaite, Biometrics Bulletin 2 (1946). Pure numbers.
+runs (repeats.py). Over several hosts it is part of the variance between them, so the interval of their mean (fleet.py)
+includes it. Sources: Welch, Biometrika 34 (1947); Satterthwaite, Biometrics Bulletin 2 (1946). Pure numbers.
 """
 
 from __future__ import annotations

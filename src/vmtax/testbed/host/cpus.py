@@ -158,6 +158,21 @@ class CpuTopology:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """Machines, or sets of processes, that work at the same time."""
+
+    count: int = 1
+    share: int = 1  # how many of their CPUs share one of the host
+
+    def cpus(self, each: int) -> int:
+        """How many CPUs of the host are for all of them, if each has that many."""
+        return max(1, self.count * each // self.share)
+
+
+ONE = Sets()
+
+
 def read(machine: Reader) -> CpuTopology:
     """The CPUs of a machine; none if they cannot be read."""
     return parse(parse_files(machine.try_run(*QUESTION).stdout))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 
 from vmtax.core.records import Treatment
-from vmtax.design.guest import GuestSettings
 from vmtax.design.topology import topology
 from vmtax.hypervisor import Guest
 from vmtax.storage import Backing
 from vmtax.testbed.host import disks
+from vmtax.testbed.host.cpus import ONE, Sets
+from vmtax.testbed.parts.overcommit import sets_of
 from vmtax.testbed.session.base import RunningSubject
-from vmtax.testbed.session.examine import ONE, Sets
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload import Site
 
@@ -21,7 +21,7 @@ def open_layer(
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
     """No guests, and one subject for each set of processes that work at the same time."""
     subjects = topology(treatment).subjects
-    sets = Sets(len(subjects), GuestSettings.of(treatment.levels).overcommit)
+    sets = sets_of(treatment)
     found = []
     for subject in subjects:
         disk = on.disks.of(treatment, subject.number) if on.disks else None

@@ -8,11 +8,12 @@ from vmtax.core.units import as_size, format_room
 from vmtax.design.size import MEMORY, VCPUS
 from vmtax.design.topology import machines_at_once
 from vmtax.meter.memory import available_memory
-from vmtax.plan.guests import guests_at_once, largest, names_size, overcommits, sized
+from vmtax.plan.guests import guests_at_once, largest, names_size, sized
 from vmtax.testbed.host import needs
 from vmtax.testbed.host.cpus import read, why_unbound
+from vmtax.testbed.parts.overcommit import sets_of
 from vmtax.testbed.parts.part import Part, Request
-from vmtax.testbed.session.examine import why_few_cpus
+from vmtax.testbed.session.room import why_few_cpus
 
 
 class EqualCpus(Part):
@@ -26,8 +27,7 @@ class EqualCpus(Part):
         for each in request.treatments:
             plan, count = sized(request.plan, each.levels), machines_at_once(each) or 1
             cpus, bytes = plan.guest.vcpus, needs.memory_bytes(plan, each.layer, count=count)
-            is_free = request.accelerator == "tcg" or overcommits(request.plan)  # `overcommit.py` decides
-            few = None if is_free else why_few_cpus(host, count, cpus)
+            few = why_few_cpus(host, sets_of(each), cpus) if request.accelerator != "tcg" else None
             if has < cpus or few:
                 refused[each.name] = f"{VCPUS}={cpus}: the host {few or f'has {has} CPUs'}"
             elif memory is not None and bytes > memory:

@@ -14,9 +14,8 @@ from vmtax.design.guest import OVERCOMMIT, GuestSettings
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.machine import Machine
 from vmtax.plan.guests import overcommits, sized
-from vmtax.testbed.host.cpus import read
+from vmtax.testbed.host.cpus import Sets, read
 from vmtax.testbed.parts.part import Order, Part, Request
-from vmtax.testbed.session.examine import Sets
 from vmtax.testbed.subjects.provisioned import Provisioned
 
 ATTEMPTS = 3  # a thread that is not held yet may start another
@@ -27,10 +26,10 @@ class Overcommit(Part):
 
     def lacking(self, request: Request) -> Mapping[str, str]:
         if not overcommits(request.plan):
-            return {}  # then `examine` decides, for the plan as a whole
+            return {}  # then `room.py` decides, for the plan as a whole
         has = len(read(request.host).cpus)
         takes = {
-            each.name: cpus_of_all(GuestSettings.of(each.levels), sized(request.plan, each.levels).guest.vcpus)
+            each.name: sets_of(each).cpus(sized(request.plan, each.levels).guest.vcpus)
             for each in request.treatments
             if OVERCOMMIT.name in each.levels or request.accelerator == "kvm"
         }
@@ -52,19 +51,18 @@ class Overcommit(Part):
         return order if cpus is None else order.then(lambda guest: hold(on.host, guest, cpus))
 
 
-def cpus_of_all(settings: GuestSettings, vcpus: int) -> int:
-    """How many CPUs of the host guests with these settings share, with `vcpus` CPUs each."""
-    return max(1, settings.count * vcpus // settings.overcommit)
+def sets_of(treatment: Treatment) -> Sets:
+    """The machines of a treatment that work at the same time, and how they share CPUs."""
+    settings = GuestSettings.of(treatment.levels)
+    return Sets(settings.count, settings.overcommit)
 
 
 def shared(on: Provisioned, treatment: Treatment) -> str | None:
     """The CPUs that all machines of a treatment share, as taskset takes them; None if that is nothing that the plan
     varies, or there is only one machine.
     """
-    settings = GuestSettings.of(treatment.levels)
-    if settings.count == 1 or not overcommits(on.plan):
-        return None
-    return on.cpus_of_all(Sets(settings.count, settings.overcommit))
+    sets = sets_of(treatment)
+    return on.cpus_of_all(sets) if sets.count > 1 and overcommits(on.plan) else None
 
 
 def hold(parent: Machine, guest: Guest, cpus: str) -> None:

@@ -84,7 +84,7 @@ class Copying:
     def end(self) -> Readings:
         """The commands have ended."""
         self._stop()
-        copied = 0
+        copied, worked = 0, 0.0
         if self._copy is not None and self._began is not None:
             worked = self._began.seconds
             if worked > max(LONGER * self._lasts, self._lasts + LONGER_SECONDS):
@@ -95,7 +95,7 @@ class Copying:
             self._why = "the disk was not seen at work"
         if self._why or self._began is None:
             return Readings(void=f"{self._guest.path}: disk.snapshot_during={self._what}: {self._why}")
-        return Readings({"seconds": self._began.seconds, "bytes": float(copied)})
+        return Readings({"seconds": worked, "bytes": float(copied)})
 
     def _stop(self) -> None:
         self._over.set()

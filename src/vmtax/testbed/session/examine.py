@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vmtax.core.records import Json
-from vmtax.core.units import format_room
 from vmtax.hypervisor import Accelerator, Qemu, choose, probe_spec
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed, place
@@ -16,15 +15,15 @@ from vmtax.machine import Machine, rights, tools
 from vmtax.machine.answer import whole_of
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
-from vmtax.meter.memory import available_memory
 from vmtax.network.wire import refuse_cards
-from vmtax.plan.guests import guests_at_once, largest, names_size, overcommits
+from vmtax.plan.guests import guests_at_once, largest
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed.host import cpus, disks, needs
-from vmtax.testbed.host.cpus import CpuTopology, Equal, allowed_cpus, bound
+from vmtax.testbed.host.cpus import ONE, CpuTopology, Equal, Sets, bound
 from vmtax.testbed.host.hosts import lab_of
 from vmtax.testbed.session.cloning import Cloning
+from vmtax.testbed.session.room import refuse_few_cpus, refuse_little_memory, refuse_small
 from vmtax.testbed.session.session import CannotMeasure, Session, TestbedOptions, There, Wire
 from vmtax.testbed.session.ways import Inside
 from vmtax.workload import Workload
@@ -46,17 +45,6 @@ class Platform:
     @property
     def emulates(self) -> bool:
         return self.accelerator.name == "tcg"
-
-
-@dataclass(frozen=True, slots=True)
-class Sets:
-    """Sets of processes, or machines, that work at the same time."""
-
-    count: int = 1
-    share: int = 1  # how many of their CPUs share one of the host
-
-
-ONE = Sets()
 
 
 @dataclass(frozen=True)
@@ -107,9 +95,9 @@ class Examined:
         """The CPUs of the host for all of them, as taskset takes them. Fewer are some of those that are chosen if each
         has its own, so that how many share one is all that differs.
         """
-        wanted = sets.count * self.plan.guest.vcpus
-        chosen = self.topology.equal(wanted)
-        return ",".join(map(str, chosen.cpus[: max(1, wanted // sets.share)]))
+        each = self.plan.guest.vcpus
+        chosen = self.topology.equal(sets.count * each)
+        return ",".join(map(str, chosen.cpus[: sets.cpus(each)]))
 
     def node(self, chosen: Equal) -> int | None:
         """The NUMA node to which memory is bound beside these CPUs; None: to none."""
@@ -251,8 +239,8 @@ def check(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
     needs.refuse_small_for_arrays(plan)
     if "host" in plan.layers and any(choice.name == Wakeup.name for choice in plan.workloads):
         _check_real_time(host)
-    _check_memory(host, plan, leaves=leaves)
-    _refuse_few(host, cpus.read(host), plan)
+    refuse_little_memory(host, plan, leaves=leaves)
+    refuse_small(host, cpus.read(host), plan)
     _check_network(host, plan)
 
 
@@ -314,7 +302,7 @@ def examine(
     emulated = below["emulated_cpu"] is True
     placed = placed or place(host, session.local, session.image, session.emit)
     topology = cpus.read(host)
-    _refuse_few(host, topology, plan)
+    refuse_small(host, topology, plan)
     most = topology.equal(guests_at_once(plan) * largest(plan).guest.vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
     some_emulated = emulated or (platform is not None and platform.emulates)
@@ -460,53 +448,6 @@ def _check_real_time(host: Machine) -> None:
             f"{host.path}: wake-up latency on the host takes {REAL_TIME}, which SCHED_FIFO needs; measure as root, or"
             " without the host: --layers vm"
         )
-
-
-def _check_memory(host: Machine, plan: Plan, *, leaves: bool = False) -> None:
-    """Raises CannotMeasure if memory is short: the kernel would kill a guest, or worse, somebody else's process."""
-    layer = max(plan.layers, key=lambda layer: needs.memory_bytes(plan, layer, leaves=leaves))
-    most, available = needs.memory_bytes(plan, layer, leaves=leaves), available_memory(host)
-    if available is None or available >= most or names_size(plan):
-        return
-    if guests_at_once(plan) > 1 or (layer == "vm" and needs.migrates(plan) and not leaves):
-        raise CannotMeasure(
-            f"{host.path}: {format_room(available)} of memory are available, and {needs.memory_sum(plan, layer)} are "
-            "needed; lower guest.memory or guest.count in the plan, or end something there"
-        )
-    raise CannotMeasure(
-        f"{host.path}: {available / 2**30:.1f} GiB of memory are available, the largest guest takes "
-        f"{most / 2**30:.1f} GiB; lower guest.memory in the plan, or end something there"
-    )
-
-
-def refuse_few_cpus(host: Machine, plan: Plan) -> None:
-    """Raises CannotMeasure if guests at once have more CPUs than the host: they would wait for each other, and no level
-    of guest.count would show what another guest costs.
-    """
-    by_treatment = names_size(plan) or overcommits(plan)
-    why = None if by_treatment else why_few_cpus(host, guests_at_once(plan), plan.guest.vcpus)
-    if why:
-        raise CannotMeasure(f"{host.path} {why}")
-
-
-def why_few_cpus(host: Machine, guests: int, each: int) -> str | None:
-    """Why that number of guests, with that number of CPUs each, does not fit at once; None if it does."""
-    has = len(allowed_cpus(host))
-    if not guests * each > has > 0:
-        return None
-    return (
-        f"has {has} CPUs; {guests} guests at once x {each} vCPU{'' if each == 1 else 's'} ="
-        f" {guests * each}; lower guest.vcpus or guest.count in the plan"
-    )
-
-
-def _refuse_few(host: Machine, topology: CpuTopology, plan: Plan) -> None:
-    """Raises CannotMeasure if we may use fewer CPUs there than a guest gets. `parts.equal` decides for each size of
-    guests if there are several.
-    """
-    count = plan.guest.vcpus
-    if (has := len(topology.cpus)) < count and not names_size(plan):
-        raise CannotMeasure(f"{host.path} has {has} CPUs, the plan gives a guest {count}; lower guest.vcpus")
 
 
 def _check_nesting(host: Machine) -> None:

@@ -16,9 +16,10 @@ from vmtax.storage import (
     FirstWrite,
 )
 from vmtax.testbed.host.carrier import CarrierDisk
+from vmtax.testbed.host.cpus import ONE, Sets
 from vmtax.testbed.host.disks import Disks
 from vmtax.testbed.network.networks import Network
-from vmtax.testbed.session.examine import ONE, Examined, Sets
+from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.storage.cutting import Checking
 from vmtax.testbed.storage.databases import DatabasePack
 from vmtax.workload import Command, Link
@@ -109,9 +110,7 @@ class Provisioned(Examined):
         return self.network.at.start(*self.at_peer(argv, ("CAP_NET_RAW",)))
 
     def kernel_userland(self, sets: Sets = ONE) -> tuple[str, ...] | None:
-        """The command that enters the kernel pack on the host, on the CPUs of `sets`; None: the host
-        builds none.
-        """
+        """The command that enters the kernel pack on the host, on the CPUs of `sets`; None: the host builds none."""
         if self.kernel_pack is None or self.kernel_pack.mount is None:
             return None
         return (*self.kept(sets), *enter_tree(self.kernel_pack.mount, root=self.is_root))
