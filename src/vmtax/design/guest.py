@@ -61,7 +61,12 @@ def _unshared() -> Iterator[Conflict]:
 
 def _divided(least: int, most: int) -> Where:
     """The numbers that two divides that often."""
-    return Where(lambda number: least <= (number & -number).bit_length() - 1 <= most)
+    return Where(lambda number: least <= _twos(number) <= most)
+
+
+def _twos(number: int) -> int:
+    """How often two divides it."""
+    return (number & -number).bit_length() - 1
 
 
 class MemoryBacking(StrEnum):
