@@ -17,7 +17,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 # Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
-.PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-machines \
+.PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-variations prove-machines \
 	prove-first-time prove-live prove-ownership prove-fleet prove-fleet-load prove-guests prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-windows-pack prove-cuts hostile \
 	torture prove-deb deb clean
 
@@ -98,6 +98,10 @@ prove: $(DEV_STAMP) ## show that the statistics hold what they promise: simulate
 # covers: src/vmtax tests/unit tests/command.py tools/run_tests.py tools/prove_tests.py tools/faults.py
 prove-tests: $(DEV_STAMP) ## show that the tests can fail: plants mistakes in decisions, one line each, in 100 modules
 	@$(PROOF) $(BIN)/python -m tools.prove_tests
+
+# covers: src/vmtax tests/unit tests/conftest.py tools/run_tests.py
+prove-variations: setup-test ## the unit tests that take long: cases beside those in `make test`
+	@$(PROOF) $(BIN)/python -m tools.run_tests variations
 
 # covers: src/vmtax/core src/vmtax/machine src/vmtax/storage src/vmtax/network src/vmtax/hypervisor src/vmtax/container src/vmtax/image src/vmtax/lab src/vmtax/meter src/vmtax/testbed src/vmtax/experiment src/vmtax/workload src/vmtax/store tests/integration tools/run_tests.py
 prove-machines: setup-test ## the tests that take long: labs, packs, a second host, and the variations of those in `make test`

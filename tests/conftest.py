@@ -3,7 +3,9 @@
 import gc
 import os
 import signal
+from collections import defaultdict
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("busy", deadline=None, max_examples=25)  # each run draws others
@@ -13,6 +15,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 # Workers measure beside each other, and beside a run of the user's.
 os.environ["VMTAX_LOCK"] = f"tests-{os.getpid()}"
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the cases of a test that is marked `varied(n)`, n run always, spread evenly; the others are variations."""
+    cases = defaultdict[tuple[str, int], list[pytest.Item]](list)
+    for item in items:
+        if mark := item.get_closest_marker("varied"):
+            cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+    for (_, always), of_test in cases.items():
+        kept = {len(of_test) * number // always for number in range(always)}
+        for number, item in enumerate(of_test):
+            if number not in kept:
+                item.add_marker("variations")
 
 
 def pytest_collection_finish() -> None:

@@ -3,8 +3,9 @@
     python -m tools.prove_tests [--integration] [--only TEXT] [--tests PATH...]
 
 The faults stand in tools/faults.py. Everything happens in a copy of the tree. First the tests run once with a probe
-before each line: that is the map. Then each fault is asked of the unit tests that reach it, the quickest first, and,
-with --integration, of the integration tests of `make test` and of `make prove-machines` if no earlier test caught it.
+before each line: that is the map. Then each fault is asked of the unit tests that reach it, the quickest first. What
+survives is asked of `make prove-variations`, and, with --integration, of the integration tests of `make test` and of
+`make prove-machines`.
 What a process computes once for several tests is mapped to the first that asked for it. Exit code 1 if one survived.
 """
 
@@ -23,7 +24,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.faults import FAULTS, Fault
@@ -60,8 +61,9 @@ class Tier:
     markers: str  # which of them, as pytest's -m takes it; empty: all
 
 
-UNIT = Tier("unit tests", "tests/unit", "")
-BESIDES = (
+UNIT = Tier("unit tests", "tests/unit", "not variations")
+VARIATIONS = Tier("make prove-variations", "tests/unit", "variations")
+INTEGRATION = (
     Tier("integration tests", "tests/integration", "not (machines or pack or alone)"),
     Tier("make prove-machines", "tests/integration", "machines or alone"),
 )
@@ -289,25 +291,23 @@ def in_order(lines: str, seconds: dict[str, float], without: Collection[str]) ->
     return tuple(sorted(found, key=lambda name: (seconds.get(name, 0.0), name)))
 
 
-def asked(copy: Copy, fault: Fault, number: int, maps: Sequence[Map]) -> Verdict:
+def asked(copy: Copy, fault: Fault, number: int, of: Map) -> Verdict:
     """Run the tests that reach this fault, with it, until one fails."""
-    began, count = time.monotonic(), 0
-    with copy.changed({fault.path: planted(copy.text(fault.path), fault)}):
-        for each in maps:
-            names = each.reached[number]
-            count += len(names)
-            if not names:
-                continue
-            limit = HANGS + SLOWDOWN * each.seconds[number]
-            code, ran, output = copy.tests(each.tier, names, "--exitfirst", limit=limit)
-            failed = [test.name for test in ran if test.failed]
-            if code == FAILED and failed:
-                return Verdict(fault, count, each.tier.name, failed[0], time.monotonic() - began)
-            if code is None:
-                return Verdict(fault, count, "", f"ran out of time after {limit:.0f} s", time.monotonic() - began)
-            if code not in (PASSED, 5):
-                sys.exit(f"{output}\ntools.prove_tests: {fault.path}: pytest ended with {code}: is this a fault?")
-    return Verdict(fault, count, "", "", time.monotonic() - began)
+    began, names = time.monotonic(), of.reached[number]
+    code, ran, output = PASSED, list[Test](), ""
+    limit = HANGS + SLOWDOWN * of.seconds[number]
+    if names:
+        with copy.changed({fault.path: planted(copy.text(fault.path), fault)}):
+            code, ran, output = copy.tests(of.tier, names, "--exitfirst", limit=limit)
+    failed = [test.name for test in ran if test.failed]
+    seconds = time.monotonic() - began
+    if code == FAILED and failed:
+        return Verdict(fault, len(names), of.tier.name, failed[0], seconds)
+    if code is None:
+        return Verdict(fault, len(names), "", f"ran out of time after {limit:.0f} s", seconds)
+    if code not in (PASSED, 5):
+        sys.exit(f"{output}\ntools.prove_tests: {fault.path}: pytest ended with {code}: is this a fault?")
+    return Verdict(fault, len(names), "", "", seconds)
 
 
 def since(began: float) -> str:
@@ -327,26 +327,31 @@ def table(verdicts: Sequence[Verdict], tiers: Sequence[Tier]) -> Iterator[str]:
         f"{count} {'caught' if tier is UNIT else 'only'} by {tier.name}"
         for tier, count in zip(tiers, counts, strict=True)
     ]
-    only = "" if len(tiers) > 1 else "; integration tests were not asked"
+    only = "" if INTEGRATION[0] in tiers else "; integration tests were not asked"
     survived = len(verdicts) - sum(counts)
     yield f"{len(verdicts)} faults in {modules} modules: {', '.join(caught)}, {survived} survived{only}"
 
 
-def prove(asked_for: argparse.Namespace, copy: Copy) -> list[Verdict]:
+def prove(asked_for: argparse.Namespace, copy: Copy, tiers: Sequence[Tier]) -> list[Verdict]:
+    """What each tier leaves is asked of the next."""
     faults = [fault for fault in FAULTS if asked_for.only in fault.path]
     if not faults:
         sys.exit(f"tools.prove_tests: no fault's path contains {asked_for.only}")
-    maps = [made_map(copy, UNIT, faults, asked_for.tests or [UNIT.directory])]
-    if asked_for.integration:
-        maps += [made_map(copy, tier, faults, [tier.directory]) for tier in BESIDES]
-    else:
-        print("only unit tests are asked; --integration asks the others too, which takes long", flush=True)
-    verdicts = []
-    for number, fault in enumerate(faults):
-        verdicts.append(one := asked(copy, fault, number, maps))
-        end = f"caught by {one.by}" if one.tier else one.by or "SURVIVED"
-        print(f"{number + 1} of {len(faults)}: {fault.path}: {one.tests} tests, {end}, {one.seconds:.0f} s", flush=True)
-    return verdicts
+    verdicts = dict[Fault, Verdict]()
+    for tier in tiers:
+        left = [fault for fault in faults if fault not in verdicts or not (verdicts[fault].tier or verdicts[fault].by)]
+        if not left:
+            break
+        reached = made_map(copy, tier, left, asked_for.tests or [tier.directory])
+        for number, fault in enumerate(left):
+            one = asked(copy, fault, number, reached)
+            before = verdicts[fault].tests if fault in verdicts else 0
+            verdicts[fault] = replace(one, tests=before + one.tests)
+            end = f"caught by {one.by}" if one.tier else one.by or "SURVIVED"
+            print(
+                f"{number + 1} of {len(left)}: {fault.path}: {one.tests} tests, {end}, {one.seconds:.0f} s", flush=True
+            )
+    return list(verdicts.values())
 
 
 def main() -> int:
@@ -357,14 +362,19 @@ def main() -> int:
     parser.add_argument("--tests", nargs="+", metavar="PATH", help="of the unit tests, only these")
     asked_for = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # in order, so that nothing is left
+    tiers = (UNIT,) if asked_for.tests else (UNIT, VARIATIONS)
+    if asked_for.integration:
+        tiers += INTEGRATION
+    else:
+        print("only unit tests are asked; --integration asks the others too, which takes long", flush=True)
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="prove-", dir=os.environ.get("TMPDIR", "/var/tmp")) as directory:
-            verdicts = prove(asked_for, Copy(Path(directory)))
+            verdicts = prove(asked_for, Copy(Path(directory)), tiers)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     print(f"in {since(began)}")
-    print("\n".join(table(verdicts, (UNIT, *BESIDES) if asked_for.integration else (UNIT,))))
+    print("\n".join(table(verdicts, tiers)))
     return int(any(not one.tier for one in verdicts))
 
 

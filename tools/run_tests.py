@@ -1,6 +1,6 @@
 """Run a tier of the tests: all of it even if some fail, then where the time went, and last what failed.
 
-    python -m tools.run_tests [test|unit|machines]
+    python -m tools.run_tests [test|unit|variations|machines]
 
 pytest writes how long each test took, and how it ended, to build/tests/*.xml.
 """
@@ -20,16 +20,18 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 RECORDS = Path("build/tests")
-UNIT_AT_ONCE = ("--numprocesses", "3")  # because some only wait
+# Three because some only wait; neighbours share what they prepare.
+UNIT_AT_ONCE = ("--numprocesses", "3", "--dist=worksteal")
 INTEGRATION_AT_ONCE = ("--numprocesses", "2", "--dist=loadfile")  # a third saved a tenth, and guests missed their rates
 # Tier -> its parts, each a run of pytest.
-UNIT = {"unit": (*UNIT_AT_ONCE, "--dist=worksteal", "tests/unit")}  # neighbours share what they prepare
+UNIT = {"unit": (*UNIT_AT_ONCE, "-m", "not variations", "tests/unit")}
 TIERS = {
     "test": {
         **UNIT,
         "integration": (*INTEGRATION_AT_ONCE, "-m", "not (machines or pack or alone)", "tests/integration"),
     },
     "unit": UNIT,
+    "variations": {"variations": (*UNIT_AT_ONCE, "-m", "variations", "tests/unit")},
     "machines": {
         "machines": (*INTEGRATION_AT_ONCE, "-m", "machines and not alone", "tests/integration"),
         "alone": ("-m", "alone", "tests/integration"),
@@ -81,7 +83,7 @@ def summary(tests: list[Test], seconds: float) -> list[str]:
 @contextlib.contextmanager
 def directory(part: str) -> Iterator[str]:
     """For the files of the tests. Those of unit tests are in memory, where to sync thousands of them costs nothing."""
-    in_memory = part == "unit" and is_fit(MEMORY)
+    in_memory = part in ("unit", "variations") and is_fit(MEMORY)
     with tempfile.TemporaryDirectory(prefix="vmtax-tests-", dir=MEMORY if in_memory else None) as path:
         yield f"{path}/files"
 

@@ -27,6 +27,7 @@ OWN = "name: own\nlayers: [{}]\nfactors: {{{}}}\nworkloads: [{}]\n"
 
 
 @pytest.mark.parametrize("plan", builtin_plans())
+@pytest.mark.varied(4)
 def test_no_level_of_a_factor_is_dropped_in_silence_in_any_plan(plan: str) -> None:
     """All levels at once, each alone, and some pairs of them; every line that says what to add is tried."""
     for name in listed(plan):

@@ -61,6 +61,7 @@ def test_the_process_that_the_hypervisor_names_is_not_searched_for() -> None:
         ({"uname": "echo x86_64", "modprobe": "exit 1", "sleep": ""}, 71),
     ],
 )
+@pytest.mark.varied(1)
 def test_a_guest_that_cannot_be_entered_ends_with_its_own_code(
     programs: dict[str, str], code: int, tmp_path: Path
 ) -> None:

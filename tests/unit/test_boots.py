@@ -108,6 +108,7 @@ def noisy(random: np.random.Generator, boots: int, length: int, shape: object = 
 
 
 @pytest.mark.parametrize(("boots", "length"), [(1, 12), (3, 12), (6, 12), (3, 30), (2, 40)])
+@pytest.mark.varied(2)
 def test_white_noise_has_no_warm_up(boots: int, length: int) -> None:
     random = np.random.default_rng(length)
     changes = sum(stats.steady_state(noisy(random, boots, length)).warm_up != 0 for _ in range(DRAWS))

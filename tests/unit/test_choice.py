@@ -90,6 +90,7 @@ def shown(*words: str) -> str:
 
 
 @pytest.mark.parametrize("name", WRECKS)
+@pytest.mark.varied(4)
 def test_last_is_the_newest_run_that_has_a_result(name: str) -> None:
     wreck, why = WRECKS[name]
     keep(GOOD, wreck)

@@ -121,6 +121,7 @@ def test_bad_input_gets_one_clear_line(argv: tuple[str, ...], code: int, words: 
         (("lab", "status", "--json", "no"), 2, "no lab"),
     ],
 )
+@pytest.mark.varied(3)
 def test_an_error_is_json_too(argv: tuple[str, ...], code: int, words: str, tmp_path: Path) -> None:
     done = vmtax(*argv, home=tmp_path)
     assert done.returncode == code

@@ -62,6 +62,7 @@ def compare(home: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> Result:
         (ids(0x10, 1), ids(0x20, 1), (), DONE),
     ],
 )
+@pytest.mark.varied(3)
 def test_the_exit_code_shows_the_result_of_the_limit(
     before: str,
     after: str,

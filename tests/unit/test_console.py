@@ -41,6 +41,7 @@ def test_a_guest_that_prints_without_end_is_ended_and_the_reason_is_that(tmp_pat
     ("printed", "end"), [("one\ntwo \n\n", "the last line of its console is 'two'"), ("", "its console is empty")]
 )
 @pytest.mark.parametrize("patience", [BootPatience(ready=0.5), BootPatience(ready=60.0, silence=0.5)])
+@pytest.mark.varied(1)
 def test_a_guest_that_is_given_up_is_explained_in_the_first_line(
     tmp_path: Path, patience: BootPatience, printed: str, end: str
 ) -> None:
@@ -151,6 +152,7 @@ PANICKED = "vmtax: ready\n[  371.2] Kernel panic - not syncing: System is deadlo
     ("printed", "panic"),
     [(PANICKED, "Kernel panic - not syncing: System is deadlocked on memory"), ("vmtax: ready\n", None)],
 )
+@pytest.mark.varied(1)
 def test_a_panic_is_quoted_without_its_stack(tmp_path: Path, printed: str, panic: str | None) -> None:
     path = tmp_path / "console"
     path.write_text(printed)

@@ -270,6 +270,7 @@ def test_times_of_a_run_are_those_that_it_measured() -> None:
 
 @pytest.mark.parametrize("format", FLEET_CHANGE_FORMATS)
 @pytest.mark.parametrize("count", [1, 2, 20])
+@pytest.mark.varied(4)
 def test_every_format_writes_every_change(format: str, count: int) -> None:
     moved = side("new", 30, count, lambda n: 0.2 * (n == 1))
     text = find_fleet_change(format)(change(moved, side("old", 1, count)), True)

@@ -99,6 +99,7 @@ def test_the_fleet_does_not_depend_on_the_order_of_its_runs() -> None:
 
 @pytest.mark.parametrize("odd", [[], [3], [3, 7, 11], [0, 1, 2, 3, 4]])
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.varied(4)
 def test_odd_hosts_are_found_and_no_other_is_accused(odd: list[int], seed: int) -> None:
     found = fleet(hosts(20, odd, seed=seed + 1))
     chess = line(found)
@@ -194,6 +195,7 @@ def test_coarse_figures_without_an_error_are_no_end_of_the_fleet() -> None:
 
 @pytest.mark.parametrize("format", FLEET_FORMATS)
 @pytest.mark.parametrize("count", [1, 2, 20])
+@pytest.mark.varied(6)
 def test_every_format_writes_every_fleet(format: str, count: int) -> None:
     text = find_fleet(format)(fleet(hosts(count, odd=[1] if count == 20 else [])), True)
     assert "web0000" in text and text.endswith(("\n", "</html>"))

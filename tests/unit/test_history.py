@@ -239,6 +239,7 @@ def test_a_sparkline_shows_the_newest_runs_and_no_noise_as_a_change(ratios: tupl
 
 @pytest.mark.parametrize("format", HISTORY_FORMATS)
 @pytest.mark.parametrize("runs", [1, 5, 30])
+@pytest.mark.varied(5)
 def test_every_format_writes_every_history(format: str, runs: int) -> None:
     text = find_history(format)(history(weekly(runs, change=20)), True)
     assert "quick" in text and text.endswith(("\n", "</html>"))

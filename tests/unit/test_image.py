@@ -104,6 +104,7 @@ def test_an_image_is_known_by_all_that_is_in_it() -> None:
 
 @pytest.mark.parametrize("damaged", ["root.erofs", "vmlinux", "manifest", "tree/usr/program", "contents"])
 @pytest.mark.parametrize("after_use", [False, True])
+@pytest.mark.varied(4)
 def test_damage_is_found(damaged: str, after_use: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where size and times are what they were."""
     image = make_image()

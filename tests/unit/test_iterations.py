@@ -120,6 +120,7 @@ def test_a_pilot_that_never_settles_is_reported_and_like_is_compared_with_like(l
 
 
 @pytest.mark.parametrize(("plan", "stop"), [(THREE, 20), (SHORT, 30), (SHORT, 3 * 5 * PILOT_ITERATIONS + 2)])
+@pytest.mark.varied(1)
 def test_a_run_stopped_in_mid_boot_goes_on_with_the_next_iteration(
     lab: Callable[..., Lab], plan: str, stop: int
 ) -> None:
@@ -266,6 +267,7 @@ def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
         (0.0, 0.0, "vm: 0 % of the variance is between boots: more iterations would not help"),
     ],
 )
+@pytest.mark.varied(2)
 def test_whether_more_iterations_would_help(lab: Callable[..., Lab], between: float, within: float, words: str) -> None:
     found = lab(THREE, lambda number, name: [bench()] * 3).run()
     values = boots(between, within) if within else [[5.0] * 12] * 3

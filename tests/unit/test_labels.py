@@ -87,6 +87,7 @@ def test_a_label_of_several_runs_lists_their_ids(store: Store) -> None:
     "words",
     [("show",), ("compare", TWO), ("report", "-o", "r.html"), ("export", "-o", "r.run.gz"), ("runs", "rm", "--yes")],
 )
+@pytest.mark.varied(2)
 def test_every_command_takes_a_label(store: Store, words: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, [*words, "before"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -142,6 +143,7 @@ def named(store: Store, wanted: str) -> list[str]:
 
 
 @pytest.mark.parametrize("label", ["before", "after", "2026", "2"])
+@pytest.mark.varied(1)
 def test_an_imported_run_does_not_bring_a_label_that_means_something_here(
     store: Store, tmp_path: Path, label: str
 ) -> None:
@@ -184,6 +186,7 @@ def test_the_command_says_that_a_label_was_left_out(store: Store, tmp_path: Path
         ([labelled(FAR, "other", 1), imported(FAR_TOO, "other")], "other", FAR),
     ],
 )
+@pytest.mark.varied(3)
 def test_in_stores_of_earlier_versions_a_name_means_the_run_that_was_measured_here(
     store: Store, stored: list[Experiment], wanted: str, means: str
 ) -> None:

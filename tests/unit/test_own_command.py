@@ -77,6 +77,7 @@ def test_a_figure_is_read_from_its_output(run: str, metric: str, unit: str, valu
         ({"run": "echo 0", "metric": "([0-9])", "unit": "1/s"}, "impossible"),
     ],
 )
+@pytest.mark.varied(5)
 def test_a_failure_says_which_part_and_why(parameters: dict[str, Any], why: str) -> None:
     with pytest.raises(BadOutput, match=why):
         figure(**parameters)

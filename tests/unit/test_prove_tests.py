@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from tests.conftest import pytest_collection_modifyitems
 from tools.faults import FAULTS, Fault
 from tools.proofs import ROOT
 from tools.prove_tests import (
-    BESIDES,
+    INTEGRATION,
     SOURCE,
     UNIT,
+    VARIATIONS,
+    Copy,
+    Map,
+    Tier,
     Verdict,
     function,
     in_order,
@@ -19,6 +28,7 @@ from tools.prove_tests import (
     line_of,
     planted,
     probed,
+    prove,
     table,
 )
 from tools.run_tests import TIERS
@@ -94,8 +104,9 @@ def test_the_quickest_tests_are_asked_first_and_those_that_fail_anyway_not_at_al
     assert in_order(lines, seconds, {"t.py::fails"}) == ("t.py::quick", "t.py::slow")
 
 
-def test_integration_tests_are_selected_as_make_does() -> None:
-    quick, long = BESIDES
+def test_tests_are_selected_as_make_does() -> None:
+    quick, long = INTEGRATION
+    assert UNIT.markers in TIERS["unit"]["unit"] and VARIATIONS.markers in TIERS["variations"]["variations"]
     assert quick.markers in TIERS["test"]["integration"]
     assert long.markers == "machines or alone"
     assert {words[words.index("-m") + 1] for words in TIERS["machines"].values()} == {"machines and not alone", "alone"}
@@ -107,3 +118,46 @@ def test_the_last_line_counts_what_survived() -> None:
     *lines, last = table([caught, survived], (UNIT,))
     assert lines == ["a.py  wrong\n      unit tests: t.py::test_a", "b.py  worse\n      SURVIVED 2 tests: z"]
     assert last == ("2 faults in 2 modules: 1 caught by unit tests, 1 survived; integration tests were not asked")
+
+
+def test_what_a_tier_leaves_is_asked_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = FAULTS[:2]
+    asked_of = list[tuple[str, str]]()
+
+    def map_of(_: Copy, tier: Tier, faults: Sequence[Fault], tests: Sequence[str]) -> Map:
+        return Map(tier, tuple(("t.py::test",) for _ in faults), tuple(1.0 for _ in faults))
+
+    def verdict(_: Copy, fault: Fault, number: int, of: Map) -> Verdict:
+        asked_of.append((fault.line, of.tier.name))
+        caught = fault is one or of.tier is VARIATIONS
+        return Verdict(fault, 3, of.tier.name if caught else "", "t.py::test" if caught else "", 1.0)
+
+    monkeypatch.setattr("tools.prove_tests.made_map", map_of)
+    monkeypatch.setattr("tools.prove_tests.asked", verdict)
+    monkeypatch.setattr("tools.prove_tests.FAULTS", (one, other))
+    whole = argparse.Namespace(only="", tests=None)
+    verdicts = prove(whole, cast(Copy, None), (UNIT, VARIATIONS, *INTEGRATION))
+    assert asked_of == [(one.line, UNIT.name), (other.line, UNIT.name), (other.line, VARIATIONS.name)]
+    assert [(each.tier, each.tests) for each in verdicts] == [(UNIT.name, 3), (VARIATIONS.name, 6)]
+
+
+def test_of_a_varied_test_some_cases_run_always_spread_evenly() -> None:
+    names = [f"t.py::test[{number}]" for number in range(7)]
+    items = [Case(name, pytest.mark.varied(3).mark) for name in names] + [Case("t.py::other[0]", None)]
+    pytest_collection_modifyitems(cast(list[pytest.Item], items))
+    assert [item.nodeid for item in items if not item.is_variation] == [names[0], names[2], names[4], "t.py::other[0]"]
+
+
+@dataclass
+class Case:
+    """What is collected of a test."""
+
+    nodeid: str
+    varied: pytest.Mark | None
+    is_variation: bool = False
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self.varied if name == "varied" else None
+
+    def add_marker(self, name: str) -> None:
+        self.is_variation = name == "variations"

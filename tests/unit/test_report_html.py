@@ -131,6 +131,7 @@ def _called(trial: Trial, text: str) -> tuple[Measurement, ...]:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.varied(2)
 def test_names_are_text_everywhere(text: str) -> None:
     told = html(hostile(text))
     page, harmless = Page(told), Page(html(hostile(harmless_like(text))))

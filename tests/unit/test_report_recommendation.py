@@ -436,6 +436,7 @@ def _tried(experiment: Experiment, *, but: str = "") -> Experiment:
         (_tried(SMALL, but="qcow2"), "durable", {"yes simulated cut", "yes documented"}),
     ],
 )
+@pytest.mark.varied(1)
 def test_the_column_says_whether_durability_was_tried(experiment: Experiment, head: str, cells: set[str]) -> None:
     analysis = Analysis(experiment, requirements=SAVEVM)
     table = of(analysis).table

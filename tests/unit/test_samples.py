@@ -38,6 +38,7 @@ def local() -> Iterator[LocalMachine]:
 
 
 @pytest.mark.parametrize(("work", "most"), [(SPIN, "user"), (READ, "kernel")])
+@pytest.mark.varied(1)
 def test_a_second_of_a_thread_is_sampled_where_it_was_spent(
     local: LocalMachine, tmp_path: Path, work: str, most: str
 ) -> None:

@@ -182,6 +182,7 @@ def test_no_screen_is_wider_than_the_terminal_that_it_is_for(golden: Path) -> No
 
 
 @pytest.mark.parametrize("columns", [40, 60, 72, 80, 100, 120])
+@pytest.mark.varied(3)
 def test_no_stored_run_is_wider_than_the_terminal(columns: int, stored: list[Experiment]) -> None:
     for run in [*stored, quick(), quick(emulated=False)]:
         table = [

@@ -88,6 +88,7 @@ def read_lines(child: subprocess.Popen[str], count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("after", [1, 7, 40])
+@pytest.mark.varied(1)
 def test_killed_while_writing_loses_nothing_acknowledged(path: Path, after: int) -> None:
     with run_child(WRITER, path, "killed", 10**9) as child:
         acknowledged = read_lines(child, after)

@@ -149,6 +149,7 @@ def everything(run: Experiment) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.varied(5)
 def test_a_run_of_every_built_in_plan_is_stored_shown_and_read_again(way: str, tmp_path: Path) -> None:
     with Store(tmp_path / "store.sqlite") as store:
         store.put(run_of(way))
@@ -157,6 +158,7 @@ def test_a_run_of_every_built_in_plan_is_stored_shown_and_read_again(way: str, t
 
 
 @pytest.mark.parametrize(("way", "where", "value", "words"), WRONG)
+@pytest.mark.varied(40)
 def test_a_known_key_with_an_impossible_value_is_refused_in_one_line(
     way: str, where: str, value: Any, words: str
 ) -> None:
@@ -166,6 +168,7 @@ def test_a_known_key_with_an_impossible_value_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(("way", "where", "value"), KEPT)
+@pytest.mark.varied(6)
 def test_an_unknown_key_is_kept_and_breaks_nothing(way: str, where: str, value: Any) -> None:
     document = changed(way, where, value)
     run = model.run_of(document)

@@ -37,6 +37,7 @@ def shell(line: str, home: Path, **variables: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("command", ["runs", "--version", "run --help"])
+@pytest.mark.varied(1)
 def test_nothing_is_lost_without_a_word(command: str, home: Path) -> None:
     closed, full = shell(f"vmtax {command} >&-", home), shell(f"vmtax {command} >/dev/full", home)
     assert (closed.returncode, closed.stderr) == (1, b"vmtax: standard output: Bad file descriptor\n")
@@ -70,6 +71,7 @@ def test_no_file_takes_the_place_of_a_closed_stream(home: Path) -> None:
         {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
     ],
 )
+@pytest.mark.varied(1)
 def test_what_an_encoding_lacks_is_written_in_what_it_has(variables: dict[str, str], home: Path) -> None:
     done = shell("vmtax show --full", home, **variables)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -101,6 +103,7 @@ def test_a_working_directory_that_is_gone_is_named(home: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", ["-n 4", "-f 0", "-v 700000"])
+@pytest.mark.varied(1)
 def test_a_limit_is_no_traceback(limit: str, home: Path) -> None:
     done = shell(f"ulimit {limit}; vmtax show --full | cat", home)
     assert b"Traceback" not in done.stderr and b"fault" not in done.stderr

@@ -87,6 +87,7 @@ def messages(path: Path) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("package", sorted(path.name for path in SOURCE.iterdir() if path.name[0] != "_"))
+@pytest.mark.varied(10)
 def test_messages(package: str) -> None:
     seen = [
         f"{path.relative_to(ROOT)}:{line}: {match[0]!r} in {text!r}"

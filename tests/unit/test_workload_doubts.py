@@ -201,6 +201,7 @@ INSTEAD = (
 
 
 @pytest.mark.parametrize("name", CAPTURED)
+@pytest.mark.varied(6)
 def test_any_damage_is_refused_or_leaves_possible_figures(name: str) -> None:
     one, source = CAPTURED[name], random.Random(20)
     text = one.text
