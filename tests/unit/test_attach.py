@@ -334,6 +334,16 @@ def test_only_what_this_run_started_is_ended(tmp_path: Path) -> None:
             run.wait()
 
 
+def test_a_unit_of_its_own_is_made_only_where_systemd_runs(tmp_path: Path) -> None:
+    """The package is installed in many guests whose first process is another program."""
+    for name in ("unshare", "systemd-run", "setsid"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} --kill-child\n")
+        (tmp_path / name).chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["/bin/sh", "-c", LAUNCH, "sh", "unit", "true"], env=path, capture_output=True, text=True)
+    assert done.stdout.split()[0] == ("systemd-run" if Path("/run/systemd/system").is_dir() else "setsid")
+
+
 def test_it_is_left_in_the_reverse_order_and_compared() -> None:
     machine = host(domstate="running\n")
     entered = domain(machine)

@@ -19,7 +19,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.attach.clone.boot import booted
 from vmtax.attach.clone.definition import Definition
 from vmtax.attach.clone.edit import CloneDisk, CloneParts, Overlay, edited
-from vmtax.attach.clone.levels import CHANGES
+from vmtax.attach.clone.levels import CHANGES, free_name
 from vmtax.attach.clone.point import ClonePoint, ServedDisk, backup_xml, opened, refuse
 from vmtax.attach.domain import Domain, DomainError, look_up, script
 from vmtax.cli.app import app
@@ -646,3 +646,18 @@ def test_the_first_screen_says_of_what_the_clone_was() -> None:
     options = {"existing": {"name": "libvirt:web1", "clone": True}}
     run = replace(sample, options=options, facts={**sample.facts, **facts})
     assert guest_settings(Analysis(run)).startswith("Cloned VM: libvirt:web1, 2 CPUs, 1.0 GiB, kernel 6.1.0-18.")
+
+
+@pytest.mark.parametrize(
+    ("names", "bus", "free"),
+    [
+        (["vda"], "virtio", "vdb"),
+        (["hda"], "virtio", "vdb"),  # with an id that libvirt makes of "a" alone
+        (["sda", "vdb"], "virtio", "vdc"),
+        (["vda"], "ide", "hda"),  # its four places are those of its names
+        (["sda", "hda"], "scsi", "sdb"),
+    ],
+)
+def test_a_disk_of_ours_has_a_name_and_an_id_that_none_has(names: list[str], bus: str, free: str) -> None:
+    disks = "".join(f"<disk><target dev='{name}'/></disk>" for name in names)
+    assert free_name(ET.fromstring(f"<domain><devices>{disks}</devices></domain>"), bus) == free

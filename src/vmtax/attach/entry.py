@@ -22,13 +22,14 @@ from vmtax.machine.ssh import SshMachine
 ANY_KEY = ("-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null")
 SELINUX = "/sys/fs/selinux/enforce"
 LOGIN_SECONDS = 180.0  # until the image's server answers: a guest reads it from a cold disk
-# Starts the script in namespaces of its own, and in a unit of its own where there is systemd: a restart of the agent
+# Starts the script in namespaces of its own, and in a unit of its own where systemd runs: a restart of the agent
 # would end it otherwise. Arguments: name of the unit, the script and its arguments. Constant text.
 LAUNCH = """\
 unit=$1; shift
 unshare --help 2> /dev/null | grep -q -e --kill-child || exit 74
 set -- unshare --mount --pid --fork --kill-child sh -c "$@"
-command -v systemd-run > /dev/null && exec systemd-run --scope --collect --quiet --unit="$unit" "$@"
+[ -d /run/systemd/system ] && command -v systemd-run > /dev/null &&
+    exec systemd-run --scope --collect --quiet --unit="$unit" "$@"
 exec setsid "$@"
 """
 # Ends what LAUNCH started, if it still runs. Argument: the name of the unit, which is a word of its command line.

@@ -16,9 +16,12 @@ Change = Callable[[ET.Element, ET.Element | None, str], None]  # of a clone and 
 
 
 def free_name(domain: ET.Element, bus: str) -> str:
-    """The first name of a disk on that bus that none has."""
+    """The first name of a disk on that bus that none has. On virtio its letter is nobody's either: libvirt makes the
+    device's id of that alone, and a disk "hda" may be on virtio too.
+    """
     used = {name_of(disk) for disk in domain.findall("devices/disk")}
     start = {"virtio": "vd", "ide": "hd"}.get(bus, "sd")
+    used |= {start + name[2:] for name in used} if bus == "virtio" else set()
     return next(name for letter in ascii_lowercase if (name := start + letter) not in used)
 
 
