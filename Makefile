@@ -91,7 +91,7 @@ PROOF = $(if $(filter no,$(RECORD)),env,$(BIN)/python -m tools.proofs run $@)
 proofs: $(DEV_STAMP) ## list the proofs: when each last passed, and what changed since
 	@$(BIN)/python -m tools.proofs list
 
-# covers: src/vmtax/stats src/vmtax/design src/vmtax/analysis tools/prove
+# covers: src/vmtax/stats src/vmtax/design src/vmtax/analysis requirements-run.lock tools/prove
 prove: $(DEV_STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars
 	@$(PROOF) $(BIN)/python -m tools.prove
 

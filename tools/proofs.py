@@ -2,6 +2,7 @@
 
     python -m tools.proofs run TARGET COMMAND...    runs the command, and records in tests/proofs.tsv that it passed
     python -m tools.proofs list                     says of each target when it last passed, and what changed since
+    python -m tools.proofs holds TARGET             exit code 0 if it passed on what it covers, as that is now
 
 What a target covers stands in the Makefile, in the line `# covers: PATH...` above it. Whether that changed is decided
 by the contents of its files, not by commits, which may be rewritten.
@@ -98,12 +99,17 @@ def run(target: str, command: list[str]) -> int:
     return 0
 
 
+def holds(record: Record | None, paths: list[str]) -> bool:
+    """Whether it passed on what these paths hold now."""
+    return record is not None and digest(paths) == record.digest
+
+
 def state(target: str, paths: list[str], record: Record | None) -> str:
     """One line about a target."""
     if record is None:
         return f"{target:<17} stale: no pass of it is recorded"
     passed = f"passed {record.date} at {record.commit} in {int(record.seconds) / 60:.0f} min"
-    if digest(paths) == record.digest:
+    if holds(record, paths):
         return f"{target:<17} {passed}: {record.counts}"
     return f"{target:<17} stale: {passed}; since then changed: {changed(record.commit.rstrip('+'), paths)}"
 
@@ -125,10 +131,13 @@ def main() -> None:
     passing.add_argument("target")
     passing.add_argument("command", nargs=argparse.REMAINDER)
     actions.add_parser("list")
+    actions.add_parser("holds").add_argument("target", choices=covered())
     asked = parser.parse_args()
     if asked.action == "run":
         sys.exit(run(asked.target, asked.command))
     known = records()
+    if asked.action == "holds":
+        sys.exit(0 if holds(known.get(asked.target), covered()[asked.target]) else 1)
     for target, paths in covered().items():
         print(state(target, paths, known.get(target)))
 

@@ -54,6 +54,7 @@ def test_other_clocks_are_proved(image: Image, tmp_path: Path) -> None:
     assert {"vm", "vm cpu.timer=hpet", "vm guest.hpet=off"} <= {boot["treatment"] for boot in data["boots"]}
 
 
+@pytest.mark.machines
 def test_pinned_cpus_and_clocks_are_proved_and_a_sleeper_is_woken_on_host_and_vm(image: Image, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)

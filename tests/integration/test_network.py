@@ -1,4 +1,6 @@
-"""UDP, several streams, round trips and SMB copies between host, VM and their peer, and the cards of a VM."""
+"""UDP, several streams, round trips and SMB copies between host, VM and their peer, and the cards of a VM. A sleeper is
+woken in the same run, to boot its guests once.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,14 @@ workloads:
   - net: {cases: [tcp-in, udp-in, udp-out], rate: 2, streams: 3, seconds: 1}
   - latency: {cases: [tcp-rr, udp-rr-16], seconds: 2}
   - smb: {size: 16MiB}
+  - wakeup: {seconds: 2}
+  - cpuid: {seconds: 1}
 primary: [net.tcp-in.local_seconds_per_byte]
 rounds: {min: 1, max: 1}
 """
 
 
-def test_udp_streams_round_trips_and_copies_are_measured_on_host_and_vm(image: Image, tmp_path: Path) -> None:
+def test_udp_streams_round_trips_copies_and_wake_ups_are_measured_on_host_and_vm(image: Image, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
     data = measured(str(plan), directory=tmp_path)
@@ -38,6 +42,11 @@ def test_udp_streams_round_trips_and_copies_are_measured_on_host_and_vm(image: I
             assert 0 < have[layer, f"latency.{case}.p50_seconds"] < 1
     assert have["vm", "smb.in.bytes_per_second"] > 0 and have["vm", "smb.out.bytes_per_second"] > 0
     assert have["vm", "latency.tcp-rr.per_second"] < have["host", "latency.tcp-rr.per_second"]
+    assert {
+        ("host", "wakeup.p99_seconds"),
+        ("vm", "wakeup.p50_seconds"),
+        ("vm", "cpuid.instruction_seconds"),
+    } <= have.keys()
 
 
 CARDS = """\
