@@ -42,6 +42,7 @@ CHANGES = (
 )
 
 
+@functools.cache
 def json_schema() -> Json:
     """The JSON Schema (2020-12) of every answer, with one envelope for each kind."""
     mode: JsonSchemaMode = "serialization"
@@ -113,6 +114,7 @@ def _public(kind: Any, shape: Shape) -> Any:
     return origin[parts] if parts and inner != parts else kind
 
 
+@functools.cache
 def comments(record: type) -> dict[str, str]:
     """Field -> the comment beside it, with its continuation on the lines below; in a model, its meaning."""
     fields: Mapping[str, Field[Any]] = getattr(record, "__dataclass_fields__", {})
