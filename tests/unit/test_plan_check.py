@@ -52,7 +52,7 @@ def test_check_says_what_is_compared_left_out_and_possible(spin: None) -> None:
         "vm is measured twice in each round, to show the noise",
         "3 to 5 rounds (6 are enough for intervals and ranking)",
         "stops when every primary interval is within ±2 %, checked after rounds 10, 12, 14 …",
-        "with KVM: about 1 m 25 s per round, 4 m 15 s to 7 m 05 s in total",
+        "on hardware with KVM: about 1 m 25 s per round, 4 m 15 s to 7 m 05 s in total",
         "no interval can be given after 5 rounds: 95 % needs 6",
         "5 rounds cannot rank 3 configurations: that takes 6",
         "nothing ends this run early: that is first checked after round 10",
@@ -169,7 +169,7 @@ def test_more_threads_than_cpus_must_be_meant() -> None:
 
 def test_of_a_plan_that_only_counts_nothing_is_said_of_comparisons_and_intervals() -> None:
     lines = check(from_data({"name": "d", "layers": ["vm"], "workloads": ["durability"]}))
-    assert "rounds: 7 to 60 planned; what is counted in them is added up" in lines
+    assert "7 to 60 rounds planned; what is counted in them is added up" in lines
     assert not [line for line in lines if "compare" in line or "interval" in line]
 
 

@@ -32,7 +32,7 @@ from vmtax.meter.mounts import READ
 from vmtax.meter.neighbours import LOAD, PROCESSES, VMMS
 from vmtax.meter.text import GREP
 from vmtax.plan.estimate import GUESS, Emulation, foresee, seconds_per_round
-from vmtax.plan.schema import Plan, load, parse
+from vmtax.plan.schema import Plan, Rounds, load, parse
 from vmtax.storage import StorageError, Target
 from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER
 from vmtax.system import ownership
@@ -118,7 +118,7 @@ def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
     )
     assert lines["how long"] == "about 11 m 40 s for 7 rounds, as when this plan last ran here"
     assert lines["writes"].startswith(
-        "0.8 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), then over it about 21.6 GiB on a SATA SSD,"
+        "0.8 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), then over it about 21.6 GiB if that is a SATA SSD,"
         " at most 122.2 GiB on any disk; removed again"
     )
     assert lines["needs"] == "2 CPUs, 2.1 GiB of memory at a time (8.0 GiB available)"
@@ -220,7 +220,7 @@ def test_the_rest_is_reported_before_a_run_goes_on() -> None:
     ("patterns", "wanted"),
     [
         ("[randread-4k-qd1]", "32 MiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free); removed"),
-        ("[write-1m]", "then over it about 0.9 GiB on a SATA SSD, at most 5.6 GiB on any disk;"),
+        ("[write-1m]", "then over it about 0.9 GiB if that is a SATA SSD, at most 5.6 GiB on any disk;"),
     ],
 )
 def test_reads_write_nothing(patterns: str, wanted: str) -> None:
@@ -445,3 +445,9 @@ def test_guests_that_a_host_cannot_hold_are_refused_with_the_sum(
 ) -> None:
     with pytest.raises(CannotMeasure, match=wanted):
         lines(parse(FOUR.replace("host, vm", layers)), machine)
+
+
+def test_rounds_that_a_budget_cuts_off_are_said_with_it() -> None:
+    plan = load("quick").model_copy(update={"rounds": Rounds(min=6, max=30), "budget": 20 * 60.0})
+    budget = "which its budget of 20 m 00 s allows of up to 30"
+    assert said(plan, host(), earlier=100.0)["how long"].startswith(f"about 20 m 00 s for 12 rounds, {budget}, as when")

@@ -79,7 +79,7 @@ def test_no_more_is_expected_than_can_be_written() -> None:
     plan = limited("500GiB")
     machines = plan.treatments()[0]
     first = foresee_writes(plan, machines, 7, 7, None)
-    assert 0 < first.expected < first.most and "on a SATA SSD" in str(first)
+    assert 0 < first.expected < first.most and "if that is a SATA SSD" in str(first)
     again = foresee_writes(plan, machines, 7, 7, 10.0**15)
     assert again.expected == again.most and "as when this plan last ran here" in str(again)
     assert any(PATTERNS[case].side == "write" for case in PATTERNS)

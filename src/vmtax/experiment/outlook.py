@@ -83,7 +83,7 @@ def outlook(
     booting = reboots(plan)
     lines = [
         Line("what", _what(plan, options, [one.name for one in compared if one.name not in left_out], foreseen.done)),
-        Line("how long", _how_long(foreseen, _apart(options, booting))),
+        Line("how long", _how_long(plan, foreseen, _apart(options, booting))),
     ]
     if options.power_cut:
         tried = [one for place in places for one in place.treatments if one.repeats is None]
@@ -149,12 +149,14 @@ def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) 
     return f"plan {plan.name} on {on}: {rounds}{gone_on}, each of {len(names)} {configurations} ({shown}){twice}"
 
 
-def _how_long(foreseen: Foreseen, apart: str) -> str:
+def _how_long(plan: Plan, foreseen: Foreseen, apart: str) -> str:
     """`apart`: what is not included."""
-    rounds = foreseen.rounds
+    rounds, most = foreseen.rounds, plan.rounds.max
     basis = "as when this plan last ran here" if foreseen.measured else "a first guess"
     longer = f"; the first {PILOT_ROUNDS} are the pilot and take longer than the rest" if foreseen.piloting else ""
-    number = f"{rounds} round{'' if rounds == 1 else 's'}"
+    cut = plan.budget is not None and foreseen.done + rounds < most
+    budget = f", which its budget of {format_duration(plan.budget or 0)} allows of up to {most}" if cut else ""
+    number = count_of(rounds, "round") + budget
     return f"about {format_span(*foreseen.seconds)} for {number}, {basis}{longer}{apart}"
 
 

@@ -35,7 +35,7 @@ class ForeseenWrites:
         """In a sentence; "" if the work writes nothing."""
         if not self.most:
             return ""
-        basis = "as when this plan last ran here" if self.measured else "on a SATA SSD"
+        basis = "as when this plan last ran here" if self.measured else "if that is a SATA SSD"
         return f"then over it about {format_room(self.expected)} {basis}, at most {format_room(self.most)} on any disk"
 
 

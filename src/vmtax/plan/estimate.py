@@ -294,14 +294,15 @@ def _rounds_advice(plan: Plan) -> str:
     """The number of rounds that the plan's contrasts and ranking need."""
     interval, count = stats.minimum_rounds(plan.stopping().alpha), ranked(plan)
     ranking = stats.minimum_rounds(stats.ALPHA) if count > 2 else interval
-    planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
+    few, most = plan.rounds.min, plan.rounds.max
+    planned = count_of(few, "round") if few == most else f"{few} to {most} rounds"
     if not plan.primary:
-        return f"rounds: {planned} planned; what is counted in them is added up"
+        return f"{planned} planned; what is counted in them is added up"
     if ranking == interval:
         enough = f"{interval} are enough for intervals{' and ranking' if count > 2 else ''}"
     else:
         enough = f"{interval} are enough for intervals, {ranking} for ranking {count} configurations"
-    return f"{planned} rounds ({enough})"
+    return f"{planned} ({enough})"
 
 
 def _stopping_advice(plan: Plan) -> list[str]:
@@ -329,7 +330,7 @@ def _duration_advice(plan: Plan, seconds: float) -> str:
     total = f"{low} to {high}" if low != high else low
     longer = f" after a pilot of {PILOT_ROUNDS} longer ones" if pilot else ""
     apart = ", without the reboots" if boots_asked(plan.treatments()[0]) else ""
-    return f"with KVM: about {format_duration(seconds)} per round{longer}, {total} in total{apart}"
+    return f"on hardware with KVM: about {format_duration(seconds)} per round{longer}, {total} in total{apart}"
 
 
 def settled(plan: Plan, *, emulated: bool) -> Plan:
