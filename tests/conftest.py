@@ -19,7 +19,7 @@ os.environ["VMTAX_LOCK"] = f"tests-{os.getpid()}"
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the cases of a test that is marked `varied(n)`, n run always, spread evenly; the others are variations."""
+    """Of the cases of a test marked `varied(n)`, n run always, spread evenly; the others are of the second tier."""
     cases = defaultdict[tuple[str, int], list[pytest.Item]](list)
     for item in items:
         if mark := item.get_closest_marker("varied"):
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kept = {len(of_test) * number // always for number in range(always)}
         for number, item in enumerate(of_test):
             if number not in kept:
-                item.add_marker("variations")
+                item.add_marker("machines" if "tests/integration/" in item.nodeid else "variations")
 
 
 def pytest_collection_finish() -> None:

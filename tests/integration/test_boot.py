@@ -134,7 +134,8 @@ def test_qemu_that_dies_at_start_says_why(local: LocalMachine, credentials: Cred
         pass
 
 
-@pytest.mark.parametrize("bus", ["sata", pytest.param("nvme", marks=pytest.mark.machines)])
+@pytest.mark.machines
+@pytest.mark.parametrize("bus", ["sata", "nvme"])
 def test_two_disks_of_one_bus_are_distinguished(
     bus: str, shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, tmp_path: Path
 ) -> None:

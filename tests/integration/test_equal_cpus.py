@@ -107,6 +107,7 @@ def test_memory_is_bound_with_the_cpus() -> None:
     assert missing.returncode != 0 and "set_mempolicy: Invalid argument" in missing.stderr
 
 
+@pytest.mark.machines
 def test_a_whole_run_says_which_cpus_all_layers_had(image: Image, tmp_path: Path) -> None:
     """Mounted over /sys where the run reads it: the second CPU is in a second socket."""
     socket, plan = tmp_path / "topology", tmp_path / "plan.yaml"

@@ -192,6 +192,7 @@ def told_by_page(frame: str, page: str, directory: Path, *more: object, theme: s
     return json.loads(html.unescape(told[1]))
 
 
+@pytest.mark.varied(4)
 @pytest.mark.parametrize("width", [400, 1400])
 @pytest.mark.parametrize(
     "experiment",
