@@ -340,9 +340,33 @@ FAULTS = (
     ),
     Fault(
         "testbed/session/exclusive.py",
-        'return "" if token == self.token else words or text',
+        "return words if TOKEN.fullmatch(token) else text",
         'return ""',
         "two runs measure one host at the same time",
+    ),
+    Fault(
+        "testbed/session/exclusive.py",
+        "if other is not busy:",
+        "if False:",
+        "a run that waits for one host keeps another from everybody",
+    ),
+    Fault(
+        "testbed/session/exclusive.py",
+        'return "" if turn.is_next() else f"{host}: {EARLIER}"',
+        'return ""',
+        "of the runs of a store that wait, the last one may be the next",
+    ),
+    Fault(
+        "machine/hold.py",
+        "if not self.turn.is_next():",
+        "if False:",
+        "of runs that wait for a host, the last one may be the next",
+    ),
+    Fault(
+        "machine/hold.py",
+        "return not any(until >= now and (since, pid) < ours for since, pid, until in numbers)",
+        "return not any((since, pid) < ours for since, pid, until in numbers)",
+        "a run that was stopped while it waited keeps a host from everybody",
     ),
     Fault(
         "lab/standing.py",

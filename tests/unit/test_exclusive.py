@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from vmtax.core.errors import BUSY, BadInput
 from vmtax.machine import hold as hold_module
-from vmtax.machine.hold import Hold
+from vmtax.machine.hold import EARLIER, TURN_SECONDS, Hold, Turn
 from vmtax.machine.local import LocalMachine
 from vmtax.testbed.session.exclusive import LOCK, MACHINE_ID, Claim, HostBusy, hold, ids_of
 from vmtax.testbed.session.session import Hosts
@@ -96,6 +100,87 @@ def test_who_waits_says_for_whom_once_and_goes_on(monkeypatch: pytest.MonkeyPatc
         assert not list(naps)
 
 
+def test_three_who_wait_come_in_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one asks first whenever the host is free; the second is killed, and the third stops asking."""
+    with machines("host") as [fourth], machines("host") as [third], machines("host") as [first]:
+        with machines("host") as [second]:
+            with machines("host") as [holder]:
+                assert THEIRS.holder(holder) == ""
+                assert [OURS.holder(each) for each in (first, second, third, fourth)] == ["they measure there"] * 4
+            assert OURS.holder(third) == OURS.holder(second) == EARLIER
+            assert OURS.holder(first) == ""
+            first.guard.let_go()
+            assert OURS.holder(third) == EARLIER
+        assert OURS.holder(fourth) == EARLIER
+        assert OURS.holder(first) == EARLIER, "who had it comes last"
+        assert OURS.holder(third) == ""
+
+
+def test_who_asks_no_more_loses_his_turn_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped, asks = Hold(), Hold()
+    holder = Hold()
+    assert holder.take("turns", "holds") == ""
+    assert stopped.take("turns", "stopped") == asks.take("turns", "asks") == "holds"
+    holder.let_go()
+    assert asks.take("turns", "asks") == EARLIER
+    now = time.monotonic() + TURN_SECONDS + 1
+    monkeypatch.setattr(hold_module.time, "monotonic", lambda: now)
+    assert asks.take("turns", "asks") == ""
+    assert stopped.take("turns", "stopped") == "asks"
+    asks.let_go()
+    assert stopped.take("turns", "stopped") == ""
+    stopped.let_go()
+
+
+def test_who_needs_two_hosts_waits_at_the_busy_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs that need the same two hosts, in either order, do not wait for each other."""
+    with machines("a", "b") as [a, b], machines("a") as [other], machines("b") as [holder]:
+        for each in (a, other):
+            on_host(each, "a", monkeypatch)
+        for each in (b, holder):
+            on_host(each, "b", monkeypatch)
+        assert THEIRS.holder(holder) == ""
+        with pytest.raises(HostBusy, match="b: they measure there"):
+            hold(Hosts(a, a, other=b), OURS)
+        assert THEIRS.holder(other) == "", "the first host, which they do not use, is free"
+
+
+def on_host(machine: LocalMachine, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let that machine be another one than those of other names."""
+    take = machine.guard.hold
+    monkeypatch.setattr(machine.guard, "hold", lambda lock, words: take(f"{lock}-{name}", words))
+
+
+def test_lines_that_are_no_turns_are_no_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of a kernel that shows names of others, cut or odd ones, and of one that shows nothing."""
+    turn = Turn()
+    turn.keep("odd")
+    sockets = tmp_path / "unix"
+    monkeypatch.setattr(hold_module, "SOCKETS", str(sockets))
+    assert turn.is_next(), "there is no such file"
+    begins = "0000: 00000002 00000000 00000000 0001 01 1"
+    for odd in ("", "1/2", "1/2/x", "1/2/99999999999/3", "-1/2/99999999999", f"{'9' * 30}/1/1", "\udcff/1/1", "²/1/1"):
+        sockets.write_bytes(
+            f"{begins} @vmtax-odd/{odd}\n{begins} @vmtax-odder/1/1/9999999999\n".encode("utf-8", "replace")
+        )
+        assert turn.is_next(), odd
+    sockets.write_text(f"{begins} @vmtax-odd/1/1/9999999999\n")
+    assert not turn.is_next()
+    turn.leave()
+
+
+def test_a_stranger_is_told_with_all_of_his_words() -> None:
+    with machines("host") as [machine], closing(socket.socket(socket.AF_UNIX)) as stranger:
+        stranger.bind(f"\0vmtax-{os.environ[LOCK]}")
+        stranger.listen()
+        stranger.settimeout(20.0)
+        thread = threading.Thread(target=lambda: stranger.accept()[0].close())
+        thread.start()
+        said = OURS.holder(machine)
+        thread.join()
+    assert said == f"process {os.getpid()} of user {os.geteuid()}"
+
+
 def test_a_killed_run_leaves_the_host_to_the_next() -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout and process.stdout.readline() == b"''\n"
@@ -147,9 +232,11 @@ def test_a_stranger_who_says_nothing_is_not_waited_for(monkeypatch: pytest.Monke
     monkeypatch.setattr(hold_module, "READ_SECONDS", 0.01)
     with closing(socket.socket(socket.AF_UNIX)) as stranger:
         stranger.bind("\0vmtax-silent")
-        assert Hold().take("silent", "ours").startswith("another process"), "which does not listen"
+        hold = Hold()
+        assert hold.take("silent", "ours").startswith("another process"), "which does not listen"
         stranger.listen()
-        assert "of user" in Hold().take("silent", "ours")
+        assert "of user" in hold.take("silent", "ours")
+        hold.let_go()
 
 
 def test_what_is_let_go_is_free_at_once() -> None:

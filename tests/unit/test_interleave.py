@@ -31,6 +31,7 @@ from vmtax.experiment.resume import CannotResume
 from vmtax.experiment.runner import Options
 from vmtax.hypervisor import Qemu
 from vmtax.machine import MachineLost
+from vmtax.machine.hold import Turn
 from vmtax.plan.schema import parse
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
@@ -206,7 +207,7 @@ def test_a_run_on_the_second_host_keeps_others_off_it(lab: Callable[..., Lab]) -
             plan = made.plan.model_copy(update={"host": host})
             with contextlib.suppress(HostBusy), made.store as store:
                 refused.append(host)
-                _alone(store, RunWork(plan, Options("vmtax run")))
+                _alone(store, RunWork(plan, Options("vmtax run")), Turn())
                 refused.remove(host)
         return bench()
 

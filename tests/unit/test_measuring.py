@@ -26,11 +26,12 @@ from vmtax.experiment.real_cut import PowerWasCut
 from vmtax.experiment.reboots import RebootNeeded
 from vmtax.experiment.runner import Options
 from vmtax.hypervisor import Accelerator
+from vmtax.machine.hold import EARLIER, Turn
 from vmtax.meter.neighbours import Neighbours
 from vmtax.plan.schema import load
 from vmtax.store import Store
 from vmtax.store.owner import this_process
-from vmtax.testbed.session.exclusive import HostBusy
+from vmtax.testbed.session.exclusive import HostBusy, others_first
 from vmtax.testbed.session.power import PowerCut
 from vmtax.testbed.session.session import Hosts, TestbedOptions
 
@@ -227,6 +228,26 @@ def test_a_host_that_another_run_of_the_store_measures_under_another_name_is_bus
         monkeypatch.setattr("time.sleep", lambda seconds: theirs._locks.release_all())
         measuring._alone_on_machines(store, hosts, waits=True)
         assert len(told) == 1
+
+
+def test_runs_of_a_store_that_wait_come_in_one_after_the_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, later, came = dataclasses.replace(work(), waits=True), Turn(), list[str]()
+    busy = iter(["run 1 measures", "run 1 measures", ""])
+    monkeypatch.setattr(measuring, "_busy", lambda *_: next(busy, ""))
+    monkeypatch.setattr(measuring.progress, "tell", lambda lines: came.append(lines[0][1]))
+    first = Turn()
+
+    def sleep(_: float) -> None:
+        """Another run asks whenever the first one sleeps, and at last when that has ended."""
+        came.append(others_first(later, waiting.plan.host))
+
+    monkeypatch.setattr(measuring.time, "sleep", sleep)
+    measuring._alone(store, waiting, first)
+    assert came == ["run 1 measures", f"local: {EARLIER}", f"local: {EARLIER}"]
+    monkeypatch.setattr(measuring.time, "sleep", lambda _: first.leave())
+    measuring._alone(store, waiting, later)
+    assert came[3:] == [f"local: {EARLIER}"]
+    later.leave()
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from vmtax.experiment.runner import Options
 from vmtax.image import build
 from vmtax.lab.home import Lab
 from vmtax.lab.reboot import reboot
+from vmtax.machine.hold import Turn
 from vmtax.meter.facts import read_boot
 from vmtax.plan.asked import refuse_left_out
 from vmtax.plan.estimate import settled
@@ -42,7 +43,7 @@ from vmtax.testbed.host.additions import additions
 from vmtax.testbed.host.hosts import lab_of
 from vmtax.testbed.machines.machines import Machines, examined, set_up
 from vmtax.testbed.session.examine import Examined
-from vmtax.testbed.session.exclusive import WAIT_SECONDS, Claim, HostBusy, hold, ids_of
+from vmtax.testbed.session.exclusive import WAIT_SECONDS, Claim, HostBusy, hold, ids_of, others_first
 from vmtax.testbed.session.session import Hosts, TestbedOptions, connected
 from vmtax.testbed.session.ways import OwnVm
 from vmtax.testbed.subjects.host_facts import host_facts
@@ -101,7 +102,8 @@ def disk_target(host: str, asked: DiskOptions) -> Target:
 
 def measure(store: Store, work: RunWork, *, yes: bool) -> str:
     """The experiment's id. If it cannot be finished, the program ends, and every result is kept."""
-    _alone(store, work)
+    turn = Turn()
+    _alone(store, work, turn)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
     try:
         id = _carry_out_in_boots(store, work, yes=yes)
@@ -113,13 +115,23 @@ def measure(store: Store, work: RunWork, *, yes: bool) -> str:
         fail(str(needed), needed.exit_code)
     except CannotDo as error:
         fail(f"{error}\n{KEPT}" if _kept(store, known) else str(error), error.exit_code)
+    finally:
+        turn.leave()
     keep_results(store, id)
     return id
 
 
-def _alone(store: Store, work: RunWork) -> None:
-    """Wait, or raise HostBusy, while another run of this store measures one of the hosts, also while it reboots it."""
-    _until_free(lambda: _busy(store, work), waits=work.waits)
+def _alone(store: Store, work: RunWork, turn: Turn) -> None:
+    """Wait, or raise HostBusy, while another run of this store measures one of the hosts, also while it reboots it.
+
+    turn: ours among those who wait here, kept long enough to connect to the host, where there is another line
+    """
+
+    def busy() -> str:
+        others = others_first(turn, work.plan.host) if work.waits else ""
+        return _busy(store, work) or others
+
+    _until_free(busy, waits=work.waits)
 
 
 def _alone_on_machines(store: Store, hosts: Hosts, *, waits: bool) -> None:

@@ -334,7 +334,12 @@ Fleet = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Finish a run that was stopped: the newest one, or the one that is named.")
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="If somebody else measures on the host, wait until that has ended.")]
+Wait = Annotated[
+    bool,
+    typer.Option(
+        "--wait", help="If somebody else measures on the host, wait until that has ended: first come, first served."
+    ),
+]
 AfterReboot = Annotated[
     bool,
     typer.Option(

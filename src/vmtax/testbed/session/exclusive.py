@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
 import platform
 import re
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 
 from vmtax.core.errors import BUSY, BadInput, CannotDo
 from vmtax.machine.guarded import GuardedMachine
+from vmtax.machine.hold import EARLIER, Turn
 from vmtax.testbed.session.session import Hosts
 
 LOCK = "VMTAX_LOCK"  # environment variable: measurements with different values exclude each other no more
 LEGAL = re.compile(r"[A-Za-z0-9._-]{1,60}", re.ASCII)  # values of it
 MACHINE_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+TOKEN = re.compile(r"[0-9a-f]{16}", re.ASCII)
 WAIT_SECONDS = 1.0  # between two questions whether a host is free
 
 
@@ -51,7 +54,10 @@ class Claim:
         """
         text = machine.guard.hold(_name(), f"{self.token} {self.words}")
         token, _, words = text.partition(" ")
-        return "" if token == self.token else words or text
+        if token == self.token:
+            machine.guard.let_go()  # another guard of ours has it, so this one has no business in the line
+            return ""
+        return words if TOKEN.fullmatch(token) else text
 
 
 def hold(hosts: Hosts, claim: Claim, *, tell_waiting: Callable[[str], None] | None = None) -> None:
@@ -67,6 +73,14 @@ def hold(hosts: Hosts, claim: Claim, *, tell_waiting: Callable[[str], None] | No
             tell_waiting(busy)
             said = busy
         time.sleep(WAIT_SECONDS)
+
+
+def others_first(turn: Turn, host: str) -> str:
+    """Who of this machine's users wants to measure on that host for longer than we do; "" if nobody does. `turn`: ours
+    among them, which is kept for some time. Those of other machines meet us in the line on the host itself.
+    """
+    turn.keep(hashlib.sha256(f"{_name()} {host}".encode()).hexdigest()[:32])
+    return "" if turn.is_next() else f"{host}: {EARLIER}"
 
 
 def ids_of(hosts: Hosts) -> list[str]:
@@ -92,10 +106,13 @@ def _machines(hosts: Hosts) -> list[GuardedMachine]:
 
 
 def _busy(machines: Sequence[GuardedMachine], claim: Claim) -> str:
-    """Who measures on which of the machines; "" if all are claimed now. Otherwise none is."""
-    for count, machine in enumerate(machines):
-        if holder := claim.holder(machine):
-            for claimed in machines[:count]:
-                claimed.guard.let_go()
-            return f"{machine.path}: {holder}"
+    """Who measures on which of the machines; "" if all are claimed now. Otherwise none is, and only on that machine we
+    wait in the line: who kept a place, or a machine, while he waits for another, would keep everybody from it.
+    """
+    for busy in machines:
+        if holder := claim.holder(busy):
+            for other in machines:
+                if other is not busy:
+                    other.guard.let_go()
+            return f"{busy.path}: {holder}"
     return ""
