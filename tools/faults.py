@@ -357,6 +357,24 @@ FAULTS = (
         "of the runs of a store that wait, the last one may be the next",
     ),
     Fault(
+        "attach/domain.py",
+        'if kind := BLOCK_JOB.search(self.ask("blockjob", disk, "--raw").stdout):',
+        "if kind := None:",
+        "a VM is measured while its disk is copied",
+    ),
+    Fault(
+        "attach/scratch.py",
+        'plugged = vm.plug_data(name if vm.host.succeeds("ln", file, name) else file, inside.bus, named)',
+        "plugged = vm.plug_data(file, inside.bus, named)",
+        "a VM that its owner saved while it was measured cannot be started any more",
+    ),
+    Fault(
+        "attach/clone/point.py",
+        """image += "".join(f",{'backing.' * depth}file.locking=off" for depth in range(1, below + 1))""",
+        'image += ""',
+        "the owner of a VM that is cloned cannot merge a snapshot of it",
+    ),
+    Fault(
         "machine/hold.py",
         "if not self.turn.is_next():",
         "if False:",

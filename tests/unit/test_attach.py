@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 from typing import cast
+from unittest.mock import MagicMock
 
 import pytest
 from typer.testing import CliRunner
@@ -24,9 +25,9 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.attach import agent
 from vmtax.attach.agent import AgentRefused
 from vmtax.attach.domain import COPIED, FULL, Domain, DomainError, find_domain, script
-from vmtax.attach.entry import END, FAILURES, LAUNCH, enter
+from vmtax.attach.entry import END, FAILURES, LAUNCH, Entered, enter
 from vmtax.attach.libvirt import SOCKET, LibvirtVm, has_two_slots
-from vmtax.attach.scratch import why_not
+from vmtax.attach.scratch import plugged_disk, why_not
 from vmtax.cli.app import app
 from vmtax.cli.work import RunWork, fitted
 from vmtax.core.errors import BadInput
@@ -34,6 +35,7 @@ from vmtax.experiment.resume import CannotResume
 from vmtax.experiment.runner import Options
 from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import SshMachine
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
@@ -90,6 +92,7 @@ def host(**answers: Scripted) -> FakeMachine:
         "uri": "qemu:///system\n",
         "dominfo": info(),
         "domjobinfo": "Job type:         None\n",
+        "blockjob": "",
         "list": "web1\nmail\n",
         "dumpxml": xml(),
     }
@@ -409,11 +412,18 @@ def test_each_way_in_which_entering_fails_has_its_sentence() -> None:
 VIRSH_STUB = """\
 #!/bin/sh
 echo "$*" >> "$0.log"
-case "$*" in *detach-device-alias*) touch "$0.asked"; exit 0 ;; esac
+case "$*" in
+    *detach-device-alias*) touch "$0.asked"; exit 0 ;;
+    *managedsave-dumpxml*)
+        if grep -qx saved "$0.says"; then echo "<source file='$2/plugged'/><alias name='ua-x'/>"; exit 0; fi
+        grep -qx other "$0.says" && echo "<alias name='ua-y'/>" && exit 0
+        echo "error: Requested operation is not valid: domain does not have managed save image" >&2; exit 1 ;;
+    *domstate*) grep -qx -e file -e other "$0.says" && echo "shut off (saved)" || echo "shut off (shutdown)"; exit 0 ;;
+esac
 case "$(cat "$0.says")" in
     has) echo "<alias name='ua-x'/>" ;;
     released) [ -e "$0.asked" ] || echo "<alias name='ua-x'/>" ;;
-    off) echo "<domain/>" ;;
+    off | saved | file | other) echo "<domain/>" ;;
     gone) echo "error: failed to get domain '1234'" >&2; exit 1 ;;
     down) echo "error: failed to connect to the hypervisor" >&2; exit 1 ;;
 esac
@@ -425,6 +435,9 @@ esac
     [
         ("released", 0, "", True),
         ("off", 0, "", False),
+        ("saved", 1, "web1 was saved with ua-x in it: virsh start web1 (or virsh restore)", False),
+        ("file", 1, "web1 was saved with ua-x in it", False),
+        ("other", 0, "", False),
         ("gone", 0, "", False),
         ("down", 1, "whether web1 still has ua-x is not known: error: failed to connect", False),
         ("has", 1, "web1 does not let go of ua-x: virsh detach-device-alias 1234 ua-x --live", True),
@@ -433,19 +446,85 @@ esac
 def test_a_device_counts_as_gone_only_if_libvirt_says_so(
     tmp_path: Path, says: str, code: int, words: str, detaches: bool
 ) -> None:
-    stub, quick = tmp_path / "virsh", tmp_path / "sleep"
-    stub.write_text(VIRSH_STUB)
-    quick.write_text("#!/bin/sh\n")
-    for program in (stub, quick):
-        program.chmod(0o755)
-    (tmp_path / "virsh.says").write_text(says)
-    argv = [*script("detach"), "qemu:///system", "1234", "ua-x", "web1"]
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LIBVIRT_DEFAULT_URI": "qemu+ssh://elsewhere/system"}
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True)
+    done = by_stub(tmp_path, says, "detach", "ua-x")
     assert (done.returncode, words in done.stderr) == (code, True)
     asked = (tmp_path / "virsh.log").read_text()
     assert ("detach-device-alias" in asked) is detaches
     assert "elsewhere" not in asked, "who undoes it may have another environment"
+
+
+def by_stub(directory: Path, says: str, name: str, what: str) -> subprocess.CompletedProcess[str]:
+    """The script of that name about web1 and something that was plugged into it, by a virsh that says so."""
+    stub, quick = directory / "virsh", directory / "sleep"
+    stub.write_text(VIRSH_STUB.replace("$2", str(directory)))
+    quick.write_text("#!/bin/sh\n")
+    for program in (stub, quick):
+        program.chmod(0o755)
+    (directory / "virsh.says").write_text(says)
+    argv = [*script(name), "qemu:///system", "1234", what, "web1"]
+    environment = {"PATH": f"{directory}:{os.environ['PATH']}", "LIBVIRT_DEFAULT_URI": "qemu+ssh://elsewhere/system"}
+    return subprocess.run(argv, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("says", "stays"),
+    [("off", False), ("saved", True), ("file", True), ("other", False), ("gone", False), ("released", False)],
+)
+def test_a_file_with_which_a_vm_was_saved_stays_until_it_runs_again(tmp_path: Path, says: str, stays: bool) -> None:
+    """Without it, its owner could not start the VM any more."""
+    file = tmp_path / "plugged"
+    file.touch()
+    done = by_stub(tmp_path, says, "remove", str(file))
+    assert (done.returncode, file.exists()) == (int(stays), stays)
+    assert ("web1 was saved with" in done.stderr) is stays
+    file.unlink(missing_ok=True)
+    assert by_stub(tmp_path, says, "remove", str(file)).returncode == 0, "it was never made"
+
+
+def test_a_plugged_disk_has_a_name_of_its_own_which_its_vm_may_keep() -> None:
+    vm = MagicMock(**{"host.succeeds.return_value": True, "serial.return_value": "vmtax-1-data"})
+    guest = cast(SshMachine, FakeMachine("vm", {(lambda argv: argv[0] == "sh"): "/dev/sdb\n"}))
+    inside = Entered(vm, guest, "scsi", PurePosixPath("/var/tmp"))
+    with plugged_disk(inside, "/srv/run/data.raw", {}) as device:
+        assert device == "/dev/sdb"
+    did = [call[0] for call in vm.mock_calls if call[0] in ("removal_of", "host.succeeds", "plug_data")]
+    assert did == ["removal_of", "host.succeeds", "plug_data"], "its removal is listed first"
+    vm.plug_data.assert_called_once_with("/var/tmp/vmtax-1-data", "scsi", {})
+    vm.host.succeeds.return_value = False
+    with plugged_disk(inside, "/dev/vg/data", {}):
+        assert vm.plug_data.call_args.args[0] == "/dev/vg/data", "a device has no second name"
+
+
+def test_a_unit_is_made_only_where_systemd_runs(tmp_path: Path) -> None:
+    """It may be installed and not run, as beside sysvinit."""
+    for name in ("systemd-run", "setsid", "unshare"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\n[ {name} != unshare ] || echo --kill-child\necho {name} "$1" >&2\n')
+        program.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", "-c", LAUNCH.replace("/run/systemd/system", str(tmp_path / "runs")), "sh", "unit", "true"],
+        **{"env": {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, "capture_output": True, "text": True},  # type: ignore[call-overload]
+    )
+    assert done.stderr.endswith("setsid unshare\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (" type=Block Pull\n bandwidth=1\n cur=2621440\n end=2147483648\n", "a job works on its disk sda (Block Pull)"),
+        ("", ""),
+        (Reply(stderr="error: argument unsupported", code=1), ""),
+    ],
+)
+def test_a_job_on_a_disk_is_waited_for(said: Scripted, words: str) -> None:
+    """As virsh 9.0 says it; such a job is none of the domain's."""
+    machine = host(blockjob=said)
+    if not words:
+        find_domain(machine, "web1")
+        return
+    with pytest.raises(DomainError) as refused:
+        find_domain(machine, "web1")
+    assert words in str(refused.value) and "virsh blockjob web1 sda" in str(refused.value)
 
 
 def test_no_key_is_on_a_command_line_of_the_host() -> None:

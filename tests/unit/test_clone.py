@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from unittest.mock import MagicMock
@@ -224,7 +225,10 @@ def test_every_factor_of_a_clone_can_be_written_and_nothing_else_is_taken() -> N
             "Ceph",
         ),
         (xml("<disk type='network' device='disk'><source protocol='iscsi'/><target dev='vda'/></disk>"), "on iSCSI"),
-        (xml("<disk type='volume' device='disk'><source pool='a'/><target dev='vda'/></disk>"), "vda is on volume"),
+        (
+            xml("<disk type='volume' device='disk'><source pool='a'/><target dev='vda'/></disk>"),
+            "vda is on a volume of a pool",
+        ),
         (xml(DISK.replace("<boot", "<mirror type='file'/><boot")), "virsh blockjob"),
         (xml(DISK.replace("<boot", "<shareable/><boot")), "shared with other VMs"),
         (xml(DISK.replace("qcow2' cache", "luks' cache")), "the format luks"),
@@ -270,6 +274,7 @@ def host(**answers: Scripted) -> FakeMachine:
         "domblkinfo": "Capacity:       2147483648\nAllocation:     1\nPhysical:       1\n",
         "domstate": "running\n",
         "backup-dumpxml": "",
+        "blockjob": "",
         "guestinfo": "os.id               : debian\n",
     }
     df, free = answers.pop("df", ROOMY), answers.pop("other", "")
@@ -369,12 +374,28 @@ def test_an_image_that_cannot_be_served_is_said_before_a_clone_is_made_of_it() -
     machine = host(dominfo=info("shut off"), domstate="shut off\n", other="99999999999 bytes, now\n")
     answer = machine._answer
     says = {"qemu-nbd": Reply(stderr=words, code=1), "qemu-img": Reply(stderr="Connection refused", code=1)}
-    machine._answer = lambda argv: says.get(argv[0]) or answer(argv)  # type: ignore[method-assign]
+    chain = Reply('[{"filename": "/srv/web1.qcow2"}, {"filename": "/srv/base.img"}, {"filename": "nbd://a/b"}]')
+
+    seen: list[Sequence[str]] = []
+
+    def said(argv: Sequence[str]) -> Reply:
+        seen.append(argv)
+        return chain if "--backing-chain" in argv else says.get(argv[0]) or answer(argv)
+
+    machine._answer = said  # type: ignore[method-assign]
     local = MagicMock()
     local.fresh_name.return_value = "vmtax-1-clone"
     domain, state = look_up(machine, "web1")
     definition = refuse(domain, state, PurePosixPath("/var/tmp"))
     with pytest.raises(DomainError, match=r"qemu-nbd does not serve its disk vda: .* not in qcow2 format"):
+        opened(domain, definition, state, PurePosixPath("/var/tmp"), local)
+    served = next(argv for argv in seen if argv[0] == "qemu-nbd")[-1]
+    assert served.endswith("file.filename=/srv/web1.qcow2,file.locking=off,backing.file.locking=off"), (
+        "its owner can merge it into the file that it stands on; NBD has no locks"
+    )
+    assert any(argv[0] == "stat" and argv[-1] == "/srv/base.img" for argv in seen), "whether that changes"
+    chain = Reply(stderr="qemu-img: Could not open '/srv/base.img': No such file or directory", code=1)
+    with pytest.raises(DomainError, match=r"its disk vda cannot be read: .*base.img': No such file"):
         opened(domain, definition, state, PurePosixPath("/var/tmp"), local)
 
 

@@ -71,6 +71,16 @@ def test_an_undo_that_fails_says_why_and_does_not_stop_the_others(tmp_path: Path
     assert len(machine.left) == 2 and "it is stuck" in machine.left[1]
 
 
+def test_an_undo_by_a_script_that_fails_is_named_and_its_text_is_not_printed() -> None:
+    machine = LocalMachine("host")
+    try:
+        entry = machine.undo_later("sh", "-c", '[ "$1" = never ] || { echo "still there" >&2; exit 1; }', "end", "x")
+        with pytest.raises(CommandFailed, match=r"host: end x: exit code 1\n  still there"):
+            entry.undo()
+    finally:
+        machine.close()
+
+
 def test_what_cannot_be_undone_is_tried_again_at_the_next_start(tmp_path: Path, lists: Path) -> None:
     flag, log = tmp_path / "flag", tmp_path / "log"
     machine = LocalMachine()

@@ -1,6 +1,6 @@
 # Detaches a device of a domain, and waits until the guest has let go of it. Succeeds if there is no such device, or no
-# such domain; not if libvirt cannot be asked. Arguments: URI of the connection, UUID of the domain, alias of the device,
-# the domain's name for people.
+# such domain; not if libvirt cannot be asked, or if the domain was saved with the device in it. Arguments: URI of the
+# connection, UUID of the domain, alias of the device, the domain's name for people.
 uri=$1 uuid=$2 alias=$3 name=$4
 ask() { LC_ALL=C virsh --quiet --connect "$uri" "$1" --domain "$uuid" $2 $3 2>&1; }
 has() { # 0: it has the device; 1: it has not, or there is no such domain; 2: libvirt cannot be asked
@@ -12,8 +12,24 @@ has() { # 0: it has the device; 1: it has not, or there is no such domain; 2: li
     echo "whether $name still has $alias is not known: $said" >&2
     return 2
 }
+saved() { # whether it was saved with that in it, and would not start without it
+    if said=$(ask managedsave-dumpxml); then
+        case $said in *"$1"*) return 0 ;; esac
+        return 1
+    fi
+    case $(ask domstate --reason) in *"(saved)"*) return 0 ;; esac # into a file of its owner's
+    return 1
+}
+out() { # ends with 0 if it is out of the domain for good
+    if saved "$alias"; then
+        echo "$name was saved with $alias in it: virsh start $name (or virsh restore); the next vmtax unplugs it" >&2
+        exit 1
+    fi
+    exit 0
+}
 has
 code=$?
+[ $code -ne 1 ] || out
 [ $code -eq 0 ] || exit $((code - 1))
 ask detach-device-alias "$alias" --live > /dev/null # if that fails, it still has the device, or it is off meanwhile
 tries=0
@@ -26,4 +42,4 @@ while has; do
     sleep 0.25
 done
 has
-[ $? -eq 1 ]
+[ $? -eq 1 ] && out

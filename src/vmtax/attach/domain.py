@@ -33,6 +33,8 @@ DRIVER = re.compile(r"<driver ([^>]*?)/?>")
 OTHER = (("iothread=", "an iothread"), ("queues=", "queues"), ("<iotune>", "limits of I/O"))  # in it, and not in ours
 ATTRIBUTE = re.compile(r"(\w+)='([^']*)'")
 BUS = re.compile(r"<target [^>]*bus='(\w+)'")
+DISK_NAME = re.compile(r"<target dev='(\w+)' bus=")
+BLOCK_JOB = re.compile(r"^ ?type=(.+)$", re.MULTILINE)  # of virsh blockjob --raw, which prints nothing without a job
 COPIED = ("cache", "io", "discard", "detect_zeroes")  # of the domain's first disk, for ours
 KNOWN_BUSES = ("virtio", "scsi", "sata", "ide", "usb")
 RUNNING, OFF = ("running", "idle", "blocked"), "shut off"  # states of a domain that runs, and of one that does not
@@ -107,6 +109,12 @@ class Domain:
             raise DomainError(
                 f"libvirt:{self.name}: a job runs on it ({job}), such as a backup: wait until it has ended"
             )
+        for disk in DISK_NAME.findall(self.definition()):  # what works on one disk is no job of the domain's
+            if kind := BLOCK_JOB.search(self.ask("blockjob", disk, "--raw").stdout):
+                raise DomainError(
+                    f"libvirt:{self.name}: a job works on its disk {disk} ({kind[1]}): wait until it has ended (virsh"
+                    f" blockjob {shlex.quote(self.name)} {disk})"
+                )
 
     def definition(self) -> str:
         """The XML of the domain as it runs. Raises DomainError."""
@@ -130,7 +138,12 @@ class Domain:
 
     def removal(self, what: str) -> Undoing:
         """Its removal, listed in the host's guard before it is plugged in."""
-        return self.host.undo_later(*script("detach"), self.uri, self.uuid, self.alias(what), self.name)
+        words = (self.uri, self.uuid, self.alias(what), self.name)
+        return self.host.undo_later(*script("detach"), *words, lasting=True)  # it may be saved when its host goes down
+
+    def removal_of(self, file: str) -> Undoing:
+        """The removal of a file that is plugged in, listed in the host's guard before there is one."""
+        return self.host.undo_later(*script("remove"), self.uri, self.uuid, file, self.name, lasting=True)
 
     def detach_later(self, what: str) -> None:
         """List its removal for when the run leaves the domain."""

@@ -58,6 +58,7 @@ class Entered:
     vm: Pluggable
     machine: SshMachine
     bus: Bus  # on which the guest takes a disk
+    directory: PurePosixPath  # on the VM's host, where QEMU can open a file of ours
     notes: tuple[str, ...] = ()  # what a reader must know about that disk
 
 
@@ -69,12 +70,12 @@ def enter(vm: Pluggable, path: str, local: LocalMachine, image: Placed, director
     """
     vm.remember()
     file = directory / local.fresh_name("image")
-    vm.later(vm.host.remove_later(file))
+    vm.later(vm.removal_of(str(file)))
     put_image(vm.host, image, file)
     vm.plug_port()
     bus, note = vm.plug_image(str(file))
     vm.later(vm.ends_later(("/bin/sh", "-c", END, "sh", vm.serial(WAY))))
-    return Entered(vm, log_in(vm, path, local), bus, tuple(filter(None, [note, *vm.notes])))
+    return Entered(vm, log_in(vm, path, local), bus, directory, tuple(filter(None, [note, *vm.notes])))
 
 
 def log_in(vm: Pluggable, path: str, local: LocalMachine) -> SshMachine:

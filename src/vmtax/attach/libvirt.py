@@ -17,7 +17,7 @@ PLUGS = (
     "plugs a port, the root image as a read-only disk and, for disk tests, a disk of ours into it, and starts a program"
     " by its guest agent: the domain is marked as tainted (custom-ga-command) until it stops. All is unplugged again;"
     " modules that its kernel loads for that (virtio_scsi, sd_mod, erofs) stay until it reboots. Until the run ends,"
-    " make no snapshot or backup of it, and do not migrate it"
+    " make no snapshot or backup of it, and do not save or migrate it"
 )
 NO_SLOT = "unplug one of its devices, or log in to the VM: --guest ssh://root@ADDRESS"
 SOCKET = re.compile(r"<source mode='bind' path='([^']+)'/>\s*<target type='virtio' name='([^']+)'")
@@ -64,6 +64,9 @@ class LibvirtVm:
 
     def later(self, undoing: Undoing) -> None:
         self.domain.later(undoing)
+
+    def removal_of(self, file: str) -> Undoing:
+        return self.domain.removal_of(file)
 
     def plug_port(self) -> None:
         self._plug(PORT, f"<channel type='unix'><target type='virtio' name='{self.serial(PORT)}'/>")

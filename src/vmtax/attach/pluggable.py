@@ -70,6 +70,10 @@ class Pluggable(Protocol):
         """Undo that when the run leaves it, the last one first."""
         ...
 
+    def removal_of(self, file: str) -> Undoing:
+        """List the removal of a file that is about to be plugged in, unless the VM was saved with it."""
+        ...
+
     def plug_port(self) -> None:
         """Plug the port in."""
         ...

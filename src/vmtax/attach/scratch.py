@@ -38,9 +38,14 @@ def plugged_disk(inside: Entered, file: str, named: Mapping[str, str]) -> Iterat
 
     Raises DomainError and MachineError.
     """
-    plugged = inside.vm.plug_data(file, inside.bus, named)
-    try:
-        said = inside.machine.run(*FIND, inside.vm.serial(DATA))
-        yield words_of(inside.machine, "the name of the plugged disk", said, 1)[0]
+    vm, name = inside.vm, str(inside.directory / inside.vm.serial(DATA))
+    removing = vm.removal_of(name)
+    try:  # a second name: the VM may be saved meanwhile, and the first one ends with the run
+        plugged = vm.plug_data(name if vm.host.succeeds("ln", file, name) else file, inside.bus, named)
+        try:
+            said = inside.machine.run(*FIND, vm.serial(DATA))
+            yield words_of(inside.machine, "the name of the plugged disk", said, 1)[0]
+        finally:
+            plugged.undo()
     finally:
-        plugged.undo()
+        removing.undo()

@@ -65,7 +65,8 @@ class UndoEntry:
         """Undo it now. Raises CommandFailed if the guard could not."""
         error = self.guard.ask({"undo": self.number})
         if error:
-            raise CommandFailed(Outcome(self.guard.path, self.argv, 1, "", error, 0.0))
+            is_script = self.argv[:2] == ("sh", "-c") and len(self.argv) > 3  # of ours: its name says what it does
+            raise CommandFailed(Outcome(self.guard.path, self.argv[3:] if is_script else self.argv, 1, "", error, 0.0))
 
 
 class Guard:

@@ -12,6 +12,7 @@ from vmtax.attach.domain import COPIED, DomainError
 LARGEST = 4 * 2**20  # characters of a definition
 FORMATS = ("raw", "qcow2", "qed", "vdi", "vmdk", "vpc", "vhdx")  # of images that qemu-nbd serves
 STORES = {"rbd": "Ceph", "iscsi": "iSCSI", "iscsi-direct": "iSCSI", "gluster": "Gluster", "nbd": "NBD", "nfs": "NFS"}
+KINDS = {"volume": "a volume of a pool of libvirt's", "nvme": "an NVMe disk of its host", "vhostuser": "vhost-user"}
 INSTEAD = "measure it as it runs, without --clone"
 
 
@@ -103,7 +104,7 @@ def _why_no_disk(disk: ET.Element) -> str | None:
     if kind not in ("file", "block"):
         source = disk.find("source")
         protocol = source.get("protocol", "") if source is not None else ""
-        where = STORES.get(protocol, protocol) or kind or "no file"
+        where = STORES.get(protocol, protocol) or KINDS.get(kind, kind) or "no file"
         return f"its disk {target} is on {where[:40]}, and only files and block devices are cloned: {INSTEAD}"
     if disk.find("mirror") is not None:
         return f"a job copies its disk {target} (virsh blockjob): wait until it has ended"

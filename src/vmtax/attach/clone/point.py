@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import PurePosixPath
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
@@ -14,7 +15,7 @@ from vmtax.attach.clone.definition import Definition, OwnDisk
 from vmtax.attach.domain import ANSWERS, FIND_QEMU, OFF, RUNNING, SECONDS, Domain, DomainError, script, words_of_virsh
 from vmtax.core.machines import Machine, Process, Undoing
 from vmtax.core.units import format_room
-from vmtax.machine.answer import sha256_of, whole_of, words_of
+from vmtax.machine.answer import json_or_none, sha256_of, whole_of, words_of
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.packages import install
 from vmtax.meter.text import fields
@@ -33,6 +34,13 @@ FROZEN = (
 )
 ROOM = "libvirt:{}: {} has {} free, and {} may be needed{}: name another directory with --disk-dir"
 COPIES = ", because what it overwrites meanwhile is copied there first"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """An image in the answer of qemu-img info."""
+
+    filename: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +143,10 @@ def opened(
     host.run("mkdir", "-m", "711", str(point.directory), remedy="name another directory with --disk-dir")
     sizes = {disk.target: _capacity(domain, disk) for disk in definition.disks}
     if point.is_off:
-        point.disks.update({disk.path: _known_by(host, disk.path) for disk in definition.disks})
         for disk in definition.disks:
-            socket = _serve(point, disk)
+            below = _below(point, disk)
+            point.disks.update({path: _known_by(host, path) for path in (disk.path, *below)})
+            socket = _serve(point, disk, len(below))
             point.exports[disk.target] = ServedDisk("point", socket, sizes[disk.target])
     else:
         _begin_job(point)
@@ -148,12 +157,28 @@ def opened(
     return point
 
 
-def _serve(point: ClonePoint, disk: OwnDisk) -> str:
-    """Serve the image of a domain that is off, without locking it: its owner can start it. Returns the socket."""
+def _below(point: ClonePoint, disk: OwnDisk) -> list[str]:
+    """The files that an image of a domain that is off stands on, the next one first. Raises DomainError."""
+    if disk.format == "raw":
+        return []
+    said = point.domain.host.try_run("qemu-img", "info", "-U", "--backing-chain", "--output=json", "--", disk.path)
+    chain = json_or_none(said.stdout, list[ImageInfo])
+    if not said.ok or not chain:
+        why = said.stderr.strip().splitlines()
+        raise DomainError(f"{point.name}: its disk {disk.target} cannot be read: {' '.join(why[-1:])}")
+    return list(takewhile(lambda name: name.startswith("/"), (image.filename for image in chain[1:])))
+
+
+def _serve(point: ClonePoint, disk: OwnDisk, below: int) -> str:
+    """Serve the image of a domain that is off, without locking it: its owner can start it. Returns the socket.
+
+    below: how many files the image stands on, which its owner can merge it into
+    """
     host, socket = point.domain.host, str(point.directory / f"nbd-{disk.target}")
     path = disk.path.replace(",", ",,")
     protocol = "host_device" if disk.is_device else "file"
     image = f"driver={disk.format},read-only=on,file.driver={protocol},file.filename={path},file.locking=off"
+    image += "".join(f",{'backing.' * depth}file.locking=off" for depth in range(1, below + 1))
     words = ("--read-only", "--persistent", "--shared=4", f"--socket={socket}", "--export-name=point", "--image-opts")
     server = host.start("qemu-nbd", *words, image)
     point.servers.append(server)

@@ -88,6 +88,9 @@ class ProxmoxVm:
     def socket(self) -> PurePosixPath:
         return self.host.scratch / self.serial(PORT)
 
+    def removal_of(self, file: str) -> Undoing:
+        return self.host.remove_later(PurePosixPath(file))
+
     def plug_port(self) -> None:
         port, socket = self.serial(PORT), self.socket()
         self.later(self.host.remove_later(socket))
