@@ -692,6 +692,18 @@ FAULTS = (
     ),
     Fault(
         "testbed/host/obtained.py",
+        "if isolated == vcpus and not strangers:",
+        "if isolated == vcpus:",
+        "CPUs on which other programs may run are taken for isolated",
+    ),
+    Fault(
+        "testbed/host/partition.py",
+        "if old[1] != cpus and not moved:",
+        "if old[1] != cpus:",
+        "a program that its owner moved during a run is moved back",
+    ),
+    Fault(
+        "testbed/host/obtained.py",
         "if POLLING in named and wanted_polls is not None and polls != wanted_polls:",
         "if POLLING in named and wanted_polls and polls != wanted_polls:",
         "polling that was to be off, and is on, is not noticed",

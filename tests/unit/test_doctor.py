@@ -258,6 +258,9 @@ def test_the_verdict_on_threads_is_about_the_cpus_that_a_run_uses() -> None:
     mixed = machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=printed(files(*ALDER, allowed="0,16")))
     found = by_name(diagnose(examined(mixed)), "disturbance")
     assert found["equal CPUs"].status == "disturbs" and "no 2 CPUs are alike" in found["equal CPUs"].text
+    assert found["isolated CPUs"].text == "none"
+    kept = machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, cpus=printed(files(*ALDER, isolated="16-19")))
+    assert "CPUs 16,17,18,19, by isolcpus=" in by_name(diagnose(examined(kept)), "disturbance")["isolated CPUs"].text
 
 
 def test_what_the_probe_remembers_decides() -> None:

@@ -26,7 +26,7 @@ from vmtax.hypervisor.qemu.threads import parse_threads
 from vmtax.machine.local import LocalMachine
 from vmtax.meter.text import parse_files
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed.host.cpus import QUESTION, apart, in_pairs
+from vmtax.testbed.host.cpus import QUESTION, apart, in_pairs, read
 from vmtax.testbed.host.cpus import parse as cpus_of
 from vmtax.testbed.host.obtained import why_no_clock, why_no_hpet, why_not
 from vmtax.testbed.parts import Request, pinning, polling
@@ -163,10 +163,18 @@ def test_guests_are_pinned_beside_each_other_and_what_is_not_pinned_is_counted()
 
     machine = FakeMachine("host", {QUESTION: listed("0-4"), taskset: ""})
     guest: Any = SimpleNamespace(threads=threads, spec=SimpleNamespace(vcpus=2, settings=GuestSettings(pinned=True)))
-    assert pinning.readings(machine, guest, 2, 2) == {"pinned_cpus": 0, "pinned_cores": 0, "threads_astray": 3}
-    pinning.pin(machine, guest, 2, 2)
+    assert pinning.readings(machine, read(machine), guest, 2, 2) == {
+        "pinned_cpus": 0,
+        "pinned_cores": 0,
+        "threads_astray": 3,
+    }
+    pinning.pin(machine, read(machine), guest, 2, 2)
     assert allowed == {48: "2", 49: "3", 41: "4"}, "the first guest has 0 and 1"
-    assert pinning.readings(machine, guest, 2, 2) == {"pinned_cpus": 2, "pinned_cores": 2, "threads_astray": 0}
+    assert pinning.readings(machine, read(machine), guest, 2, 2) == {
+        "pinned_cpus": 2,
+        "pinned_cores": 2,
+        "threads_astray": 0,
+    }
     found = {"cpu.pinned_cpus": 1.0, "cpu.threads_astray": 2.0}
     pinned = GuestSettings(pinned=True)
     assert why_not(pinned, 2, found, ["cpu.pinning"]) == (
@@ -220,7 +228,7 @@ def test_other_threads_of_qemu_keep_off_the_cores_of_guests_where_they_can(
 )
 def test_pinned_cpus_are_of_the_type_that_every_layer_gets(taken: int, own: list[int], others: Sequence[int]) -> None:
     hybrid = FakeMachine("host", {QUESTION: printed(files(*ALDER))})
-    assert pinning._places_on(hybrid, taken, paired=False) == (own, [*others])
+    assert pinning._places_on(read(hybrid), taken, paired=False) == (own, [*others])
 
 
 def test_two_threads_of_a_guest_s_core_are_pinned_to_one_core_of_the_host() -> None:
@@ -232,9 +240,9 @@ def test_two_threads_of_a_guest_s_core_are_pinned_to_one_core_of_the_host() -> N
         return SimpleNamespace(threads=lambda parent: threads, spec=SimpleNamespace(vcpus=2, settings=settings))
 
     two = {"pinned_cpus": 2, "pinned_cores": 2, "threads_astray": 0}
-    assert pinning.readings(machine, guest("cores", "2", "3"), 2, 2) == two
-    assert pinning.readings(machine, guest("threads", "1", "5"), 2, 2) == {**two, "pinned_cores": 1}
-    assert pinning.readings(machine, guest("threads", "2", "3"), 2, 2)["threads_astray"] == 2
+    assert pinning.readings(machine, read(machine), guest("cores", "2", "3"), 2, 2) == two
+    assert pinning.readings(machine, read(machine), guest("threads", "1", "5"), 2, 2) == {**two, "pinned_cores": 1}
+    assert pinning.readings(machine, read(machine), guest("threads", "2", "3"), 2, 2)["threads_astray"] == 2
 
 
 # Halt polling

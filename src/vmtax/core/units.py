@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -403,3 +403,8 @@ def cpu_numbers(text: object) -> list[int]:
             return []
         numbers.extend(range(int(first), int(last or first) + 1))
     return numbers
+
+
+def cpu_list(cpus: Iterable[int]) -> str:
+    """These CPUs in the kernel's list notation, without ranges."""
+    return ",".join(map(str, sorted(cpus)))

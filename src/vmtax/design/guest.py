@@ -206,6 +206,24 @@ class GuestSettings(Settings):
         layers=("vm",),
         scope="guest",
     )
+    isolated: bool = setting(
+        "cpu.isolation",
+        ("none", "partition"),
+        lambda level: level == "partition",
+        "whether other programs of the host may run on the CPUs to which those of a guest are pinned: any (none), or"
+        " not one (partition: an isolated cpuset of cgroup v2, while the guest runs). Interrupts, and what the kernel"
+        " does on each CPU, stay. The host layer works on the same CPUs, which are not isolated then",
+        layers=("vm",),
+        scope="guest",
+        only_with={"cpu.pinning": ("one-to-one",)},
+        conflicts=(
+            Conflict(
+                {"cpu.isolation": ("partition",), "disk.page_cache": ("bounded",)},
+                "cpu.isolation=partition puts a guest's CPUs into a control group of their own, and"
+                " disk.page_cache=bounded all threads of its QEMU into one",
+            ),
+        ),
+    )
     halt_polling: int | None = setting(
         "cpu.halt_polling",
         HALT_POLLING,

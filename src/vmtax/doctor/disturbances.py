@@ -7,6 +7,7 @@ import re
 from vmtax.core.checks import Check, Status
 from vmtax.core.packages import PACKAGES
 from vmtax.core.records import Disturbance
+from vmtax.core.units import cpu_list
 from vmtax.doctor.needs import Wanted, gib, install
 from vmtax.doctor.readings import CPU, HostReadings
 from vmtax.meter.text import fields, kibibytes, whole
@@ -35,6 +36,7 @@ def disturbances(readings: HostReadings, wanted: Wanted) -> tuple[Check, ...]:
         _throttling(readings),
         _smt(readings, wanted),
         _alike(readings, wanted),
+        _isolated(readings),
         _quota(readings),
         _swap(readings),
         _thp(readings),
@@ -166,6 +168,15 @@ def _alike(readings: HostReadings, wanted: Wanted) -> Check:
     if chosen.why:
         return _check("equal CPUs", "disturbs", chosen.said, "lower guest.vcpus in a plan of your own")
     return _check("equal CPUs", "ok", chosen.said or "all are alike")
+
+
+def _isolated(readings: HostReadings) -> Check:
+    """CPUs over which the kernel spreads no processes since its boot."""
+    if not readings.topology.cpus:
+        return _check("isolated CPUs", "unknown", "which may be used cannot be read")
+    cpus = cpu_list(readings.topology.isolated)
+    text = f"CPUs {cpus}, by isolcpus=: no layer gets them, and no guest is pinned to them, while there are others"
+    return _check("isolated CPUs", "ok", text if cpus else "none")
 
 
 def _quota(readings: HostReadings) -> Check:

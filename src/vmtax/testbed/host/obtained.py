@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from vmtax.core.units import format_room
 from vmtax.design.guest import GuestSettings, MemoryBacking
 
-BACKING, MERGE, TOPOLOGY, PINNING, POLLING, TIMER, HPET = (
+BACKING, MERGE, TOPOLOGY, PINNING, ISOLATION, POLLING, TIMER, HPET = (
     GuestSettings.factors()[name].name
-    for name in ("backing", "merge", "topology", "pinned", "halt_polling", "timer", "hpet")
+    for name in ("backing", "merge", "topology", "pinned", "isolated", "halt_polling", "timer", "hpet")
 )
 MOST = 0.9  # required share of the touched memory that is in huge pages
 # Run in a guest: prints the CPUs of the first CPU's core, and of its socket.
@@ -41,10 +41,12 @@ def why_not(settings: GuestSettings, vcpus: int, found: Mapping[str, float], nam
     all.
 
     found: `Guest.memory_readings` with the prefix `memory.`; with the prefix `cpu.` those of `parse_shape`,
-    `pinning.readings` and `polling.readings`
+    `pinning.readings`, `isolation.readings` and `polling.readings`
     """
     if PINNING in named and settings.pinned and (why := _why_not_pinned(vcpus, found)):
         return f"{PINNING}={settings.levels[PINNING]} was not obtained: {why}"
+    if ISOLATION in named and settings.isolated and (why := _why_not_isolated(vcpus, found)):
+        return f"{ISOLATION}={settings.levels[ISOLATION]} was not obtained: {why}"
     polls, wanted_polls = found.get("cpu.halt_poll_ns"), settings.halt_polling
     if POLLING in named and wanted_polls is not None and polls != wanted_polls:
         return f"{POLLING}={settings.levels[POLLING]} was not obtained: the host's kvm.halt_poll_ns is {polls}"
@@ -86,6 +88,13 @@ def _why_not_pinned(vcpus: int, found: Mapping[str, float]) -> str | None:
     return (
         f"{pinned:.0f} of {vcpus} CPUs are pinned, and {astray:.0f} threads of QEMU may run elsewhere than they should"
     )
+
+
+def _why_not_isolated(vcpus: int, found: Mapping[str, float]) -> str | None:
+    isolated, strangers = found.get("cpu.isolated_cpus", 0), found.get("cpu.strangers", 0)
+    if isolated == vcpus and not strangers:
+        return None
+    return f"{isolated:.0f} of {vcpus} CPUs are isolated, and {strangers:.0f} threads of other programs may run there"
 
 
 def _why_not_backing(backing: MemoryBacking, found: Mapping[str, float]) -> str | None:

@@ -8,7 +8,7 @@ from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.testbed.host import obtained
-from vmtax.testbed.parts import enlightenments, pinning, polling
+from vmtax.testbed.parts import enlightenments, isolation, pinning, polling
 from vmtax.testbed.session.base import RunningTreatment
 from vmtax.testbed.subjects.provisioned import Provisioned
 
@@ -44,7 +44,9 @@ def _readings(
     if obtained.TOPOLOGY in named:
         found |= obtained.parse_shape(guest.machine.try_run(*obtained.SHAPE).stdout)
     if obtained.PINNING in named and settings.pinned:
-        found |= pinning.readings(on.host, guest, number, settings.count)
+        found |= pinning.readings(on.host, on.topology, guest, number, settings.count)
+    if obtained.ISOLATION in named and settings.isolated:
+        found |= isolation.readings(on, number)
     if obtained.POLLING in named:
         found |= polling.readings(on.host)
     memory = guest.memory_readings(on.host)

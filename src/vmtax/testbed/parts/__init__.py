@@ -14,6 +14,7 @@ from vmtax.testbed.parts.cutting import CuttingPart, PowerCuts
 from vmtax.testbed.parts.disks import DiskPart, PageCache
 from vmtax.testbed.parts.enlightenments import Enlightened
 from vmtax.testbed.parts.equal import EqualCpus
+from vmtax.testbed.parts.isolation import Isolation
 from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.parts.numa import NumaMemory
@@ -40,6 +41,7 @@ PARTS: tuple[Part, ...] = (
     NumaMemory(),
     Balloon(),
     Pinning(),
+    Isolation(),
     Overcommit(),
     NetworkPart(),
     DiskPart(),
