@@ -679,8 +679,8 @@ FAULTS = (
     ),
     Fault(
         "testbed/parts/disks.py",
-        "return replace(order, spec=replace(order.spec, within=bound.enter, preallocated=True)).then(limit)",
-        "return replace(order, spec=replace(order.spec, within=bound.enter)).then(limit)",
+        "return replace(order, spec=replace(order.spec, within=within, preallocated=True)).then(limit)",
+        "return replace(order, spec=replace(order.spec, within=within)).then(limit)",
         "a guest's own memory counts against its bounded page cache",
     ),
     Fault(
@@ -689,6 +689,12 @@ FAULTS = (
         '{"memory.backing": (MemoryBacking.GIGANTIC,), MEMORY: Where(GIB.__gt__, parse_bytes)},',
         "a guest of a single page of 1 GiB is begun, and does not boot",
         acts="return self.page_bytes is not None and memory % self.page_bytes != 0",
+    ),
+    Fault(
+        "testbed/parts/node_pages.py",
+        "if written and given is not None and given[1] >= wanted:",
+        "if written and given is not None:",
+        "a node that gives fewer huge pages than were asked for is taken to have given them",
     ),
     Fault(
         "testbed/host/obtained.py",

@@ -19,10 +19,12 @@ PLAN = """\
 name: numa
 layers: [vm]
 guest: {vcpus: 1, memory: 512MiB}
-factors: {memory.node: [local, remote, interleaved]}
+factors: {memory.node: [local, remote, interleaved], memory.backing: [thp, 2MiB]}
 workloads: [{cpuid: {seconds: 1}}]
 rounds: {min: 1, max: 1}
 """
+
+POOLS = "cat /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages"
 
 
 def vmtax(*argv: str) -> str:
@@ -39,11 +41,18 @@ def test_memory_is_where_it_was_asked_for(image: Image, tmp_path: Path, monkeypa
     vmtax("lab", "start", NAME, "--spares", "0", "--kernel-arguments", "numa=fake=2")
     try:
         (tmp_path / "numa.yaml").write_text(PLAN)
-        vmtax("run", "numa.yaml", "--host", f"lab:{NAME}", "--emulate", "--yes")
+        said = vmtax("run", "numa.yaml", "--host", f"lab:{NAME}", "--emulate", "--yes")
+        for node in (0, 1):
+            assert f"256 pages of 2MiB (0.5 GiB) of NUMA node {node}, for the whole run" in " ".join(said.split())
         boots = json.loads(vmtax("show", "--json"))["data"]["boots"]
         assert {boot["treatment"] for boot in boots} >= {
-            f"vm{x}" for x in ("", " memory.node=remote", " memory.node=interleaved")
+            f"vm{pages}{node}"
+            for pages in ("", " memory.backing=2MiB")
+            for node in ("", " memory.node=remote", " memory.node=interleaved")
         }
+        huge = [boot["obtained"] for boot in boots if "2MiB" in boot["treatment"]]
+        assert {each["memory.page_bytes"] for each in huge} == {2**21}
+        assert vmtax("lab", "ssh", NAME, "--", POOLS).split() == ["0", "0"], "given back"
         assert {boot["accelerator"] for boot in boots} == {"kvm"}
     finally:
         up = lab(NAME).up()

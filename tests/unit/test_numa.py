@@ -13,7 +13,6 @@ from tests.fake_machine import FakeMachine
 from tests.topologies import Cores, files, printed
 from vmtax.design.guest import MemoryNode
 from vmtax.hypervisor import BootFailed
-from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import parse as parse_plan
 from vmtax.plan.vary import varied
 from vmtax.testbed.host.cpus import QUESTION, CpuTopology, parse
@@ -111,8 +110,3 @@ def test_a_boot_whose_memory_is_elsewhere_has_failed(text: str, nodes: tuple[int
     guest: Any = SimpleNamespace(path="host/vm", threads=lambda parent: [SimpleNamespace(id=7)])
     with pytest.raises(BootFailed, match=why) if why else contextlib.nullcontext():
         prove(host, guest, nodes)
-
-
-def test_huge_pages_have_nodes_of_their_own() -> None:
-    with pytest.raises(PlanError, match=r"memory.node=remote.*memory.backing=2MiB|memory.node=remote needs"):
-        varied(parse_plan(PLAN, "x"), ("memory.node=remote", "memory.backing=2MiB"))

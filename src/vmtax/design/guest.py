@@ -142,19 +142,10 @@ class GuestSettings(Settings):
         tuple(MemoryNode),
         MemoryNode,
         "on a host with several NUMA nodes, where the guest's memory is: on the node of its CPUs (local), on another"
-        " one (remote), or on all of them, page by page (interleaved)",
+        " one (remote), or on all of them, page by page (interleaved). Huge pages are taken on that node, for the whole"
+        " run",
         layers=("vm",),
         scope="guest",
-        conflicts=(
-            Conflict(
-                {
-                    "memory.node": (MemoryNode.REMOTE, MemoryNode.INTERLEAVED),
-                    "memory.backing": (MemoryBacking.HUGE, MemoryBacking.GIGANTIC),
-                },
-                "memory.node={node}: huge pages are taken from the host beforehand: memory.backing={backing} cannot go"
-                " along",
-            ),
-        ),
     )
     balloon: str = setting(
         "guest.balloon",

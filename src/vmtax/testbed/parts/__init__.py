@@ -17,6 +17,7 @@ from vmtax.testbed.parts.equal import EqualCpus
 from vmtax.testbed.parts.isolation import Isolation
 from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
+from vmtax.testbed.parts.node_pages import NodePages
 from vmtax.testbed.parts.numa import NumaMemory
 from vmtax.testbed.parts.overcommit import Overcommit
 from vmtax.testbed.parts.pages import Pages
@@ -39,6 +40,7 @@ PARTS: tuple[Part, ...] = (
     Pages(),
     EqualCpus(),
     NumaMemory(),
+    NodePages(),
     Balloon(),
     Pinning(),
     Isolation(),

@@ -72,4 +72,5 @@ class PageCache(Part):
         def limit(guest: Guest) -> None:
             bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
 
-        return replace(order, spec=replace(order.spec, within=bound.enter, preallocated=True)).then(limit)
+        within = (*order.spec.within, *bound.enter)
+        return replace(order, spec=replace(order.spec, within=within, preallocated=True)).then(limit)

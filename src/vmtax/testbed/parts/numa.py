@@ -47,13 +47,15 @@ class NumaMemory(Part):
         plan = largest(request.plan)
         topology, memory = read(request.host), needs.most_memory(plan)
         chosen = topology.equal(guests_at_once(plan) * plan.guest.vcpus)
+        huge = huge_nodes(request)
+        kinds = {name: (node, name in huge and node is not MemoryNode.LOCAL) for name, node in wanted.items()}
         reasons = {
-            node: FAR
+            (node, reserved): FAR
             if request.destination is not None and node is not MemoryNode.LOCAL
-            else _why_not(request.host, topology, chosen, node, memory)
-            for node in dict.fromkeys(wanted.values())
+            else _why_not(request.host, topology, chosen, node, 0 if reserved else memory)  # `NodePages` looks at these
+            for node, reserved in dict.fromkeys(kinds.values())
         }
-        return {name: f"{NODE}={node} {reasons[node]}" for name, node in wanted.items() if reasons[node]}
+        return {name: f"{NODE}={wanted[name]} {reasons[kind]}" for name, kind in kinds.items() if reasons[kind]}
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         node = GuestSettings.of(treatment.levels).node
@@ -70,10 +72,23 @@ def nodes_of(topology: CpuTopology, home: int | None, wanted: MemoryNode) -> tup
     """The nodes that the memory comes from; () if there are none. `home`: that of the guest's CPUs"""
     if home is None:
         return ()
+    if wanted is MemoryNode.LOCAL:
+        return (home,)
     if wanted is MemoryNode.INTERLEAVED:
         return tuple(node for node, _ in topology.room)
     others = [(room, node) for node, room in topology.room if node != home]
     return (max(others)[1],) if others else ()
+
+
+def huge_nodes(request: Request) -> dict[str, tuple[int, ...]]:
+    """Treatments whose guests have huge pages of nodes that the plan names -> these nodes."""
+    if request.plan.space.first(NODE) is None:
+        return {}
+    plan, topology = largest(request.plan), read(request.host)
+    home = topology.equal(guests_at_once(plan) * plan.guest.vcpus).node
+    found = {each.name: GuestSettings.of(each.levels) for each in request.guests}
+    nodes = {name: nodes_of(topology, home, guest.node) for name, guest in found.items() if guest.backing.page_bytes}
+    return {name: each for name, each in nodes.items() if each}
 
 
 def with_memory(nodes: tuple[int, ...], *, interleaved: bool) -> tuple[str, ...]:

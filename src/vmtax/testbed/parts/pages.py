@@ -2,7 +2,8 @@
 
 Pages of 2 MiB are allowed as surplus (nr_overcommit_hugepages): the kernel makes them when QEMU starts and takes them
 back when it ends. There is no surplus of 1 GiB pages: these are added to the host's pool (nr_hugepages) for the whole
-run. Both settings are restored when the run is over, however it ended.
+run. Both settings are restored when the run is over, however it ended. `NodePages` provides the pages of a node that a
+plan names.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from vmtax.meter.text import GREP, Files, chosen, parse_files, whole
 from vmtax.plan.guests import sized
 from vmtax.plan.schema import Plan
 from vmtax.testbed.host import needs
+from vmtax.testbed.parts.numa import huge_nodes
 from vmtax.testbed.parts.part import Part, Request
 from vmtax.testbed.session.examine import is_root
 
@@ -71,9 +73,11 @@ class Pages(Part):
         available, root = available_memory(request.host), is_root(request.host)
         guests = {each.name: GuestSettings.of(each.levels) for each in request.treatments if each.layer in ON_HOST}
         plans = {each.name: sized(request.plan, each.levels) for each in request.treatments if each.layer in ON_HOST}
+        by_node = huge_nodes(request)
         reasons = {
-            name: _why_not(settings, named, plans[name], files, available)
-            or (None if root else _why_only_root(settings, plans[name], files))
+            name: _why_no_merging(settings, named, files)
+            or (None if name in by_node else _why_not(settings, named, plans[name], files, available))
+            or (None if root or name in by_node else _why_only_root(settings, plans[name], files))
             for name, settings in guests.items()
         }
         return {name: why for name, why in reasons.items() if why}
@@ -84,12 +88,12 @@ class Pages(Part):
             f"{count} {'page' if count == 1 else 'pages'} of {backing}"
             f" ({format_room(count * (backing.page_bytes or 1))}) from the host's memory,"
             f" {'for the whole run' if backing is MemoryBacking.GIGANTIC else 'while its guests run'}; given back"
-            for backing, count in _wanted(request.plan, request.treatments).items()
+            for backing, count in _wanted(request).items()
         ]
 
     def take(self, request: Request) -> Mapping[str, str]:
         impossible: dict[str, str] = {}
-        for backing, count in _wanted(request.plan, request.treatments).items():
+        for backing, count in _wanted(request).items():
             if why := _taken(request.host, backing, count):
                 for treatment in request.treatments:
                     if GuestSettings.of(treatment.levels).backing is backing:
@@ -97,15 +101,21 @@ class Pages(Part):
         return impossible
 
 
-def _wanted(plan: Plan, treatments: Sequence[Treatment]) -> dict[MemoryBacking, int]:
-    """The largest number of huge pages of each kind that the guests of one configuration take."""
+def _wanted(request: Request) -> dict[MemoryBacking, int]:
+    """The largest number of huge pages of each kind that the guests of one configuration take, of any node."""
     wanted: dict[MemoryBacking, int] = {}
-    for each in treatments:
-        guest = GuestSettings.of(each.levels)
-        if each.layer in ON_HOST and guest.backing.page_bytes:
-            pages = _guests(plan, guest) * _pages(sized(plan, each.levels), guest.backing)
-            wanted[guest.backing] = max(pages, wanted.get(guest.backing, 0))
+    by_node = huge_nodes(request)
+    for each in request.treatments:
+        backing = GuestSettings.of(each.levels).backing
+        if each.layer in ON_HOST and backing.page_bytes and each.name not in by_node:
+            wanted[backing] = max(pages_at_once(request.plan, each), wanted.get(backing, 0))
     return wanted
+
+
+def pages_at_once(plan: Plan, treatment: Treatment) -> int:
+    """How many huge pages its guests take."""
+    guest = GuestSettings.of(treatment.levels)
+    return _guests(plan, guest) * _pages(sized(plan, treatment.levels), guest.backing)
 
 
 def _read(machine: Machine) -> Files:
@@ -122,12 +132,16 @@ def _pages(plan: Plan, backing: MemoryBacking) -> int:
     return -(-plan.guest.memory // (backing.page_bytes or 1))
 
 
-def _why_not(
-    settings: GuestSettings, named: Sequence[str], plan: Plan, files: Files, available: int | None
-) -> str | None:
+def _why_no_merging(settings: GuestSettings, named: Sequence[str], files: Files) -> str | None:
     if MERGE in named and settings.merge and files.get(KSM) != "1":
         cure = f"`echo 1 > {KSM}`" if KSM in files else "the kernel was built without it"
         return f"{MERGE}=on needs the host's ksmd, which does not run: {cure}"
+    return None
+
+
+def _why_not(
+    settings: GuestSettings, named: Sequence[str], plan: Plan, files: Files, available: int | None
+) -> str | None:
     if BACKING not in named:
         return None
     backing = settings.backing
@@ -143,7 +157,7 @@ def _why_no_pages(
 ) -> str | None:
     page = backing.page_bytes or 1
     if pool is None:
-        return f"{BACKING}={backing}: the host's CPU or kernel has no pages of {format_room(page)} (hugetlb)"
+        return no_such_pages(backing)
     wanted = guests * _pages(plan, backing)
     lacking = max(0, wanted - pool.unused)
     if available is None or lacking * page <= available:
@@ -153,6 +167,11 @@ def _why_no_pages(
         f" {pool.unused}: the other {format_room(lacking * page)} are more than the {format_room(available)} of memory"
         " that are available; lower guest.memory, or end something there"
     )
+
+
+def no_such_pages(backing: MemoryBacking) -> str:
+    size = format_room(backing.page_bytes or 1)
+    return f"{BACKING}={backing}: the host's CPU or kernel has no pages of {size} (hugetlb)"
 
 
 @dataclass(frozen=True, slots=True)
