@@ -67,6 +67,7 @@ def wrong(plan: str, vary: Sequence[str]) -> str:
         "cannot be measured",
         "write a plan of your own",
         "leave guest.count=1",
+        "does not go with the rest",
     )
     return "" if any(words in line for words in explained) else f"says no way out: {line}"
 

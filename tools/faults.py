@@ -691,6 +691,12 @@ FAULTS = (
         acts="return self.page_bytes is not None and memory % self.page_bytes != 0",
     ),
     Fault(
+        "testbed/parts/siblings.py",
+        'if wanted == "together" and 2 * pairs < taken:',
+        'if wanted == "together" and not pairs:',
+        "guests are begun for whose pairs of CPUs the host has too few cores",
+    ),
+    Fault(
         "testbed/parts/node_pages.py",
         "if written and given is not None and given[1] >= wanted:",
         "if written and given is not None:",

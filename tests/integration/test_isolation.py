@@ -28,9 +28,11 @@ factors: {cpu.isolation: [partition]}
 workloads: [{idle: {seconds: 3}}]
 rounds: {min: 1, max: 1}
 """
-# Programs of the host's, which give way to all others: one that is held to the CPU that guests will have, and one that
-# may run anywhere.
-BUSY = "for cpus in 1 1-2; do taskset -c $cpus nice -n 19 sh -c 'while :; do :; done' > /dev/null 2>&1 & echo $!; done"
+# Busy programs of the host's: one that is held to the CPU that guests will have, and one that may run anywhere. They
+# are stopped until a partition is there, so that an emulated host gets that far.
+BUSY = """\
+for cpus in 1 1-2; do taskset -c $cpus sh -c 'kill -STOP $$; while :; do :; done' > /dev/null 2>&1 & echo $!; done
+"""
 # Prints where all threads but the kernel's workers may run, which it moves as it likes.
 WHERE = """\
 import json, os, pathlib
@@ -44,21 +46,25 @@ for task in pathlib.Path("/proc").glob("[0-9]*/task/[0-9]*"):
         pass
 print(json.dumps(found))
 """
-# Waits for a partition, then looks where the programs are that often. Arguments: their process ids.
+# Waits for a partition, then looks where the programs run. Arguments: their process ids.
 WATCH = """\
-import json, os, pathlib, sys, time
+import json, os, pathlib, signal, sys, time
 root = pathlib.Path("/sys/fs/cgroup")
 while not (there := [each for each in root.glob("vmtax-*-cpus-1")]) or (
     there[0] / "cpuset.cpus.partition"
 ).read_text() != "isolated\\n":
     time.sleep(0.02)
-time.sleep(0.5)
+for each in sys.argv[1:]:
+    os.kill(int(each), signal.SIGCONT)
+time.sleep(1)
 on = [
     int(pathlib.Path("/proc", each, "stat").read_text().rpartition(")")[2].split()[36])
     for _ in range(50)
     for each in sys.argv[1:]
     if time.sleep(0.01) is None
 ]
+for each in sys.argv[1:]:
+    os.kill(int(each), signal.SIGSTOP)
 print(json.dumps({
     "isolated": (root / "cpuset.cpus.isolated").read_text().strip(),
     "left": (root / "cpuset.cpus.effective").read_text().strip(),
@@ -110,14 +116,18 @@ def test_nothing_else_runs_on_a_guest_s_cpus_and_all_is_put_back_however_a_run_e
     (tmp_path / "isolation.yaml").write_text(PLAN)
     busy = in_lab(BUSY).split()
     before, controllers = where(), in_lab(GONE)
-    for is_killed in (False, True):
+    for is_killed in (True, False):
         run = subprocess.Popen(
             [*VMTAX, "run", "isolation.yaml", "--host", host, "--emulate", "--yes"],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        seen = json.loads(in_lab("timeout", "400", "python3", "-c", WATCH, *busy))
+        try:
+            seen = json.loads(in_lab("timeout", f"{HANGS:.0f}", "python3", "-c", WATCH, *busy))
+        except BaseException:
+            run.kill()
+            raise
         if is_killed:
             run.kill()
         said, _ = run.communicate(timeout=HANGS)

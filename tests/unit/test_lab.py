@@ -73,6 +73,11 @@ def test_the_command_line_is_the_golden_one(name: str, spec: GuestSpec) -> None:
     assert "\n".join(argv_of(spec)) + "\n" == (GOLDEN / f"{name}.txt").read_text()
 
 
+def test_two_cpus_of_a_lab_are_a_core_if_that_is_asked_for() -> None:
+    assert blue().settings.topology == "cores"
+    assert after(argv_of(blue(size=Size(vcpus=4, smt=True))), "-smp") == ["6,sockets=1,cores=3,threads=2"]
+
+
 def test_disks_keep_their_names_whether_there_is_a_layer_or_not() -> None:
     argv = argv_of(blue())
     drives = [entry.rpartition("file=")[2] for entry in after(argv, "-drive")]

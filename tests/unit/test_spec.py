@@ -379,20 +379,25 @@ def test_without_huge_pages_qemu_is_started_by_what_forbids_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "smp", "is_kept_free"),
+    ("changes", "smp", "kept_free"),
     [
-        ({"carries": True}, "3", True),
-        ({"carries": True, "accelerator": "kvm"}, "2", False),
-        ({"carries": True, "vcpus": 1}, "1,maxcpus=2", False),
-        ({}, "2", False),
+        ({"carries": True}, "3", ["isolcpus=0"]),
+        (
+            {"carries": True, "vcpus": 4, "settings": GuestSettings(topology="threads")},
+            "6,sockets=1,cores=3,threads=2",
+            ["isolcpus=0,1"],  # its core
+        ),
+        ({"carries": True, "accelerator": "kvm"}, "2", []),
+        ({"carries": True, "vcpus": 1}, "1,maxcpus=2", []),
+        ({}, "2", []),
     ],
 )
 def test_an_emulated_guest_that_carries_guests_keeps_its_first_cpu_free(
-    changes: dict[str, Any], smp: str, is_kept_free: bool
+    changes: dict[str, Any], smp: str, kept_free: list[str]
 ) -> None:
     spec = replace(PLAIN, **changes)
     assert words_after("-smp", spec) == smp
-    assert ("isolcpus=0" in words_after("-append", spec).split()) is is_kept_free
+    assert [word for word in words_after("-append", spec).split() if word.startswith("isolcpus")] == kept_free
 
 
 def test_one_defence_alone_is_turned_off_on_the_kernels_command_line() -> None:

@@ -53,7 +53,7 @@ def _wish(asked: LabOptions) -> Wish:
     """The options, checked. Raises BadUse."""
     memory, spare = _size("--memory", asked.memory), _size("--spare-size", asked.spare_size)
     words = _arguments(asked.kernel_arguments)
-    return Wish(asked.vcpus, memory, asked.spares, spare, asked.nvme, words, asked.log_writes, asked.link)
+    return Wish(asked.vcpus, memory, asked.spares, spare, asked.nvme, words, asked.log_writes, asked.link, asked.smt)
 
 
 def _say_up(one: Lab, up: Up) -> None:
@@ -119,7 +119,7 @@ def _lines(one: Lab) -> list[tuple[str, str]]:
     record, up = one.record(), one.up()
     still = _still(one, up)
     size, software = record.size, record.software
-    cpus = f"{size.vcpus} CPU{'' if size.vcpus == 1 else 's'}"
+    cpus = f"{size.vcpus} CPU{'' if size.vcpus == 1 else 's'}{', two to a core' if size.smt else ''}"
     disks = (
         f"{one.directory}, {_bytes(sum(path.stat().st_blocks * 512 for path in one.disks if path.exists()))} of it used"
     )
@@ -191,6 +191,7 @@ def _data(one: Lab, still: str = "") -> LabState:
         saved=one.has_saved,
         directory=str(one.directory),
         vcpus=size.vcpus,
+        smt=size.smt,
         memory_bytes=size.memory_bytes,
         spares=size.spares,
         spare_bytes=size.spare_bytes,

@@ -38,6 +38,9 @@ class LabOptions:
     vcpus: Annotated[
         int | None, typer.Option(min=1, max=64, metavar="NUMBER", help=f"CPUs. Default: {NEW['vcpus']}.")
     ] = None
+    smt: Annotated[bool | None, typer.Option("--smt/--no-smt", help="Two of its CPUs are the threads of a core.")] = (
+        None
+    )
     spares: Annotated[
         int | None,
         typer.Option(

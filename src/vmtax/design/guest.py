@@ -191,11 +191,28 @@ class GuestSettings(Settings):
         "cpu.pinning",
         ("none", "one-to-one"),
         lambda level: level == "one-to-one",
-        "whether each CPU of a guest is held to one CPU of the host, on a core of its own as long as there is one (with"
-        " cpu.topology=threads, each two to the two threads of a core), and all other threads of its QEMU to the CPUs"
-        " that are left, of which there must be one, on cores without a guest's CPU where there are any",
+        "whether each CPU of a guest is held to one CPU of the host, on a core that cpu.siblings chooses, and all other"
+        " threads of its QEMU to the CPUs that are left, of which there must be one, on cores without a guest's CPU"
+        " where there are any",
         layers=("vm",),
         scope="guest",
+    )
+    siblings: str = setting(
+        "cpu.siblings",
+        ("auto", "apart", "together"),
+        str,
+        "on a host whose cores have two threads, where a guest's CPUs are pinned: each to a core of its own as long as"
+        " there is one, but two to the two threads of a core with cpu.topology=threads (auto); in any case to a core of"
+        " its own (apart), or two to a core (together). The host layer has cores of its own as long as there are any",
+        layers=("vm",),
+        scope="guest",
+        only_with={"cpu.pinning": ("one-to-one",)},
+        conflicts=(
+            Conflict(
+                {"cpu.siblings": ("together",), VCPUS: Where(lambda count: count % 2 == 1)},
+                "cpu.siblings=together takes an even number of CPUs, and guest.vcpus is {vcpus}",
+            ),
+        ),
     )
     isolated: bool = setting(
         "cpu.isolation",
@@ -334,6 +351,11 @@ class GuestSettings(Settings):
         " unless it is asked for",
         scope="guest",
     )
+
+    @property
+    def paired(self) -> bool:
+        """Whether two CPUs of a pinned guest are held to the two threads of a core."""
+        return self.siblings == "together" or (self.siblings == "auto" and self.topology == "threads")
 
 
 DEFAULT = GuestSettings()  # every factor at its default

@@ -26,6 +26,7 @@ class Size:
     spares: int = 4  # disks for storage under test
     spare_bytes: int = 4 * 2**30
     nvme: bool = False  # one more disk, as NVMe; a lab with it cannot be saved
+    smt: bool = False  # two of its CPUs are the threads of a core
 
 
 def disk_files(directory: PurePosixPath, size: Size) -> tuple[PurePosixPath, ...]:
@@ -68,6 +69,7 @@ def lab_spec(
     return replace(
         base,
         name=f"vmtax-lab-{name}",
+        settings=replace(base.settings, topology="threads" if size.smt else base.settings.topology),
         vcpus=size.vcpus,
         memory_bytes=size.memory_bytes,
         disks=tuple(_disk(path, logging) for path in disk_files(directory, size)),

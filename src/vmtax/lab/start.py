@@ -80,6 +80,7 @@ class Wish:
     kernel_arguments: tuple[str, ...] = ()  # for this start only, in addition to those that every lab has
     log_writes: bool = False  # for this start only: writes to its spare disks
     link: str = ""  # a lab that is up, whose network is shared in this start
+    smt: bool | None = None
 
     def on(self, size: Size) -> Size:
         wanted = {field.name: getattr(self, field.name) for field in fields(size) if hasattr(self, field.name)}
@@ -180,10 +181,12 @@ def _size(one: Lab, wish: Wish, record: Record | None, source: Lab | None) -> Si
         raise LabError(f"lab {one.name} has no spare disks, whose writes --log-writes would log")
     if source and record and size != record.size:
         raise LabError(
-            "a saved lab has its memory, CPUs and disks: leave out --memory, --vcpus, --spares, --spare-size and "
-            f"--nvme with --from {source.name}"
+            "a saved lab has its memory, CPUs and disks: leave out --memory, --vcpus, --smt, --spares, --spare-size"
+            f" and --nvme with --from {source.name}"
         )
-    if record and replace(size, vcpus=record.size.vcpus, memory_bytes=record.size.memory_bytes) != record.size:
+    if size.smt and size.vcpus % 2:
+        raise LabError(f"--smt: two CPUs are a core, so --vcpus must be even, not {size.vcpus}")
+    if record and replace(record.size, vcpus=size.vcpus, memory_bytes=size.memory_bytes, smt=size.smt) != size:
         raise LabError(f"lab {one.name} keeps its disks: others take another name, or vmtax lab remove {one.name}")
     return size
 

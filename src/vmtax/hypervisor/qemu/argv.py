@@ -13,7 +13,7 @@ from vmtax.hypervisor.qemu.parts import (
     accelerator_words,
     cpu_arguments,
     cpu_count,
-    keeps_cpu_free,
+    free_cpus,
     memory_arguments,
     memory_options,
     timer_options,
@@ -125,8 +125,8 @@ def kernel_arguments(spec: GuestSpec) -> str:
     if not spec.talkative:
         words.append("quiet")
     words += [value for _, value in spec.settings.options("kernel")]
-    if keeps_cpu_free(spec):
-        words.append("isolcpus=0")  # no process runs there unless it asks for that CPU
+    if free := free_cpus(spec):
+        words.append(f"isolcpus={','.join(map(str, free))}")  # no process runs there unless it asks for that CPU
     words += spec.kernel_words
     words += [f"vmtax.layer={device}" for device in spec.layer_devices]
     modules = [module for disk in spec.disks for module in MODULES[disk.settings.bus]]

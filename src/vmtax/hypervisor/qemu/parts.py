@@ -49,6 +49,13 @@ def _model(model: str, accelerator: str) -> str:
     return f"{model},enforce"
 
 
+def free_cpus(spec: GuestSpec) -> tuple[int, ...]:
+    """The CPUs on which no process of the guest may run; a whole core, if cores have two threads."""
+    if not keeps_cpu_free(spec):
+        return ()
+    return (0, 1) if spec.settings.topology == "threads" else (0,)
+
+
 def keeps_cpu_free(spec: GuestSpec) -> bool:
     """Whether a guest that carries guests gets one CPU in addition, its first, on which it runs none of them.
 
@@ -68,7 +75,7 @@ def cpu_count(spec: GuestSpec) -> str:
     and then reads whether it must notify the disk, may read an old value, and waits for ever. So a second CPU is
     possible.
     """
-    count = spec.vcpus + keeps_cpu_free(spec)
+    count = spec.vcpus + len(free_cpus(spec))
     is_alone = spec.accelerator == "tcg" and count == 1
     most = 2 if is_alone else count
     shapes = {

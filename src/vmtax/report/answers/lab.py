@@ -19,6 +19,7 @@ class LabState(AnswerRecord):
     saved: bool  # whether `lab start --from` can start a lab from its saved state
     directory: str  # directory of its disks and records
     vcpus: int  # number of its CPUs
+    smt: bool  # whether two of its CPUs are the threads of a core
     memory_bytes: int  # size of its memory
     spares: int  # number of its disks for storage under test
     spare_bytes: int  # size of each of these disks

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from vmtax.core.units import format_room
 from vmtax.design.guest import GuestSettings, MemoryBacking
 
-BACKING, MERGE, TOPOLOGY, PINNING, ISOLATION, POLLING, TIMER, HPET = (
+BACKING, MERGE, TOPOLOGY, PINNING, SIBLINGS, ISOLATION, POLLING, TIMER, HPET = (
     GuestSettings.factors()[name].name
-    for name in ("backing", "merge", "topology", "pinned", "isolated", "halt_polling", "timer", "hpet")
+    for name in ("backing", "merge", "topology", "pinned", "siblings", "isolated", "halt_polling", "timer", "hpet")
 )
 MOST = 0.9  # required share of the touched memory that is in huge pages
 # Run in a guest: prints the CPUs of the first CPU's core, and of its socket.
@@ -45,6 +45,8 @@ def why_not(settings: GuestSettings, vcpus: int, found: Mapping[str, float], nam
     """
     if PINNING in named and settings.pinned and (why := _why_not_pinned(vcpus, found)):
         return f"{PINNING}={settings.levels[PINNING]} was not obtained: {why}"
+    if SIBLINGS in named and settings.pinned and (why := _why_not_siblings(settings.siblings, vcpus, found)):
+        return f"{SIBLINGS}={settings.siblings} was not obtained: {why}"
     if ISOLATION in named and settings.isolated and (why := _why_not_isolated(vcpus, found)):
         return f"{ISOLATION}={settings.levels[ISOLATION]} was not obtained: {why}"
     polls, wanted_polls = found.get("cpu.halt_poll_ns"), settings.halt_polling
@@ -88,6 +90,12 @@ def _why_not_pinned(vcpus: int, found: Mapping[str, float]) -> str | None:
     return (
         f"{pinned:.0f} of {vcpus} CPUs are pinned, and {astray:.0f} threads of QEMU may run elsewhere than they should"
     )
+
+
+def _why_not_siblings(wanted: str, vcpus: int, found: Mapping[str, float]) -> str | None:
+    cores = {"apart": vcpus, "together": vcpus // 2}.get(wanted)
+    used = found.get("cpu.pinned_cores", 0)
+    return None if cores in (None, used) else f"{vcpus} CPUs are pinned to {used:.0f} cores of the host, not {cores}"
 
 
 def _why_not_isolated(vcpus: int, found: Mapping[str, float]) -> str | None:

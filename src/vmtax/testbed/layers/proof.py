@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set
 
 from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
@@ -16,7 +16,7 @@ from vmtax.testbed.subjects.provisioned import Provisioned
 def check(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> None:
     """Read what each guest got. Raises BootFailed if that differs from a factor's level in the plan."""
     settings = GuestSettings.of(treatment.levels)
-    named = [name for name in settings.levels if on.plan.space.first(name) is not None]
+    named = {name for name in settings.levels if on.plan.space.first(name) is not None}
     for number, subject in enumerate(running.subjects, start=1):
         guest, why = subject.guest, None
         if guest is None:
@@ -36,14 +36,12 @@ def check(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> N
             raise BootFailed(f"{guest.path}: {why}")
 
 
-def _readings(
-    on: Provisioned, guest: Guest, number: int, settings: GuestSettings, named: Collection[str]
-) -> dict[str, float]:
+def _readings(on: Provisioned, guest: Guest, number: int, settings: GuestSettings, named: Set[str]) -> dict[str, float]:
     """Readings of a VM. `number`: of the guest, among those that run at once."""
     found: dict[str, float] = {}
     if obtained.TOPOLOGY in named:
         found |= obtained.parse_shape(guest.machine.try_run(*obtained.SHAPE).stdout)
-    if obtained.PINNING in named and settings.pinned:
+    if settings.pinned and not named.isdisjoint((obtained.PINNING, obtained.SIBLINGS)):
         found |= pinning.readings(on.host, on.topology, guest, number, settings.count)
     if obtained.ISOLATION in named and settings.isolated:
         found |= isolation.readings(on, number)

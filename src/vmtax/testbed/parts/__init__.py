@@ -26,6 +26,7 @@ from vmtax.testbed.parts.pinning import Pinning
 from vmtax.testbed.parts.polling import Polling
 from vmtax.testbed.parts.processors import Processors
 from vmtax.testbed.parts.sharing import SharingPart
+from vmtax.testbed.parts.siblings import Siblings
 from vmtax.testbed.parts.snapshots import SnapshotPart
 from vmtax.testbed.subjects.provisioned import Provisioned
 
@@ -43,6 +44,7 @@ PARTS: tuple[Part, ...] = (
     NodePages(),
     Balloon(),
     Pinning(),
+    Siblings(),
     Isolation(),
     Overcommit(),
     NetworkPart(),

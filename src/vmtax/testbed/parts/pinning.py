@@ -1,7 +1,7 @@
 """The factor `cpu.pinning`: each guest CPU on one CPU of the host, and all other threads of QEMU on the remaining CPUs.
 
-Each guest CPU gets a core of its own while there are enough, as the host layer's processes do; if `cpu.topology` gives
-the guest two threads per core, they get the two threads of one core.
+Each guest CPU gets a core of its own while there are enough, as the host layer's processes do; two get the two threads
+of one core if `cpu.siblings` says so or, without it, if `cpu.topology` gives the guest two threads per core.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def places(there: Sequence[Sequence[int]], taken: int, *, paired: bool) -> tuple
 
 def cpus_of(topology: CpuTopology, guest: Guest, number: int, guests: int) -> tuple[list[int], list[int]]:
     """The CPUs of the guest of that number, from 1, among `guests` at once, and those for QEMU's other threads."""
-    vcpus, paired = guest.spec.vcpus, guest.spec.settings.topology == "threads"
-    every, others = _places_on(topology, guests * vcpus, paired=paired)
+    vcpus = guest.spec.vcpus
+    every, others = _places_on(topology, guests * vcpus, paired=guest.spec.settings.paired)
     return every[(number - 1) * vcpus :][:vcpus], others
 
 
