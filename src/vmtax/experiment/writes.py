@@ -17,7 +17,7 @@ from vmtax.plan.estimate import sum_per_round
 from vmtax.plan.schema import Plan
 from vmtax.storage.chain import snapshots_of
 from vmtax.workload import Command, Workload
-from vmtax.workload.fio import PATTERNS, Disk
+from vmtax.workload.fio import PATTERNS
 
 SUBCLUSTERS = 32  # of a cluster that can be allocated separately (extended_l2)
 COPIED = 15  # blocks of 4 KiB that are copied with the first that is written of a qcow2 cluster of 64 KiB, the default
@@ -110,24 +110,24 @@ def _copied(plan: Plan, machines: Sequence[Treatment], *, usual: bool = False) -
     snapshots and backups while the guest works, which are anew for each trial, and of a qcow2 file that grows.
     """
     copied = 0.0
-    disks = [workload for workload in plan.build_workloads() if isinstance(workload, Disk)]
+    disks = [workload for workload in plan.build_workloads() if workload.filled_bytes]
     for machine in (each for each in machines if each.layer == "vm"):
         settings = DiskSettings.of(machine.levels)
         for disk in disks:
-            sizes = {False: disk.parameters.size_bytes, True: disk.parameters.fresh_bytes}
+            sizes = {False: disk.filled_bytes, True: disk.fresh_bytes}
             written = dict.fromkeys(sizes, 0.0)  # of the disk that was filled, and of the one that was never written
             for case in plan.cases(disk, machine):
-                fresh, bytes = PATTERNS[case].fresh, disk.written_bytes(case, usual=usual)
+                fresh, bytes = disk.once(case), disk.written_bytes(case, usual=usual)
                 written[fresh] += bytes
                 copied += _beside(settings.copied, sizes[fresh], bytes)
-                if PATTERNS[case].fresh and not snapshots_of(settings):
+                if fresh and not snapshots_of(settings):
                     copied += _zeroed(settings, case, sizes[fresh])
             if snapshots_of(settings):
                 copied += sum(min(sizes[fresh], COPIED * bytes) for fresh, bytes in written.items())
         if settings.copied is During.BACKUP:  # while other things are measured, the disk is copied all the same
-            size = max((disk.parameters.size_bytes for disk in disks), default=0)
+            size = max((disk.filled_bytes for disk in disks), default=0)
             workloads = plan.build_workloads()
-            others = (each for each in workloads if isinstance(each, Command) and not isinstance(each, Disk))
+            others = (each for each in workloads if isinstance(each, Command) and not each.filled_bytes)
             copied += sum(size * len(plan.cases(each, machine)) for each in others)
     return copied
 

@@ -18,13 +18,15 @@ from vmtax.plan.names import builtin_plans
 from vmtax.plan.schema import Plan
 from vmtax.workload import Workload
 from vmtax.workload.durability import Durability
-from vmtax.workload.fio import Disk
 from vmtax.workload.migration import Migration
 
 Typed = Mapping[str, Sequence[str]]  # factor -> levels
 # What a plan must measure for a factor to have an effect: its word -> (what that is, whether a workload does it)
 WORK: Mapping[str, tuple[str, Callable[[Workload[Any]], bool]]] = {
-    "disk": ("that uses the disk under test, such as disk", lambda one: isinstance(one, Disk | Durability)),
+    "disk": (
+        "that uses the disk under test, such as disk",
+        lambda one: bool(one.filled_bytes) or isinstance(one, Durability),
+    ),
     "network": ("that uses the network, such as net", lambda one: one.networked),
     "migration": ("that migrates guests: migration", lambda one: isinstance(one, Migration)),
 }

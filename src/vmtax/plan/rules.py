@@ -13,6 +13,7 @@ from vmtax.core.layers import LAYERS
 from vmtax.core.units import as_size, count_of, show
 from vmtax.design.asked import sentence, unmeasured
 from vmtax.design.factors import FACTORS
+from vmtax.design.guest import COUNT
 from vmtax.design.size import MEMORY, VCPUS
 from vmtax.design.treatments import Combination, Design, Space, expand
 from vmtax.plan.errors import Place, Problem, problems_of, unknown
@@ -287,6 +288,21 @@ def workload_problems(
             lists = {field: value for field, value in workload.parameters if isinstance(value, tuple)}
             problems += [one for field, value in lists.items() for one in repeated((*at, name, field), value)]
             problems += [((*at, name), why_not)] if (why_not := workload.why_not(vcpus)) else []
+    return problems
+
+
+def count_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], space: Space) -> list[Problem]:
+    """Numbers of guests at once with which a workload cannot give each of them its part."""
+    problems: list[Problem] = []
+    levels = space.levels_of(COUNT.name, COUNT.default)
+    at: Place = ("factors", COUNT.name) if COUNT.name in space.factors else ("workloads",)
+    for name, _ in choices:
+        several = workload_types()[name].machines
+        wrong = [level for level in levels if int(level) % several]
+        if wrong:
+            legal = ", ".join(level for level in COUNT.levels if not int(level) % several)
+            found = f"{COUNT.name}={','.join(wrong)} is no multiple of {several}"
+            problems.append((at, f"{name} gives each of {several} guests other work, but {found}; right are {legal}"))
     return problems
 
 

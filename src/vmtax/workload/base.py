@@ -104,6 +104,8 @@ class Workload(ABC, Generic[P]):
     layers: ClassVar[frozenset[str]] = frozenset(LAYERS)
     # Workloads that need a guest which shuts down in order, which this workload prevents
     not_with: ClassVar[frozenset[str]] = frozenset()
+    # It takes so many machines at once, or a multiple of that, because they do different work
+    machines: ClassVar[int] = 1
     emulated_start_seconds: ClassVar[float] = (
         0.0  # longer than a small program needs to start, on each emulated CPU of a machine
     )
@@ -207,6 +209,16 @@ class Workload(ABC, Generic[P]):
     def layers_of(self, case: str) -> frozenset[str]:
         """The layers on which one case can run."""
         return self.layers
+
+    @property
+    def filled_bytes(self) -> int:
+        """Bytes of the disk under test, which is written in full before the first round; 0 if it needs none."""
+        return 0
+
+    @property
+    def fresh_bytes(self) -> int:
+        """Bytes of the disk that is made anew for each boot; 0 if it needs none."""
+        return 0
 
     @property
     def networked(self) -> bool:

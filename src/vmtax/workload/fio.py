@@ -225,6 +225,14 @@ class Disk(Command[DiskParameters]):
         is_same = metric.measure == hidden and metric.case in PATTERNS
         return f"{metric.name.removesuffix(hidden)}{shown}" if is_same else ""
 
+    @property
+    def filled_bytes(self) -> int:
+        return self.parameters.size_bytes
+
+    @property
+    def fresh_bytes(self) -> int:
+        return self.parameters.fresh_bytes
+
     def cases(self) -> Sequence[str]:
         return self.parameters.patterns
 

@@ -18,7 +18,6 @@ from vmtax.testbed.host import disks
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
 from vmtax.workload.durability import Durability
-from vmtax.workload.fio import Disk
 from vmtax.workload.memory import Memory
 from vmtax.workload.migration import Migration
 from vmtax.workload.tlb import Tlb
@@ -146,7 +145,7 @@ def disk_bytes(plan: Plan) -> int:
     from which images are filled.
     """
     size, _, beside = disk_sizes(plan)
-    if all(choice.name != Disk.name for choice in plan.workloads):
+    if not any(workload.filled_bytes for workload in plan.build_workloads()):
         return beside  # no disk is filled
     return disks.written_bytes(plan.treatments()[0], size) + beside
 
@@ -181,8 +180,8 @@ def outer_disks(plan: Plan, size: int) -> list[int]:
 
 def disk_size(workloads: Sequence[Workload[Any]]) -> int:
     """Bytes of the disk under test, the same on every layer; 0 if there is none."""
-    under_test = (workload for workload in workloads if isinstance(workload, Disk | Durability))
-    return max((workload.parameters.size_bytes for workload in under_test), default=0)
+    cut = (workload.parameters.size_bytes for workload in workloads if isinstance(workload, Durability))
+    return max((*cut, *(workload.filled_bytes for workload in workloads)), default=0)
 
 
 def databases(plan: Plan) -> int:
@@ -193,7 +192,7 @@ def databases(plan: Plan) -> int:
 
 def fresh_size(workloads: Sequence[Workload[Any]]) -> int:
     """Bytes of the disk that is made anew for each boot; 0 if there is none."""
-    return max((workload.parameters.fresh_bytes for workload in workloads if isinstance(workload, Disk)), default=0)
+    return max((workload.fresh_bytes for workload in workloads), default=0)
 
 
 def cut_room(plan: Plan) -> int:

@@ -35,7 +35,6 @@ from vmtax.testbed.subjects import servers
 from vmtax.testbed.subjects.provisioned import KernelPack, Provisioned
 from vmtax.testbed.subjects.windows import is_windows, provision_windows, with_links
 from vmtax.workload.durability import Durability
-from vmtax.workload.fio import Disk
 
 TRIED_BYTES = 2**20  # size of a disk that is only opened and closed
 
@@ -175,7 +174,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
         notes.append(NOTE.format(kind=kind))
     guests = guests_at_once(plan)
     # An outer VM that will lose its power gets a new disk for each boot instead.
-    outer = needs.outer_disks(plan, size) if "nested" in plan.layers and on.wants(Disk.name) else []
+    outer = needs.outer_disks(plan, size) if "nested" in plan.layers and on.fills_disks else []
     if disks.wanted(treatments):
         fresh, (_, spare, _) = needs.fresh_size(on.workloads), needs.disk_sizes(plan)
         order = disks.DiskOrder(treatments, size, fresh, spare, sum(outer))
@@ -189,7 +188,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
             if plan.give_ups:
                 possible = [treatment for treatment in treatments if treatment.name not in impossible]
                 on = replace(on, features=disks.features_of(made, possible, _trying(on, ours), emit))
-        if on.wants(Disk.name):
+        if on.fills_disks:
             on = replace(on, written=disks.fill_all(made, lambda disk: on.userland(disk=disk), treatments, emit))
     carriers = tuple(
         CarrierDisk(RawFile.allocate(host, ours / f"carrier{number}.raw", room), size, guests if number == 1 else 1)

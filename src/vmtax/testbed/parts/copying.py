@@ -14,7 +14,6 @@ from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.session.copying import Copying, Spare
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload.durability import Durability
-from vmtax.workload.fio import Disk
 from vmtax.workload.migration import Migration
 
 DURING = DiskSettings.factors()["during"].name
@@ -40,7 +39,7 @@ class CopyingPart(Part):
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         what = during(treatment)
-        if what is During.NONE or on.disks is None or not on.wants(Disk.name):
+        if what is During.NONE or on.disks is None or not on.fills_disks:
             return order
         beside = on.disks.of(treatment, order.number)
         sizes = {DATA_ID: beside.size, FRESH_ID: on.disks.fresh_size}

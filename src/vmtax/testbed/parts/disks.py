@@ -17,7 +17,6 @@ from vmtax.testbed.host import disks
 from vmtax.testbed.host.disks import has_disk
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.subjects.provisioned import Provisioned
-from vmtax.workload.fio import Disk
 
 _numbers = itertools.count(1)
 
@@ -31,7 +30,7 @@ class DiskPart(Part):
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         is_shared = DiskSettings.of(treatment.levels).is_shared
-        if on.disks is None or not on.wants(Disk.name) or is_shared:
+        if on.disks is None or not on.fills_disks or is_shared:
             return order
         return order.with_disks(*_drives(on.disks, treatment, order.number, stack))
 

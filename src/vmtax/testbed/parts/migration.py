@@ -15,7 +15,6 @@ from vmtax.plan.schema import Plan
 from vmtax.testbed.host import migration, needs
 from vmtax.testbed.parts.part import EMULATED, Order, Part, Request
 from vmtax.testbed.subjects.provisioned import Provisioned
-from vmtax.workload.fio import Disk
 
 USERFAULTFD = "/proc/sys/vm/unprivileged_userfaultfd"
 WIRED = "a guest is migrated on a bridge of its host alone: the card of a wire takes its packets for one tap"
@@ -54,7 +53,7 @@ def _modes(request: Request) -> dict[str, Mode]:
 
 def _why_not(plan: Plan, treatment: Treatment) -> str | None:
     settings = GuestSettings.of(treatment.levels)
-    if any(choice.name == Disk.name for choice in plan.workloads):
+    if any(workload.filled_bytes for workload in plan.build_workloads()):
         return "a guest that is migrated has no disk of its own here: measure disk in another plan"
     if settings.count > 1:
         return f"guest.count={settings.count}: one guest at a time is migrated"

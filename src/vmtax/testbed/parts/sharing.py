@@ -21,7 +21,6 @@ from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.session.examine import is_root
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload.durability import Durability
-from vmtax.workload.fio import Disk
 from vmtax.workload.migration import Migration
 
 _numbers = itertools.count(1)
@@ -75,7 +74,7 @@ class SharingPart(Part):
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         share = settings(treatment).share
-        if share is Share.NONE or on.disks is None or not on.wants(Disk.name):
+        if share is Share.NONE or on.disks is None or not on.fills_disks:
             return order
         disk, fresh = on.disks.of(treatment, order.number), on.disks.fresh(treatment, order.number)
         if fresh is not None:

@@ -14,7 +14,6 @@ from vmtax.testbed.host import disks
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload.durability import Durability
-from vmtax.workload.fio import Disk
 
 WITHOUT = f"the workload {Durability.name} checks one image, without snapshots: measure it in another plan"
 
@@ -37,7 +36,7 @@ class SnapshotPart(Part):
 
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         count = chain.snapshots_of(DiskSettings.of(treatment.levels))
-        if not count or on.disks is None or not on.wants(Disk.name):
+        if not count or on.disks is None or not on.fills_disks:
             return order
         disk, qemu_img = on.disks.of(treatment, order.number), on.disks.provisioner.qemu_img
         sizes = {DATA_ID: disk.size, FRESH_ID: on.disks.fresh_size}

@@ -182,6 +182,11 @@ class Examined:
         return any(workload.networked for workload in self.workloads)
 
     @property
+    def fills_disks(self) -> bool:
+        """Whether any of its workloads needs a disk that was written in full."""
+        return any(workload.filled_bytes for workload in self.workloads)
+
+    @property
     def has_disks(self) -> bool:
         """Whether any of its workloads needs a disk."""
         return self.disk_size > 0
