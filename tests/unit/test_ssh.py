@@ -48,6 +48,21 @@ def test_a_client_without_its_master_fails_and_does_not_log_in_anew(machine: Ssh
     assert subprocess.run(argv, capture_output=True, timeout=300).returncode == 255
 
 
+def test_a_login_that_has_become_hopeless_is_given_up(
+    machine: SshMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, and not when its time is over: what would answer has ended."""
+    (tmp_path / "ssh").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("vmtax.machine.ssh.ASK_SECONDS", 0.1)
+    answers = iter([False, True])
+    with pytest.raises(MachineLost, match="given up"):
+        machine.connect(600.0, lambda: next(answers))
+    with pytest.raises(MachineLost, match="no answer within 0 s"):
+        machine.connect(0.3, lambda: False)
+
+
 # Logs in and ends as ssh does; else it is the far shell, whose login prints something first.
 CLIENT = """#!/bin/sh
 echo "$@" >>"$ASKED"

@@ -118,15 +118,20 @@ def _through(vm: Pluggable, local: LocalMachine) -> str:
 
 def _log_in(machine: SshMachine, vm: Pluggable, pid: int) -> None:
     """Wait until the server in the guest answers. Raises DomainError if what starts it has ended, and MachineLost."""
-    limit = time.monotonic() + LOGIN_SECONDS
+    limit, codes = time.monotonic() + LOGIN_SECONDS, list[int]()
+
+    def has_ended() -> bool:
+        if not codes:  # it can be read once
+            codes.extend(code for code in [vm.ended(pid)] if code is not None)
+        return bool(codes)
+
     while True:
         try:
-            machine.connect(LOGIN_SECONDS)
+            machine.connect(LOGIN_SECONDS, has_ended)
             return
         except MachineLost as lost:
-            code = vm.ended(pid)
-            if code is not None:
-                why = FAILURES.get(code, f"what was started in the guest ended with exit code {code}")
+            if has_ended():
+                why = FAILURES.get(codes[0], f"what was started in the guest ended with exit code {codes[0]}")
                 raise DomainError(f"{vm.name}: {why}") from lost
             if time.monotonic() > limit:
                 raise

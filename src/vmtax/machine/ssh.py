@@ -49,6 +49,7 @@ from vmtax.system.packages import install_here
 # guard, which gets a ping every ten seconds.
 GUARD_SILENCE = 40.0  # seconds
 LOGIN_SECONDS = 60.0  # for the first command to begin
+ASK_SECONDS = 2.0  # between two questions whether a login is hopeless
 # The state directory is the remote user's.
 START_GUARD = (
     "d=${XDG_STATE_HOME:-${HOME:?is not set on that host}/.local/state}/vmtax/undo; "
@@ -173,11 +174,11 @@ class SshMachine(GuardedMachine):
     def _socket(self, connection: int) -> str:
         return f"{self._control}-{connection}" if connection else self._control
 
-    def connect(self, timeout: float) -> None:
+    def connect(self, timeout: float, is_hopeless: Callable[[], bool] | None = None) -> None:
         """Log in. Raises MachineLost with the client's output, including host key warnings, if that fails, and with
-        the login shell's if that executes nothing.
+        the login shell's if that executes nothing. `is_hopeless`: asked meanwhile, now and then
         """
-        if (problem := self._log_in(0, timeout)) is not None:
+        if (problem := self._log_in(0, timeout, is_hopeless=is_hopeless)) is not None:
             raise MachineLost(f"{self.path}: ssh {self.destination}: {problem}")
         if not self.is_guest:
             self._check_shell()
@@ -227,7 +228,9 @@ class SshMachine(GuardedMachine):
             raise MachineLost(f"{self.path}: the connection is gone: {self.why_gone() or words.strip() or 'no answer'}")
         return done
 
-    def _log_in(self, connection: int, timeout: float, *more: str) -> str | None:
+    def _log_in(
+        self, connection: int, timeout: float, *more: str, is_hopeless: Callable[[], bool] | None = None
+    ) -> str | None:
         """Open a connection. Returns the client's output if that fails. Raises MachineError without a client."""
         log = Path(f"{self._socket(connection)}.log")
         argv = ["ssh", "-S", self._socket(connection), *self._options, *options(LOGIN), *more]
@@ -237,12 +240,17 @@ class SshMachine(GuardedMachine):
             client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment(), cwd="/")
         except OSError as error:
             raise MachineError(f"{self.path}: ssh: {error.strerror}; {client_missing()}") from error
-        try:
-            code = client.wait(timeout)
-        except subprocess.TimeoutExpired:
-            client.kill()
-            client.wait()
-            return f"no answer within {timeout:.0f} s"
+        limit = time.monotonic() + timeout
+        code = None
+        while code is None:
+            try:
+                code = client.wait(max(0.0, min(ASK_SECONDS, limit - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                is_late = time.monotonic() >= limit
+                if is_late or (is_hopeless is not None and is_hopeless()):
+                    client.kill()
+                    client.wait()
+                    return f"no answer within {timeout:.0f} s" if is_late else "given up"
         if code == 0:
             return None
         words = log.read_bytes()[-MOST_LOG:].decode(errors="replace").strip() if log.exists() else ""
