@@ -126,6 +126,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "sriov",
         "storage",
         "storage-2013",
+        "tiles",
         "windows",
     ]
     assert completed("vmtax report --format pa", tmp_path) == ["parquet"]

@@ -241,15 +241,15 @@ def _of(treatment: Treatment, metric: Metric, whole: _Executions, alone: float |
     is_rate = metric.better == "higher"
 
     def over_rounds(read: Callable[[_Execution], float | None]) -> float | None:
-        return _by_round({at: value for at, done in whole.items() if (value := read(done)) is not None})
+        return median_over_rounds({at: value for at, done in whole.items() if (value := read(done)) is not None})
 
     def of_machine(name: str) -> Each:
         value = over_rounds(lambda done: done.values[name])
         return Each(
             value or 0.0,
             over_rounds(lambda done: _tail(done.trials[name])),
-            over_rounds(lambda done: _cpus(done.trials[name], STEAL)),
-            over_rounds(lambda done: _cpus(done.trials[name], SOFT_IRQ)),
+            over_rounds(lambda done: cpus(done.trials[name], STEAL)),
+            over_rounds(lambda done: cpus(done.trials[name], SOFT_IRQ)),
             over_rounds(lambda done: done.trials[name].readings.get(name, {}).get(BEYOND)),
         )
 
@@ -269,7 +269,7 @@ def _tail(trial: Trial) -> float | None:
     return next((each.value for each in trial.measurements if each.metric.measure == TAIL), None)
 
 
-def _cpus(trial: Trial, reading: str) -> float | None:
+def cpus(trial: Trial, reading: str) -> float | None:
     """A reading of core-seconds as a number of CPUs, on average."""
     seconds = trial.readings.get(trial.machine, {}).get(reading)
     return None if seconds is None or trial.wall_seconds <= 0 else seconds / trial.wall_seconds
@@ -280,7 +280,7 @@ def _busy(trial: Trial) -> float | None:
     return found.busy_seconds / found.wall_seconds if found and found.wall_seconds > 0 else None
 
 
-def _by_round(values: Mapping[tuple[int, int], float]) -> float | None:
+def median_over_rounds(values: Mapping[tuple[int, int], float]) -> float | None:
     """The median over rounds of each round's median, because the boot is the unit; None if there is no value."""
     rounds: dict[int, list[float]] = defaultdict(list)
     for (number, _), value in values.items():
@@ -293,7 +293,7 @@ def _alone(treatment: Treatment, metric: Metric, others: Iterable[Treatment], ra
     for other in _single(treatment, others):
         executions = rates.get(other.name, {}).get(metric)
         if executions:
-            return _by_round({at: next(iter(done.values.values())) for at, done in executions.items()})
+            return median_over_rounds({at: next(iter(done.values.values())) for at, done in executions.items()})
     return None
 
 

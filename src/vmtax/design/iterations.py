@@ -15,7 +15,7 @@ from typing import Literal
 
 from vmtax import stats
 from vmtax.core.records import Boot, Experiment, Measurement, Metric, Trial
-from vmtax.workload.words import compared
+from vmtax.workload.words import compared, roles
 
 PILOT_ROUNDS = 3
 PILOT_ITERATIONS = 12  # of each case in each boot of the pilot: enough to detect a warm-up of several, and drift
@@ -55,8 +55,9 @@ class Schedule:
 def together(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """One trial for each iteration: if several machines worked at the same time, their combined result.
 
-    Rates are added up; other metrics get the median of the machines. The trial is ok if it is ok on all machines. If
-    they repeated it, because one of them was lost the first time, only the last attempt counts.
+    Rates are added up; other metrics get the median of the machines that have them, which all machines do that do the
+    same work. The trial is ok if it is ok on all machines. If they repeated it, because one of them was lost the first
+    time, only the last attempt counts.
     """
     first: dict[tuple[object, ...], Trial] = {}
     more: dict[tuple[object, ...], dict[str, Trial]] = {}  # machine -> its trial; only where there are several trials
@@ -86,7 +87,7 @@ def _together(trials: Sequence[Trial]) -> Trial:
         measurements=tuple(
             Measurement(metric, math.fsum(found) if metric.unit in RATES else statistics.median(found))
             for metric, found in values.items()
-            if len(found) == len(trials)
+            if len(found) * roles(trials[0].workload) == len(trials)
         ),
         warnings=tuple(dict.fromkeys(warning for trial in trials for warning in trial.warnings)),
         latencies=(),

@@ -55,7 +55,7 @@ def check(plan: Plan) -> list[str]:
     refused = unlike(kept)
     if refused is not None:
         lines.append(refused)
-    if none_alike(kept) and plan.primary:
+    elif none_alike(kept) and plan.primary:
         lines.append(NOTHING)
     if booting := reboots(plan):
         lines.append(booting)

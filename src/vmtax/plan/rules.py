@@ -297,7 +297,7 @@ def count_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], space: Spac
     levels = space.levels_of(COUNT.name, COUNT.default)
     at: Place = ("factors", COUNT.name) if COUNT.name in space.factors else ("workloads",)
     for name, _ in choices:
-        several = workload_types()[name].machines
+        several = workload_types()[name].roles
         wrong = [level for level in levels if int(level) % several]
         if wrong:
             legal = ", ".join(level for level in COUNT.levels if not int(level) % several)

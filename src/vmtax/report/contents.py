@@ -27,6 +27,7 @@ from vmtax.report.sections import (
     robustness,
     scores,
     summary,
+    tiles,
     warnings,
 )
 from vmtax.report.sections import run as about
@@ -64,6 +65,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield scores.section(scores.storage(analysis))
     yield rankings.effects_section(words.factor_tables(analysis), decides)
     yield numbers.section(viewed)
+    yield tiles.section(analysis)
     yield at_once.section(analysis)
     yield idle.section(analysis)
     yield memory.section(analysis)
@@ -105,6 +107,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
         yield first.verdict(shown_first)
     yield _at("first", summary.decisions(analysis))
     yield _at("first", prices.section(analysis))
+    yield _at("first", tiles.section(analysis))
     yield _at("first", idle.section(analysis))
     if durability.is_all(analysis):
         yield _at("first", durability.section(analysis))

@@ -11,7 +11,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.report.document import Detail, Document, with_heads
 from vmtax.report.render.screen import FirstScreen
 from vmtax.report.render.terminal import section, whole
-from vmtax.report.sections import at_once, durability, idle, prices, requirements, scores
+from vmtax.report.sections import at_once, durability, idle, prices, requirements, scores, tiles
 
 
 def evidence(analysis: Analysis, feature: str) -> RenderableType:
@@ -31,7 +31,7 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
     pairs = requirements.sections(analysis)
     advised = (each for pair in pairs for each in pair if any(block.detail is Detail.BRIEF for block in each.blocks))
     first = (*advised, *((asked,) if asked else ()))
-    others = (each.section(analysis) for each in (prices, idle, at_once, durability))
+    others = (each.section(analysis) for each in (prices, idle, tiles, at_once, durability))
     below = tuple(replace(one, blocks=with_heads(one.blocks)) for one in others if one is not None)
     more = [tuple(Group(*section(one, Detail.BRIEF), Text()) for one in some) for some in (first, below)]
     return FirstScreen(analysis, *more)

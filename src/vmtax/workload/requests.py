@@ -2,17 +2,24 @@
 how long those took that count.
 
 Standard library only. Arguments: requests per second, seconds that count, seconds of the same work before and after
-them, bytes of a page, number of the machine. One request arrives in each slot of 1/rate seconds, at a moment that
-follows from the machine's number: machines do not work in step, and each run is the same. A request waits for those
-before it, and its time runs from its arrival.
+them, bytes of a page, number of the machine and, if it waits at a barrier, the directory of its pipes. One request
+arrives in each slot of 1/rate seconds, at a moment that follows from the machine's number: machines do not work in
+step, and each run is the same. A request waits for those before it, and its time runs from its arrival.
 """
 
 import hashlib
 import json
 import math
+import pathlib
 import random
 import sys
 import time
+
+
+def wait_in(directory: str) -> None:
+    """Say that we have started, and wait until the machines begin."""
+    pathlib.Path(directory, "ready").write_text("\n", encoding="ascii")
+    pathlib.Path(directory, "go").read_text(encoding="ascii")
 
 
 def main() -> None:
@@ -20,6 +27,8 @@ def main() -> None:
     page, moments = bytes(int(sys.argv[4])), random.Random(int(sys.argv[5]))
     whole = seconds + 2 * lead
     arrivals = [(number + moments.random()) / rate for number in range(int(whole * rate))]
+    if sys.argv[6:]:
+        wait_in(sys.argv[6])
     began = time.monotonic()
     times = []
     answered = counted = 0

@@ -76,7 +76,7 @@ class Tile(Command[TileParameters]):
     title = "Tiles"
     packages = ("fio", "coreutils")
     headline = P99[DATABASE].name
-    machines = len(ROLES)
+    roles = len(ROLES)
     layers = frozenset(GUESTS)
     doubts = Disk.doubts
     measures: ClassVar = {
@@ -131,6 +131,8 @@ class Tile(Command[TileParameters]):
     def held(self, case: str, argv: Sequence[str], directory: PurePosixPath) -> Sequence[str]:
         if DURABLE in argv:
             return self._database.held(PATTERN, argv, directory)
+        if PYTHON in argv:  # which starts for seconds where it is emulated
+            return (*argv, str(directory))
         return super().held(case, argv, directory)
 
     def seconds(self, case: str) -> float:
@@ -150,6 +152,8 @@ class Tile(Command[TileParameters]):
             report = _report(output)
             asked = number(report, "asked", least=1)
             p99, done = number(report, "p99"), number(report, "answered", most=asked) / asked
+            if not done:
+                raise BadOutput(f"none of {asked:.0f} requests was served before the end: lower web_rate")
         else:
             return self._idle(0).read(case, output)
         # A database that is far behind does too few operations for a percentile
@@ -167,7 +171,9 @@ class Tile(Command[TileParameters]):
         if role == DATABASE:
             return self._unlimited.counted(PATTERN, output)
         if role == IDLE:
-            return self._idle(0).counted(case, output)
+            own = self._idle(0).own_seconds(case, output) or 0.0
+            lead = max(0.0, own - self.parameters.seconds) / 2
+            return Counted(own - 2 * lead, lead, lead)
         report = _report(output)
         lead = number(report, "lead")
         return Counted(number(report, "seconds"), lead, lead, number(report, "rest"))

@@ -93,5 +93,10 @@ def compared(workload: str) -> bool:
     return WORKLOADS.get(workload, Workload).compared
 
 
+def roles(workload: str) -> int:
+    """How many kinds of work it gives to machines that work at once; 1 for workloads of another version."""
+    return WORKLOADS.get(workload, Workload).roles
+
+
 def _kind(metric: Metric) -> type[Workload[Any]]:
     return WORKLOADS.get(metric.workload, Workload)
