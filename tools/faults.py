@@ -21,6 +21,18 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "design/iterations.py",
+        "if len(found) * roles(trials[0].workload) == len(trials)",
+        "if len(found) == len(trials)",
+        "guests that do different work are not compared, because no metric is all of theirs",
+    ),
+    Fault(
+        "analysis/tiles.py",
+        "return {at: [trial for trial in each if role_of(trial.machine) == role] for at, each in whole.items()}",
+        "return whole",
+        "the figures of a database are sought on all guests, so that none has any",
+    ),
+    Fault(
         "testbed/parts/overcommit.py",
         "if threads and not astray:",
         "if not astray:",
@@ -1092,8 +1104,8 @@ FAULTS = (
     ),
     Fault(
         "testbed/parts/sharing.py",
-        "if share is Share.NONE or on.disks is None or not on.wants(Disk.name):",
-        "if on.disks is None or not on.wants(Disk.name):",
+        "if share is Share.NONE or on.disks is None or not on.fills_disks:",
+        "if on.disks is None or not on.fills_disks:",
         "a guest with a disk gets its directory, too",
     ),
     Fault(

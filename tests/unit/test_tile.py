@@ -21,10 +21,10 @@ from vmtax.plan.vary import varied
 from vmtax.report.render.markdown import render_markdown
 from vmtax.testbed.host import needs
 from vmtax.workload import BadOutput, Site
-from vmtax.workload.tile import DONE, P99, ROLES, Tile, TileParameters, role_of
+from vmtax.workload.tile import DONE, P99, ROLES, TileParameters, TileWorkload, role_of
 
 GOLDEN = Path(__file__).parent.parent / "golden/workload"
-TILE = Tile(TileParameters(), emulated=True)
+TILE = TileWorkload(TileParameters(), emulated=True)
 COUNTS = {"3": "vm", "6": "vm guest.count=6"}
 
 

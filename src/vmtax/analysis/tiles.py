@@ -11,7 +11,7 @@ from vmtax.core.records import Experiment, Metric, Treatment, Trial
 from vmtax.design.guest import COUNT, OVERCOMMIT
 from vmtax.design.iterations import Case, Schedule
 from vmtax.design.topology import machines_at_once
-from vmtax.workload.tile import DONE, P99, ROLES, Tile, role_of
+from vmtax.workload.tile import DONE, P99, ROLES, TileWorkload, role_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ _Executions = Mapping[tuple[int, int], Sequence[Trial]]  # by round and iteratio
 
 def tiles(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple[OfRole, ...]:
     """One for each role and treatment, by role; without the A/A, and without executions in which a guest failed."""
-    trials = [trial for trial in experiment.trials if trial.workload == Tile.name and trial.status == "ok"]
+    trials = [trial for trial in experiment.trials if trial.workload == TileWorkload.name and trial.status == "ok"]
     executions = _executions(trials, schedules)
     treatments = [each for each in experiment.treatments if each.repeats is None]
     found = []

@@ -22,7 +22,7 @@ from vmtax.workload.net import Net
 from vmtax.workload.output import BadOutput
 from vmtax.workload.site import Link, Site
 from vmtax.workload.smb import Smb
-from vmtax.workload.tile import Tile
+from vmtax.workload.tile import TileWorkload
 from vmtax.workload.tlb import Tlb
 from vmtax.workload.transfer import Transfer
 from vmtax.workload.wakeup import Wakeup
@@ -43,7 +43,7 @@ WORKLOADS: dict[str, type[Workload[Any]]] = {
         Build,
         OwnCommand,
         IdleWorkload,
-        Tile,
+        TileWorkload,
         BootTime,
         Migration,
         Durability,

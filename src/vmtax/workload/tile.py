@@ -67,7 +67,7 @@ class TileParameters(Parameters):
     )
 
 
-class Tile(Command[TileParameters]):
+class TileWorkload(Command[TileParameters]):
     """Each machine does the work of its role, and reports its metrics alone."""
 
     name = "tile"
