@@ -178,6 +178,23 @@ def test_the_worst_guest_of_a_role_is_set_against_one_tile() -> None:
     assert of(found, "web", "3").times is None, "one tile is not set against itself"
 
 
+@pytest.mark.parametrize("shares", [("1", "2"), ("2", "1")])
+def test_one_tile_is_the_one_whose_guests_share_cpus_least(shares: tuple[str, ...]) -> None:
+    """Whatever the order in which the levels were typed."""
+    whole = experiment()
+    treatments, trials = [], []
+    for share in shares:
+        for each in whole.treatments:
+            levels = {**each.levels, "cpu.overcommit": share}
+            treatments.append(replace(each, name=f"{each.name} {share}", levels=levels))
+        for one in whole.trials:
+            slower = tuple(replace(it, value=it.value * int(share)) for it in one.measurements)
+            trials.append(replace(one, treatment=f"{one.treatment} {share}", measurements=slower))
+    found = tiles(replace(whole, treatments=tuple(treatments), trials=tuple(trials)), {})
+    times = {one.treatment.name: one.times for one in found if one.role == "database"}
+    assert times == {"vm 1": None, "vm 2": 2.0, "vm guest.count=6 1": 2.0, "vm guest.count=6 2": 4.0}
+
+
 def test_an_execution_in_which_a_guest_failed_counts_for_none() -> None:
     run = experiment(rounds=1)
     trials = tuple(replace(one, status="failed") if one.machine == "host/vm-5" else one for one in run.trials)

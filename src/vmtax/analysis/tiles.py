@@ -52,7 +52,7 @@ def tiles(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple[O
                 p99[each.name],
                 _worst(min, there, _measured(DONE.get(role))),
                 _worst(max, there, lambda trial: cpus(trial, STEAL)),
-                next((p99[one.name] for one in treatments if _is_one_tile_of(one, each)), None),
+                p99[one.name] if (one := _one_tile(each, treatments)) is not None else None,
             )
             for each in treatments
             if (there := own[each.name])
@@ -92,8 +92,15 @@ def _worst(
     return median_over_rounds({at: extreme(values) for at, values in known.items() if len(values) == len(found[at])})
 
 
+def _one_tile(several: Treatment, treatments: Sequence[Treatment]) -> Treatment | None:
+    """The one tile that this one is set against: of equal ones, that whose guests share CPUs least; never itself."""
+    found = [one for one in treatments if _is_one_tile_of(one, several)]
+    least = min(found, key=lambda one: int(one.levels.get(OVERCOMMIT.name, OVERCOMMIT.default)), default=None)
+    return None if least is None or least.name == several.name else least
+
+
 def _is_one_tile_of(one: Treatment, several: Treatment) -> bool:
     if (one.layer, one.side, machines_at_once(one)) != (several.layer, several.side, len(ROLES)):
         return False
     differing = {name for name in several.levels if several.levels[name] != one.levels.get(name)}
-    return differing <= {COUNT.name, OVERCOMMIT.name} and one.name != several.name
+    return differing <= {COUNT.name, OVERCOMMIT.name}
