@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,21 @@ def in_lab(*argv: str) -> str:
     return vmtax("lab", "ssh", NAME, "--", argv[0] if len(argv) == 1 else shlex.join(argv))
 
 
+def seen_during(run: subprocess.Popen[str], *busy: str) -> str:
+    """What WATCH prints. A run that ends before it has seen anything fails, with what that said."""
+    words = shlex.join(("timeout", f"{HANGS:.0f}", "python3", "-c", WATCH, *busy))
+    watch = subprocess.Popen([*VMTAX, "lab", "ssh", NAME, "--", words], stdout=subprocess.PIPE, text=True)
+    try:
+        while watch.poll() is None:
+            assert run.poll() is None or watch.wait(30.0) is not None, run.communicate()[0]
+            time.sleep(0.5)
+        return watch.communicate()[0]
+    except BaseException:
+        for process in (watch, run):
+            process.kill()
+        raise
+
+
 def where() -> dict[str, Any]:
     found = json.loads(in_lab("python3", "-c", WHERE))
     assert isinstance(found, dict)
@@ -123,11 +139,7 @@ def test_nothing_else_runs_on_a_guest_s_cpus_and_all_is_put_back_however_a_run_e
             stderr=subprocess.STDOUT,
             text=True,
         )
-        try:
-            seen = json.loads(in_lab("timeout", f"{HANGS:.0f}", "python3", "-c", WATCH, *busy))
-        except BaseException:
-            run.kill()
-            raise
+        seen = json.loads(seen_during(run, *busy))
         if is_killed:
             run.kill()
         said, _ = run.communicate(timeout=HANGS)

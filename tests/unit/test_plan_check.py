@@ -10,7 +10,7 @@ import yaml
 from tests.spin import spin_plan
 from vmtax.design.factors import FACTORS
 from vmtax.plan.errors import unknown
-from vmtax.plan.estimate import check, fit_rounds
+from vmtax.plan.estimate import NOTHING, check, fit_rounds
 from vmtax.plan.schema import PlanError, as_written, builtin_plans, from_data, load, parse
 
 
@@ -205,6 +205,10 @@ def test_a_plan_in_which_only_the_number_of_guests_varies_compares_nothing_and_r
     assert "nothing to compare: add a layer, or a second level of a factor" not in both
     assert [line for line in both if line.startswith("stops when")]
     assert [line for line in both if line.startswith("guest.count: only configurations with the same number")]
+
+
+def test_guests_with_roles_are_told_by_their_number() -> None:
+    assert NOTHING not in check(load("tiles"))
 
 
 def test_no_other_number_is_suggested_for_a_wrong_number() -> None:

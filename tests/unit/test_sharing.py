@@ -128,7 +128,7 @@ def provisioned(host: _Host) -> Any:
     disk = Backing(PurePosixPath("/srv/ours/disk.raw"), size=2**20)
     made = SimpleNamespace(of=lambda treatment, number: disk, fresh=lambda treatment, number: None)
     guests = SimpleNamespace(qemu=CONFINED)
-    return SimpleNamespace(host=host, disks=made, guests=guests, wants=lambda name: name == "disk")
+    return SimpleNamespace(host=host, disks=made, guests=guests, fills_disks=True)
 
 
 def test_a_guest_has_a_disk_or_a_directory_and_never_both() -> None:

@@ -91,11 +91,10 @@ class Domain:
     before: list[str] = field(default_factory=list)  # its digests when it was entered
     listed: list[Undoing] = field(default_factory=list)  # what was done to it for the run, in this order
 
-    def ask(self, *argv: str, timeout: float = SECONDS) -> Outcome:
+    def ask(self, verb: str, *words: str, timeout: float = SECONDS) -> Outcome:
         """What virsh says to a verb, about this domain, with these further words. Raises MachineLost."""
-        verb, *rest = argv
         connected = ("env", "LC_ALL=C", "virsh", "--quiet", "--connect", self.uri)
-        return self.host.try_run(*connected, verb, "--domain", self.uuid, *rest, timeout=timeout)
+        return self.host.try_run(*connected, verb, "--domain", self.uuid, *words, timeout=timeout)
 
     def refuse_windows(self) -> None:
         """Raises IsWindows if its guest agent says so, which does not mark it as tainted."""

@@ -9,14 +9,13 @@ from vmtax.core.records import Json, Treatment
 from vmtax.core.units import count_of, format_duration, format_room, format_span
 from vmtax.design.interleaved import both
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
-from vmtax.design.topology import none_alike
 from vmtax.experiment.preview import Place, lacks_kernel_pack, lacks_postgresql_pack
 from vmtax.experiment.writes import ForeseenWrites, foresee_writes, machines_of, refuse_too_much
 from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.meter.network_storage import network_storage
-from vmtax.plan.estimate import NOTHING, Foreseen, in_common, not_measured, reboots
+from vmtax.plan.estimate import NOTHING, Foreseen, compares_nothing, in_common, not_measured, reboots
 from vmtax.plan.guests import guest_levels, guests_at_once, largest
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
@@ -78,7 +77,7 @@ def outlook(
     """
     compared = both(plan.treatments()[0], options.interleave_with)
     # A calibration compares a guest with itself, and a plan that only counts compares nothing.
-    lone = none_alike(compared) and plan.rounds.max < MANY and bool(plan.primary)
+    lone = compares_nothing(plan, compared) and plan.rounds.max < MANY
     left_out = {name for place in places for name in place.impossible}
     booting = reboots(plan)
     lines = [

@@ -55,7 +55,7 @@ def check(plan: Plan) -> list[str]:
     refused = unlike(kept)
     if refused is not None:
         lines.append(refused)
-    elif none_alike(kept) and plan.primary:
+    if compares_nothing(plan, kept):
         lines.append(NOTHING)
     if booting := reboots(plan):
         lines.append(booting)
@@ -63,6 +63,13 @@ def check(plan: Plan) -> list[str]:
     lines += [_rounds_advice(plan), *_stopping_advice(plan), _duration_advice(plan, seconds)]
     rounds, warnings = fit_rounds(plan, seconds, pilot_seconds(plan))
     return lines + (warnings or _losses(plan, rounds))
+
+
+def compares_nothing(plan: Plan, treatments: Sequence[Treatment]) -> bool:
+    """Whether a plan that is to compare has no two configurations for that. Work with roles is told by the number of
+    guests, one tile against several, so it needs no such pair.
+    """
+    return bool(plan.primary) and none_alike(treatments) and all(one.roles == 1 for one in plan.build_workloads())
 
 
 def in_common(plan: Plan) -> list[str]:
