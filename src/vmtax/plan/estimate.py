@@ -66,8 +66,8 @@ def check(plan: Plan) -> list[str]:
 
 
 def compares_nothing(plan: Plan, treatments: Sequence[Treatment]) -> bool:
-    """Whether a plan that is to compare has no two configurations for that. Work with roles is told by the number of
-    guests, one tile against several, so it needs no such pair.
+    """Whether a plan that is to compare has no two configurations for that. Work with roles compares numbers of guests,
+    one tile against several, so it needs no such pair.
     """
     return bool(plan.primary) and none_alike(treatments) and all(one.roles == 1 for one in plan.build_workloads())
 
