@@ -52,7 +52,7 @@ def test_a_login_that_has_become_hopeless_is_given_up(
     machine: SshMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, and not when its time is over: what would answer has ended."""
-    (tmp_path / "ssh").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "ssh").write_text('#!/bin/sh\ncase " $* " in *" -N "*) exec sleep 600 ;; esac\n')  # no login
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr("vmtax.machine.ssh.ASK_SECONDS", 0.1)
