@@ -64,6 +64,13 @@ def test_nor_are_levels_of_two_factors() -> None:
             ["disk.bus=ide", "disk.queues=1,2"],
             "disk.queues=1,2 needs disk.bus=virtio: in place of --vary disk.bus=ide, --vary disk.bus=ide,virtio",
         ),
+        (
+            "layers",
+            ["net.queues=2", "net.interrupt_delay=1ms"],
+            "needs net.path=e1000e, which net.queues=2 does not go with: leave out one of them",
+        ),
+        ("tiles", ["guest.count=3,4"], "guest.count=4 is no multiple of 3; right are 3, 6, 12"),
+        ("tiles", ["cpu.overcommit=1,8"], "add --vary"),  # not guest.count=8, which has no multiple of three
         ("storage-2013", ["disk.page_cache=bounded", "disk.discard=unmap"], ""),
         ("cpu", ["disk.cache=none,writeback"], "disk.cache needs a workload that uses the disk under test, such as"),
         ("cpu", ["net.mtu=1500,9000"], "net.mtu needs a workload that uses the network, such as net, and plan cpu has"),

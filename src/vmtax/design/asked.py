@@ -25,6 +25,7 @@ class Unmeasured:
     levels: tuple[str, ...]
     needs: Mapping[str, str]  # other factors -> the level that would give it a meaning; empty if no change would
     cure: Mapping[str, Sequence[str]]  # levels to name, with which every level is measured; empty if there are none
+    rival: str  # another factor that was asked for, without whose levels there would be a cure; empty if there is none
     why: str  # how it was left out
 
 
@@ -36,7 +37,8 @@ def unmeasured(layers: Sequence[str], space: Space, exclude: Excluded, asked: As
         needs, cure, tried = _remedy(layers, space, exclude, asked, (name, level), tries)
         tries = 0 if cure else tries - tried  # one line that helps is enough
         why = _why(layers, space, exclude, (name, level))
-        one = found.get((name, tuple(needs.items())), Unmeasured(name, (), needs, cure, why))
+        rival = "" if cure or not needs else _rival(layers, space, exclude, asked, (name, level))
+        one = found.get((name, tuple(needs.items())), Unmeasured(name, (), needs, cure, rival, why))
         found[name, tuple(needs.items())] = replace(one, levels=(*one.levels, level))
     return list(found.values())
 
@@ -50,6 +52,8 @@ def sentence(one: Unmeasured, space: Space, asked: Asked, varied: Collection[str
     if not one.cure:
         listed = [name for name in one.needs if any(name in part.levels for part in space.combinations)]
         cure = f": the plan's combinations list {', '.join(listed)}: write a plan of your own" if listed else ""
+        if one.rival and not listed:
+            cure = f", which {one.rival}={','.join(asked[one.rival])} does not go with: leave out one of them"
         return f"{what} needs {needs}{cure or f', which does not go with the rest: {one.why}'}"
     return f"{what} needs {needs}: {'; '.join(_cures(one, asked, varied))}"
 
@@ -89,6 +93,16 @@ def _remedy(
             if not _missing(layers, further, exclude, {**asked, **cure}):
                 return needs, cure, tried
     return first, {}, tried
+
+
+def _rival(layers: Sequence[str], space: Space, exclude: Excluded, asked: Asked, pair: tuple[str, str]) -> str:
+    """The first other factor that was asked for, without which this level could be measured; "" if there is none."""
+    for other in [name for name in asked if name != pair[0]]:
+        less = replace(space, factors={name: levels for name, levels in space.factors.items() if name != other})
+        rest = {name: levels for name, levels in asked.items() if name != other}
+        if _remedy(layers, less, exclude, rest, pair, MOST_TRIED)[1]:
+            return other
+    return ""
 
 
 def _needs(space: Space, pair: tuple[str, str]) -> Iterator[dict[str, str]]:

@@ -6,12 +6,14 @@ a reason; these may not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from vmtax.core.errors import BadInput
 from vmtax.design.asked import OPTION, sentence, unmeasured
 from vmtax.design.factors import FACTORS
+from vmtax.design.guest import COUNT
 from vmtax.design.treatments import Space
 from vmtax.plan.errors import PlanError
 from vmtax.plan.names import builtin_plans
@@ -64,6 +66,16 @@ def refuse_unmeasured(
     if found:
         prefix = f"{OPTION}: " if varied else ""
         raise PlanError([f"{prefix}{sentence(one, space, typed, varied)}" for one in cured or found[:1]])
+
+
+def excluded(plan: Plan, space: Space) -> list[Mapping[str, Sequence[str]]]:
+    """What the plan leaves out, and the numbers of guests with which its work cannot have all its roles: so none of
+    them is advised. Those that are named are refused by the plan's own check, which says more.
+    """
+    roles = math.lcm(*(one.roles for one in plan.build_workloads()))
+    named = space.levels_of(COUNT.name, COUNT.default)
+    wrong = [level for level in COUNT.levels if int(level) % roles and level not in named]
+    return [*plan.exclude, *([{COUNT.name: wrong}] if wrong else [])]
 
 
 def refuse_without_work(plan: Plan, typed: Typed) -> None:
