@@ -58,9 +58,12 @@ def test_a_login_that_has_become_hopeless_is_given_up(
     monkeypatch.setattr("vmtax.machine.ssh.ASK_SECONDS", 0.1)
     answers = iter([False, True])
     with pytest.raises(MachineLost, match="given up"):
-        machine.connect(600.0, lambda: next(answers))
+        machine.connect(20.0, lambda: next(answers))
     with pytest.raises(MachineLost, match="no answer within 0 s"):
         machine.connect(0.3, lambda: False)
+    with pytest.raises(ZeroDivisionError):
+        machine.connect(20.0, lambda: bool(1 // 0))
+    assert not list(marked(machine.local.token)), "no client is left, whatever is raised"
 
 
 # Logs in and ends as ssh does; else it is the far shell, whose login prints something first.

@@ -1,8 +1,7 @@
 # Detaches a device of a domain, and waits until the guest has let go of it. Succeeds if there is no such device, or no
-# such domain; not if libvirt cannot be asked, or if the domain was saved with the device in it. Arguments: URI of the
-# connection, UUID of the domain, alias of the device, the domain's name for people.
-uri=$1 uuid=$2 alias=$3 name=$4
-ask() { LC_ALL=C virsh --quiet --connect "$uri" "$1" --domain "$uuid" $2 $3 2>&1; }
+# such domain; not if libvirt cannot be asked, or if the domain was saved with the device in it. After saved.sh.
+# Arguments: as there, alias of the device, the domain's name for people.
+alias=$3 name=$4
 has() { # 0: it has the device; 1: it has not, or there is no such domain; 2: libvirt cannot be asked
     if said=$(ask dumpxml); then
         case $said in *"<alias name='$alias'/>"*) return 0 ;; esac
@@ -11,14 +10,6 @@ has() { # 0: it has the device; 1: it has not, or there is no such domain; 2: li
     case $said in *"failed to get domain"* | *"Domain not found"*) return 1 ;; esac
     echo "whether $name still has $alias is not known: $said" >&2
     return 2
-}
-saved() { # whether it was saved with that in it, and would not start without it
-    if said=$(ask managedsave-dumpxml); then
-        case $said in *"$1"*) return 0 ;; esac
-        return 1
-    fi
-    case $(ask domstate --reason) in *"(saved)"*) return 0 ;; esac # into a file of its owner's
-    return 1
 }
 out() { # ends with 0 if it is out of the domain for good
     if saved "$alias"; then

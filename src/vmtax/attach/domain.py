@@ -71,10 +71,13 @@ class IsWindows(DomainError):
         )
 
 
-def script(name: str) -> tuple[str, ...]:
-    """The command that runs a shell script of this part with arguments. `name`: such as "end", or "clone/end"."""
-    text = resources.files("vmtax.attach").joinpath(f"{name}.sh").read_text(encoding="utf-8")
-    return ("sh", "-c", text, f"vmtax-{name.rpartition('/')[2]}")
+def script(*names: str) -> tuple[str, ...]:
+    """The command that runs a shell script of this part with arguments, after others with functions that it uses.
+
+    names: such as "end", or "clone/end"; the last one is that of the script
+    """
+    texts = [resources.files("vmtax.attach").joinpath(f"{name}.sh").read_text(encoding="utf-8") for name in names]
+    return ("sh", "-c", "".join(texts), f"vmtax-{names[-1].rpartition('/')[2]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +141,13 @@ class Domain:
     def removal(self, what: str) -> Undoing:
         """Its removal, listed in the host's guard before it is plugged in."""
         words = (self.uri, self.uuid, self.alias(what), self.name)
-        return self.host.undo_later(*script("detach"), *words, lasting=True)  # it may be saved when its host goes down
+        return self.host.undo_later(
+            *script("saved", "detach"), *words, lasting=True
+        )  # it may be saved when its host goes down
 
     def removal_of(self, file: str) -> Undoing:
         """The removal of a file that is plugged in, listed in the host's guard before there is one."""
-        return self.host.undo_later(*script("remove"), self.uri, self.uuid, file, self.name, lasting=True)
+        return self.host.undo_later(*script("saved", "remove"), self.uri, self.uuid, file, self.name, lasting=True)
 
     def detach_later(self, what: str) -> None:
         """List its removal for when the run leaves the domain."""

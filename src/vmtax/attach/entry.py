@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
@@ -121,13 +122,18 @@ def _log_in(machine: SshMachine, vm: Pluggable, pid: int) -> None:
     limit, codes = time.monotonic() + LOGIN_SECONDS, list[int]()
 
     def has_ended() -> bool:
-        if not codes:  # it can be read once
+        if not codes:  # the code can be read once
             codes.extend(code for code in [vm.ended(pid)] if code is not None)
         return bool(codes)
 
+    def is_hopeless() -> bool:
+        with contextlib.suppress(DomainError):  # a slow agent is asked again
+            return has_ended()
+        return False
+
     while True:
         try:
-            machine.connect(LOGIN_SECONDS, has_ended)
+            machine.connect(LOGIN_SECONDS, is_hopeless)
             return
         except MachineLost as lost:
             if has_ended():

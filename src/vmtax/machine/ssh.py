@@ -240,17 +240,20 @@ class SshMachine(GuardedMachine):
             client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment(), cwd="/")
         except OSError as error:
             raise MachineError(f"{self.path}: ssh: {error.strerror}; {client_missing()}") from error
-        limit = time.monotonic() + timeout
-        code = None
-        while code is None:
-            try:
-                code = client.wait(max(0.0, min(ASK_SECONDS, limit - time.monotonic())))
-            except subprocess.TimeoutExpired:
-                is_late = time.monotonic() >= limit
-                if is_late or (is_hopeless is not None and is_hopeless()):
-                    client.kill()
-                    client.wait()
-                    return f"no answer within {timeout:.0f} s" if is_late else "given up"
+        limit, code = time.monotonic() + timeout, None
+        try:
+            while code is None:
+                try:
+                    code = client.wait(max(0.0, min(ASK_SECONDS, limit - time.monotonic())))
+                except subprocess.TimeoutExpired:
+                    if time.monotonic() >= limit:
+                        return f"no answer within {timeout:.0f} s"
+                    if is_hopeless is not None and is_hopeless():
+                        return "given up"
+        finally:
+            if code is None:
+                client.kill()
+                client.wait()
         if code == 0:
             return None
         words = log.read_bytes()[-MOST_LOG:].decode(errors="replace").strip() if log.exists() else ""
