@@ -369,7 +369,7 @@ def test_a_connection_that_may_only_read_makes_no_point_and_is_thawed_all_the_sa
     assert any("vmtax-thaw" in what for what in machine.undone)
 
 
-def test_an_image_that_cannot_be_served_is_said_before_a_clone_is_made_of_it() -> None:
+def test_an_image_that_cannot_be_served_is_said_before_a_clone_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "qemu-nbd: Failed to blk_new_open '...': Image is not in qcow2 format"
     machine = host(dominfo=info("shut off"), domstate="shut off\n", other="99999999999 bytes, now\n")
     answer = machine._answer
@@ -382,7 +382,7 @@ def test_an_image_that_cannot_be_served_is_said_before_a_clone_is_made_of_it() -
         seen.append(argv)
         return chain if "--backing-chain" in argv else says.get(argv[0]) or answer(argv)
 
-    machine._answer = said  # type: ignore[method-assign]
+    monkeypatch.setattr(machine, "_answer", said)
     local = MagicMock()
     local.fresh_name.return_value = "vmtax-1-clone"
     domain, state = look_up(machine, "web1")

@@ -77,7 +77,7 @@ def test_pages_are_added_to_those_that_others_have_and_given_back() -> None:
     pool = "/node0/hugepages/hugepages-2048kB/nr_hugepages"
     assert settings(machine) == [(pool, "518")]
     (undo,) = machine.undo_list
-    assert undo.what[-3:] == (f"{NODE}{pool}", "10", "518")  # type: ignore[index]
+    assert isinstance(undo.what, tuple) and undo.what[-3:] == (f"{NODE}{pool}", "10", "518")
     enough = host(pools((512, 512), (0, 0)))
     assert NodePages().take(asked(enough, "memory.node=local", "memory.backing=2MiB")) == {}
     assert settings(enough) == [] and enough.undo_list == []

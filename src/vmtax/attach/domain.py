@@ -140,10 +140,8 @@ class Domain:
 
     def removal(self, what: str) -> Undoing:
         """Its removal, listed in the host's guard before it is plugged in."""
-        words = (self.uri, self.uuid, self.alias(what), self.name)
-        return self.host.undo_later(
-            *script("saved", "detach"), *words, lasting=True
-        )  # it may be saved when its host goes down
+        argv = (*script("saved", "detach"), self.uri, self.uuid, self.alias(what), self.name)
+        return self.host.undo_later(*argv, lasting=True)  # it may be saved when its host goes down
 
     def removal_of(self, file: str) -> Undoing:
         """The removal of a file that is plugged in, listed in the host's guard before there is one."""

@@ -104,8 +104,8 @@ class Workload(ABC, Generic[P]):
     layers: ClassVar[frozenset[str]] = frozenset(LAYERS)
     # Workloads that need a guest which shuts down in order, which this workload prevents
     not_with: ClassVar[frozenset[str]] = frozenset()
-    # Kinds of work, each with its own metrics, that it gives in turn to machines that work at once: it takes so many
-    # machines, or a multiple of that
+    # How many kinds of work, each with its own metrics, it gives in turn to machines that work at once. The number of
+    # machines is a multiple of that
     roles: ClassVar[int] = 1
     emulated_start_seconds: ClassVar[float] = (
         0.0  # longer than a small program needs to start, on each emulated CPU of a machine
