@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +19,9 @@ from vmtax.core.records import Experiment, Measurement, Treatment, Trial
 from vmtax.design.iterations import together
 from vmtax.plan.schema import PlanError, load, parse
 from vmtax.plan.vary import varied
+from vmtax.report.answers.run import written_pieces
 from vmtax.report.render.markdown import render_markdown
+from vmtax.report.sections.tiles import LATE
 from vmtax.testbed.host import needs
 from vmtax.workload import BadOutput, Site
 from vmtax.workload.tile import DONE, P99, ROLES, TileParameters, TileWorkload, role_of
@@ -221,3 +224,16 @@ def test_the_table_has_each_role_and_each_number_of_guests() -> None:
     assert ["vm guest.count=6", "20.0 ms", "2×", "50 %", "0.40"] in rows
     assert ["vm", "–", "–", "–", "0.30"] in rows
     assert all(any(role in row[0] for row in rows) for role in ROLES)
+
+
+def test_the_json_answer_has_each_role() -> None:
+    answer = json.loads("".join(written_pieces(Analysis(experiment()))))["data"]["tiles"]
+    (row,) = [each for each in answer if (each["role"], each["treatment"]) == ("database", COUNTS["6"])]
+    assert (row["tiles"], row["p99_seconds"], row["of_asked"], row["times"]) == (2, 0.02, 0.5, 2.0)
+
+
+def test_a_guest_far_behind_its_rate_is_explained() -> None:
+    run = experiment()
+    trials = tuple(replace(one, measurements=one.measurements[1:]) for one in run.trials)
+    assert LATE in render_markdown(Analysis(replace(run, trials=trials)))
+    assert LATE not in render_markdown(Analysis(run))

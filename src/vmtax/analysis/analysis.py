@@ -24,6 +24,7 @@ from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.results import Results
 from vmtax.analysis.scores import Scores
+from vmtax.analysis.tiles import OfRole, tiles
 from vmtax.analysis.values import Values
 from vmtax.analysis.weight_profiles import WeightProfile
 from vmtax.core.layers import LAYERS
@@ -229,6 +230,11 @@ class Analysis:
     def idle_guests(self) -> tuple[IdleGuest, ...]:
         """What a guest that does nothing takes of its host's CPU; empty: none of them idled."""
         return idle_guests(self.experiment.treatments, self.trials, self.criteria.alpha)
+
+    @cached_property
+    def tiles(self) -> tuple[OfRole, ...]:
+        """What guests of unlike work had of the host, by what they do; empty: none had roles."""
+        return tiles(self.experiment, self.schedules)
 
     @cached_property
     def exits(self) -> tuple[Exits, ...]:

@@ -19,12 +19,12 @@ class OfRole:
     """What the guests of one role of one treatment had: of each round the worst of them, and the median over rounds."""
 
     treatment: Treatment
-    role: str  # of `ROLES`
+    role: str  # database, web or idle
     tiles: int  # how many guests have this role
-    p99: float | None  # seconds; None: the role has none, or did too little for one
+    p99: float | None  # 99 of 100 took at most so many seconds; None: the role has none, or did too little for one
     done: float | None  # share of the operations that were asked for; None: none are asked for
     steal: float | None  # CPUs that the guest wanted and did not get, on average; None: not read
-    alone: float | None  # `p99` of one tile with otherwise equal levels but for how CPUs are shared; None: not measured
+    alone: float | None  # that of one tile with equal levels but for how CPUs are shared; None: not measured
 
     @property
     def times(self) -> float | None:

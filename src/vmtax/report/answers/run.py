@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
-from vmtax.analysis import exits, idle, ledger, rankings, summary
+from vmtax.analysis import exits, idle, ledger, rankings, summary, tiles
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.noise import noise_floor
 from vmtax.analysis.spread import Spread, spreads
@@ -120,6 +120,9 @@ IDLE_GUEST = Shape(
         )
     },
 )
+OF_ROLE = Shape(
+    tiles.OfRole, "treatment=treatment.name role tiles p99_seconds=p99 of_asked=done steal alone times emulated", NAMED
+)
 EXPERIMENT = Shape(
     Analysis,
     "id=experiment.id name=experiment.name host=experiment.host command=experiment.command created=experiment.created"
@@ -127,7 +130,7 @@ EXPERIMENT = Shape(
     " label=experiment.label seconds=experiment.took plan=experiment.plan notes=experiment.notes facts=experiment.facts"
     " treatments=experiment.treatments boots=experiment.boots measurements failures comparisons schedules variance"
     " noise_floor rankings scores within=gains advice card_advice durability=survival effects=factor_effects decisions"
-    " idle_guests exits ledger summary notices",
+    " idle_guests tiles exits ledger summary notices",
     {
         "created_iso": AnswerKey(str, "the same time in UTC as ISO 8601 writes it: 2026-11-22T09:37:00Z"),
         "finished_iso": AnswerKey(str | None, "the same time as ISO 8601 writes it; null: not finished"),
@@ -179,6 +182,7 @@ EXPERIMENT = Shape(
         EFFECT,
         DECISION,
         IDLE_GUEST,
+        OF_ROLE,
         EXITS,
         LEDGER,
     ],

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.at_once import Each
-from vmtax.analysis.tiles import OfRole, tiles
+from vmtax.analysis.tiles import OfRole
 from vmtax.core.units import format_value
 from vmtax.report.document import Cell, Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
 from vmtax.workload.tile import ROLES
@@ -20,16 +20,18 @@ READING = (
     " the CPUs that a guest wanted and its hypervisor gave to others (steal); – where it cannot be read, as the steal"
     " of emulated guests."
 )
+LATE = "No p99: a guest of that kind fell so far behind its rate that it did too few operations for one."
 
 
 def section(analysis: Analysis) -> Section | None:
     """None if no guests had roles."""
-    found = tiles(analysis.experiment, analysis.schedules)
+    found = analysis.tiles
     if not found:
         return None
     heads = ("p99", "against one tile", "of the asked", "CPU not got")
     table = Table(TITLE, (Column("guests"), *map(Column, heads)), tuple(_rows(found, analysis)), "settings")
-    return Section("tiles", TITLE, (table, Paragraph(READING, "note", Detail.FULL)), "Unlike guests")
+    late = (Paragraph(LATE, "note"),) if any(one.p99 is None and one.done is not None for one in found) else ()
+    return Section("tiles", TITLE, (table, *late, Paragraph(READING, "note", Detail.FULL)), "Unlike guests")
 
 
 def _rows(found: Sequence[OfRole], analysis: Analysis) -> Iterator[Row]:
