@@ -1852,4 +1852,46 @@ FAULTS = (
         "return path",
         "fio measures a file C in the current directory, and exits with 0",
     ),
+    Fault(
+        "plan/asked.py",
+        "wrong = [level for level in COUNT.levels if int(level) % roles and level not in named]",
+        "wrong: list[str] = []",
+        "a number of guests is advised that is refused then",
+    ),
+    Fault(
+        "plan/estimate.py",
+        "return bool(plan.primary) and none_alike(treatments) and all(each.roles == 1 for each in work)",
+        "return bool(plan.primary) and none_alike(treatments)",
+        "a plan whose guests have roles is said to compare nothing",
+    ),
+    Fault(
+        "design/asked.py",
+        "if _remedy(layers, less, exclude, rest, pair, MOST_TRIED)[1]:",
+        "if _remedy(layers, less, exclude, rest, pair, MOST_TRIED)[0]:",
+        "a level is said to be in the way of another that it does not stand in the way of",
+    ),
+    Fault(
+        "attach/clone/levels.py",
+        'used |= {start + name[2:] for name in used} if bus == "virtio" else set()',
+        "used |= set()",
+        "a clone whose first disk is hda on virtio does not start",
+    ),
+    Fault(
+        "experiment/outlook.py",
+        "cut = plan.budget is not None and foreseen.done + rounds < most",
+        "cut = plan.budget is not None and rounds < most and not foreseen.done",
+        "a resumed run does not say that its budget cuts rounds",
+    ),
+    Fault(
+        "machine/ssh.py",
+        "if is_hopeless is not None and is_hopeless():",
+        "if is_hopeless is not None and is_hopeless() and time.monotonic() > limit - ASK_SECONDS:",
+        "a guest that cannot be entered is waited for to the end",
+    ),
+    Fault(
+        "report/sections/tiles.py",
+        'late = (Paragraph(LATE, "note"),) if any(one.p99 is None and one.done is not None for one in found) else ()',
+        "late = ()",
+        "a missing p99 has no reason",
+    ),
 )

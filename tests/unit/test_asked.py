@@ -39,6 +39,10 @@ def test_no_level_of_a_factor_is_dropped_in_silence_in_any_plan(plan: str) -> No
             assert not (why := wrong(plan, vary)), f"{plan} {vary}: {why}"
 
 
+def test_no_number_of_guests_is_advised_with_which_a_role_is_missing() -> None:
+    assert not wrong("tiles", ["cpu.overcommit=1,2,4,8"])
+
+
 def test_nor_are_levels_of_two_factors() -> None:
     source = random.Random(2026)
     for _ in range(150):
@@ -69,8 +73,8 @@ def test_nor_are_levels_of_two_factors() -> None:
             ["net.queues=2", "net.interrupt_delay=1ms"],
             "needs net.path=e1000e, which net.queues=2 does not go with: leave out one of them",
         ),
+        ("layers", ["memory.backing=thp", "net.queues=2", "net.interrupt_delay=1ms"], "which net.queues=2 does not"),
         ("tiles", ["guest.count=3,4"], "guest.count=4 is no multiple of 3; right are 3, 6, 12"),
-        ("tiles", ["cpu.overcommit=1,8"], "add --vary"),  # not guest.count=8, which has no multiple of three
         ("storage-2013", ["disk.page_cache=bounded", "disk.discard=unmap"], ""),
         ("cpu", ["disk.cache=none,writeback"], "disk.cache needs a workload that uses the disk under test, such as"),
         ("cpu", ["net.mtu=1500,9000"], "net.mtu needs a workload that uses the network, such as net, and plan cpu has"),

@@ -451,3 +451,5 @@ def test_rounds_that_a_budget_cuts_off_are_said_with_it() -> None:
     plan = load("quick").model_copy(update={"rounds": Rounds(min=6, max=30), "budget": 20 * 60.0})
     budget = "which its budget of 20 m 00 s allows of up to 30"
     assert said(plan, host(), earlier=100.0)["how long"].startswith(f"about 20 m 00 s for 12 rounds, {budget}, as when")
+    assert budget in said(plan, host(), earlier=100.0, done=4)["how long"]
+    assert "budget" not in said(plan, host(), earlier=10.0, done=4)["how long"], "26 more are all of them"

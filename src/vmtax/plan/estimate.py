@@ -69,7 +69,8 @@ def compares_nothing(plan: Plan, treatments: Sequence[Treatment]) -> bool:
     """Whether a plan that is to compare has no two configurations for that. Work with roles compares numbers of guests,
     one tile against several, so it needs no such pair.
     """
-    return bool(plan.primary) and none_alike(treatments) and all(one.roles == 1 for one in plan.build_workloads())
+    work = plan.build_workloads()
+    return bool(plan.primary) and none_alike(treatments) and all(each.roles == 1 for each in work)
 
 
 def in_common(plan: Plan) -> list[str]:
