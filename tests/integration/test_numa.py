@@ -47,7 +47,7 @@ def test_memory_is_where_it_was_asked_for(image: Image, tmp_path: Path, monkeypa
             assert f"256 pages of 2MiB (0.5 GiB) of NUMA node {node}, for the whole run" in " ".join(said.split())
         boots = json.loads(vmtax("show", "--json"))["data"]["boots"]
         assert {boot["treatment"] for boot in boots} >= {
-            f"vm{pages}{node}"
+            f"vm{node}{pages}"
             for pages in ("", " memory.backing=2MiB")
             for node in ("", " memory.node=remote", " memory.node=interleaved")
         }
