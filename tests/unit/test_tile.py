@@ -222,7 +222,7 @@ def test_the_table_has_each_role_and_each_number_of_guests() -> None:
     text = render_markdown(Analysis(experiment()))
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
     assert ["vm guest.count=6", "20.0 ms", "2×", "50 %", "0.40"] in rows
-    assert ["vm", "–", "–", "–", "0.30"] in rows
+    assert ["vm, 3 at once", "–", "–", "–", "0.30"] in rows
     assert all(any(role in row[0] for row in rows) for role in ROLES)
 
 

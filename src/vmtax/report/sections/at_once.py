@@ -90,10 +90,10 @@ def _rows(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Row]:
         for rate in members:
             here = rate.treatment.name
             cells = _cells(rate, compared.get((rate.metric, here)))
-            yield Row((name_cell(_named(here, len(rate.each)), emulated=here in analysis.emulated), *cells))
+            yield Row((name_cell(named(here, len(rate.each)), emulated=here in analysis.emulated), *cells))
 
 
-def _named(treatment: str, machines: int) -> str:
+def named(treatment: str, machines: int) -> str:
     """A configuration; with its number of machines, if the name does not include it because all have the same
     number.
     """
@@ -119,7 +119,7 @@ def _ready_rows(ready: Sequence[LastReady], analysis: Analysis) -> Iterator[Row]
         spread = f"{format_duration(one.first)} to {format_duration(one.last)}"
         figures = (format_duration(one.last), _percent(one.share_of_ideal), "–", "–", spread, "–", "–")
         emulated = one.treatment.name in analysis.emulated
-        yield Row((name_cell(_named(one.treatment.name, one.count), emulated=emulated), *map(value_cell, figures)))
+        yield Row((name_cell(named(one.treatment.name, one.count), emulated=emulated), *map(value_cell, figures)))
 
 
 def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
@@ -130,7 +130,7 @@ def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
     for title, members in _by_metric(rates):
         for rate in members:
             emulated = rate.treatment.name in analysis.emulated
-            rows.append(Row((name_cell(f"{title}, {_named(rate.treatment.name, len(rate.each))}", emulated=emulated),)))
+            rows.append(Row((name_cell(f"{title}, {named(rate.treatment.name, len(rate.each))}", emulated=emulated),)))
             rows += [
                 Row((name_cell(_with_path(machine, rate.treatment)), *_each_cells(each, rate.metric.unit, emulated)))
                 for machine, each in rate.each.items()

@@ -24,7 +24,7 @@ from vmtax.workload.words import phrase, title, within
 LAYER_NAMES = {name: the for name, the in THE.items() if name != "host"}
 CONFIDENCE = "95 %"
 NOTHING_COMPARED = "Nothing can be compared: no round has a result on two sides."
-NONE_ALIKE = "Nothing is compared: no two configurations have the same number of guests at once."
+NONE_ALIKE = "No cost has an interval: no two configurations have the same number of guests at once."
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from vmtax.analysis.at_once import Each
 from vmtax.analysis.tiles import OfRole
 from vmtax.core.units import format_value
 from vmtax.report.document import Cell, Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
+from vmtax.report.sections.at_once import named
 from vmtax.workload.tile import ROLES
 
 TITLE = "Several guests at once, by what they do"
@@ -40,7 +41,8 @@ def _rows(found: Sequence[OfRole], analysis: Analysis) -> Iterator[Row]:
         yield Row((name_cell(role),))
         for one in (each for each in found if each.role == role):
             emulated = one.treatment.name in analysis.emulated
-            yield Row((name_cell(one.treatment.name, emulated=emulated), *_cells(one, emulated)))
+            guests = named(one.treatment.name, one.tiles * len(ROLES))
+            yield Row((name_cell(guests, emulated=emulated), *_cells(one, emulated)))
 
 
 def _cells(one: OfRole, emulated: bool) -> list[Cell]:
