@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import cache
 from itertools import groupby
 
 from vmtax.analysis.analysis import Analysis
@@ -23,15 +24,19 @@ READING = (
 
 def section(analysis: Analysis) -> Section | None:
     """None if the plan measures nothing that was published, or lacks the reference of the shares."""
-    tables = [table for name in articles() for table in load(name).tables if table.metric and table.remark]
     blocks: list[Block] = []
-    for (title, _), found in groupby(own_ratios(tables, analysis), lambda one: (one.table.title, one.metric)):
+    for (title, _), found in groupby(own_ratios(_tables(), analysis), lambda one: (one.table.title, one.metric)):
         ratios = tuple(found)
         rows = tuple(map(_row, ratios))
         blocks.append(Table(title, tuple(map(Column, HEADS)), rows, "settings", detail=Detail.FULL))
         blocks.append(Paragraph(ratios[0].table.remark or "", "note", Detail.FULL))
     note = Paragraph(READING, "note", Detail.FULL)
     return Section("published", TITLE, (*blocks, note), TITLE) if blocks else None
+
+
+@cache
+def _tables() -> tuple[ClaimTable, ...]:
+    return tuple(table for name in articles() for table in load(name).tables if table.metric and table.remark)
 
 
 def _row(one: OwnRatio) -> Row:
