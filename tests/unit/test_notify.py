@@ -31,6 +31,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
+def test_its_shell_is_there_whatever_is_in_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert checked_command("echo done") == "echo done"
+    with pytest.raises(BadUse, match="no program touch"):
+        checked_command("touch done")
+
+
 @pytest.mark.parametrize(
     ("command", "why"),
     [

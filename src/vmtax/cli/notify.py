@@ -13,22 +13,23 @@ from vmtax.cli.app import BadUse, warn
 from vmtax.store import ExperimentSummary, Store, StoreError
 
 STDERR = 2
+SHELL = "/bin/sh"  # as system(3) takes it, whatever is in PATH
 MOST_SECONDS = 60
 # A program's name, without anything that a shell takes for syntax
 WORD = re.compile(r"[A-Za-z0-9_./+-]+(?=\s+[^\s(]|\s*$)")
 
 
 def checked_command(command: str | None) -> str:
-    """The command, as `sh -c` takes it; "" if there is none. Raises BadUse if it cannot be run: runs may take hours."""
+    """The command, as `/bin/sh -c` takes it; "" if there is none. Raises BadUse if it cannot be run: runs may take hours."""
     if command is None:
         return ""
-    read = subprocess.run(["sh", "-n", "-c", command], stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    read = subprocess.run([SHELL, "-n", "-c", command], stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     said = [line for line in map(str.strip, command.splitlines()) if not line.startswith("#")]
     if read.returncode or not any(said):
         why = read.stderr.strip().rpartition("\n")[2] or "there is no program in it"
         raise BadUse(f"--notify {command!r}: {why}")
     name = WORD.match(command.lstrip())
-    known = ("sh", "-c", 'command -v -- "$1"', "sh")  # a program, or something of the shell's own
+    known = (SHELL, "-c", 'command -v -- "$1"', "sh")  # a program, or something of the shell's own
     if name and subprocess.run([*known, name[0]], stdout=subprocess.DEVNULL, check=False).returncode:
         raise BadUse(f"--notify: there is no program {name[0]}: name one by its path")
     return command
@@ -55,7 +56,7 @@ def _run(command: str, run: ExperimentSummary) -> None:
     about = {"VMTAX_RUN_ID": run.id, "VMTAX_RUN_STATE": run.state, "VMTAX_RUN_RESULT": run.result or ""}
     environment = {**os.environ, **about}
     with subprocess.Popen(
-        ["sh", "-c", command], env=environment, stdin=subprocess.DEVNULL, stdout=STDERR, start_new_session=True
+        [SHELL, "-c", command], env=environment, stdin=subprocess.DEVNULL, stdout=STDERR, start_new_session=True
     ) as process:
         try:
             code = process.wait(timeout=MOST_SECONDS)
