@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
 from vmtax.design.factors import FACTORS
+from vmtax.design.guest import COUNT
 from vmtax.workload import WORKLOADS
 
 KEYS = (
@@ -71,9 +72,11 @@ def valid_plan(source: random.Random) -> dict[str, Any]:
     workloads = [name for name in workloads if not any(name in WORKLOADS[other].not_with for other in workloads)]
     plan: dict[str, Any] = {"name": _name(source), "layers": layers}
     plan["workloads"] = [_workload(source, name) for name in workloads]
-    usable = factors_of(layers)
+    roles = max(WORKLOADS[name].roles for name in workloads)
+    usable = [name for name in factors_of(layers) if name != COUNT.name or roles == 1]
     named = source.sample(usable, min(len(usable), source.randint(0, 5)))
-    factors: dict[str, list[str]] = {}
+    # Guests with roles come in whole sets; any other work takes any number.
+    factors: dict[str, list[str]] = {} if roles == 1 else {COUNT.name: [str(roles)]}
     for name in named:
         levels = _levels(source, name)
         if math.prod(map(len, factors.values())) * len(levels) * len(layers) <= MOST:
@@ -96,7 +99,7 @@ def valid_plan(source: random.Random) -> dict[str, Any]:
         "seed": source.choice([None, 0, source.randrange(2**63)]),
     }
     for key, value in optional.items():
-        if source.random() < 0.5 or (key == "factors" and "exclude" in plan):
+        if source.random() < 0.5 or (key == "factors" and ("exclude" in plan or roles > 1)):
             plan[key] = value
     if "factors" not in plan:
         plan.pop("exclude", None)
@@ -153,5 +156,7 @@ def _workload(source: random.Random, name: str) -> Any:
         },
         "net": {"cases": ["tcp-out"], "seconds": source.uniform(1, 3600)},
     }.get(name, {})
+    needed = {"run": "true"} if name == "command" else {}
     chosen = source.sample(list(parameters), source.randint(0, len(parameters)))
-    return {name: {key: parameters[key] for key in chosen}} if chosen else name
+    given = needed | {key: parameters[key] for key in chosen}
+    return {name: given} if given else name
