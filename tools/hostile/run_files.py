@@ -33,6 +33,7 @@ from vmtax.analysis.sessions import compared
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.records import Experiment
 from vmtax.plan.schema import from_data
+from vmtax.report.render.exchange import NoCosts
 from vmtax.report.render.formats import CHANGE_FORMATS, FORMATS
 from vmtax.report.runs import runs_table
 from vmtax.report.show import render
@@ -232,7 +233,8 @@ def _rendered(home: Path, id: str, beside: Experiment) -> Iterator[str]:
         console.print(runs_table([entry]))
         console.print(render(Analysis(run), full=True))
         for format in FORMATS.values():
-            format.render(Analysis(run))
+            with contextlib.suppress(NoCosts):
+                format.render(Analysis(run))
     except Exception:
         yield f"traceback: {traceback.format_exc()[-500:]!r}"
 
@@ -244,7 +246,10 @@ def _followed(home: Path, id: str, file: Path) -> Iterator[str]:
     commands += [["export", "-o", str(file.parent / "exported")], ["run", "--resume", id]]
     for argv in commands:
         codes = (0, 1, 2, 3, 4) if argv[0] in ("compare", "calibrate", "run") or "--apply" in argv else (0,)
-        yield from _of(" ".join(argv[:3]), complaints(called(*argv, home=home), codes))
+        result = called(*argv, home=home)
+        if argv[0] == "report" and "has no costs to write" in result.error:
+            codes = (2,)
+        yield from _of(" ".join(argv[:3]), complaints(result, codes))
     yield from _of("runs rm", complaints(called("runs", "rm", id, "--yes", home=home), (0,)))
     if left := [path.name for path in home.rglob("raw/*")]:
         yield f"runs rm left {left}"
