@@ -74,7 +74,12 @@ def test_nor_are_levels_of_two_factors() -> None:
             "needs net.path=e1000e, which net.queues=2 does not go with: leave out one of them",
         ),
         ("layers", ["memory.backing=thp", "net.queues=2", "net.interrupt_delay=1ms"], "which net.queues=2 does not"),
-        ("tiles", ["guest.count=3,4"], "guest.count=4 is no multiple of 3; right are 3, 6, 12"),
+        (
+            "tiles",
+            ["cpu.overcommit=8"],
+            "add --vary guest.count=24; in place of --vary cpu.overcommit=8, --vary cpu.overcommit=1,8",
+        ),
+        ("tiles", ["guest.count=3,4"], "guest.count=4 is no multiple of 3; right are 3, 6, 12, 24, 48"),
         ("storage-2013", ["disk.page_cache=bounded", "disk.discard=unmap"], ""),
         ("cpu", ["disk.cache=none,writeback"], "disk.cache needs a workload that uses the disk under test, such as"),
         ("cpu", ["net.mtu=1500,9000"], "net.mtu needs a workload that uses the network, such as net, and plan cpu has"),

@@ -23,7 +23,9 @@ def checked_command(command: str | None) -> str:
     """The command, as `/bin/sh -c` takes it; "" if there is none. Raises BadUse if it cannot be run: runs may take hours."""
     if command is None:
         return ""
-    read = subprocess.run([SHELL, "-n", "-c", command], stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    read = subprocess.run(
+        [SHELL, "-n", "-c", command], stderr=subprocess.PIPE, text=True, errors="replace", check=False
+    )
     said = [line for line in map(str.strip, command.splitlines()) if not line.startswith("#")]
     if read.returncode or not any(said):
         why = read.stderr.strip().rpartition("\n")[2] or "there is no program in it"

@@ -91,8 +91,21 @@ def _remedy(
                 return first, {}, tried
             tried += 1
             if not _missing(layers, further, exclude, {**asked, **cure}):
-                return needs, cure, tried
+                return needs, {**_beside_default(layers, further, exclude, asked, pair[0]), **cure}, tried
     return first, {}, tried
+
+
+def _beside_default(
+    layers: Sequence[str], space: Space, exclude: Excluded, asked: Asked, name: str
+) -> dict[str, Sequence[str]]:
+    """The levels of this factor with its default before them, if they make one configuration alone, which would be
+    compared with nothing; otherwise {}.
+    """
+    levels = (FACTORS[name].default, *asked[name])
+    if len(expand(layers, space, exclude).kept) > 1 or levels[0] in asked[name]:
+        return {}
+    further = replace(space, factors={**space.factors, name: levels})
+    return {} if _missing(layers, further, exclude, {**asked, name: levels}) else {name: levels}
 
 
 def _rival(layers: Sequence[str], space: Space, exclude: Excluded, asked: Asked, pair: tuple[str, str]) -> str:

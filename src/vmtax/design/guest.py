@@ -38,7 +38,7 @@ ALONE = {
     "no-gather_data_sampling": "gather_data_sampling=off",
     "no-cpu-buffers": "mds=off tsx_async_abort=off mmio_stale_data=off reg_file_data_sampling=off",
 }
-COUNTS = ("1", "2", "3", "4", "6", "8", "12", "16")
+COUNTS = ("1", "2", "3", "4", "6", "8", "12", "16", "24", "32", "48", "64")
 OVERCOMMITS = ("1", "2", "4", "8")  # powers of two, for `_unshared`
 HALT_POLLING = {"default": None, "off": 0, "50us": 50_000, "200us": 200_000, "1ms": 1_000_000}  # level -> ns
 HPET = {"auto": None, "off": False, "on": True}
