@@ -129,7 +129,8 @@ def test_a_number_of_guests_that_is_no_multiple_of_three_is_refused(count: str) 
     with pytest.raises(PlanError) as caught:
         varied(load("tiles"), [f"guest.count={count}"])
     wrong = ",".join(level for level in count.split(",") if level != "3")
-    why = f"tile gives each of 3 guests other work, but guest.count={wrong} is no multiple of 3; right are 3, 6, 12, 24, 48"
+    what = f"tile gives each of 3 guests other work, but guest.count={wrong} is no multiple of 3"
+    why = f"{what}; right are 3, 6, 12, 24, 48"
     assert caught.value.problems == [f"--vary: {why}"]
 
 

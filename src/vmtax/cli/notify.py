@@ -20,7 +20,7 @@ WORD = re.compile(r"[A-Za-z0-9_./+-]+(?=\s+[^\s(]|\s*$)")
 
 
 def checked_command(command: str | None) -> str:
-    """The command, as `/bin/sh -c` takes it; "" if there is none. Raises BadUse if it cannot be run: runs may take hours."""
+    """The command, as a shell takes it; "" if there is none. Raises BadUse if it cannot be run: runs may take hours."""
     if command is None:
         return ""
     read = subprocess.run(
