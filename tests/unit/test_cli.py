@@ -65,7 +65,7 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         ),
         (("run", "--resume", "--interleave-with", "q"), 2, "as the run was begun: leave out --interleave-with"),
         (("watch",), 1, "no run is running: `vmtax run` starts one, `vmtax runs` lists all runs"),
-        (("watch", "2026"), 2, "run 2026 is not running: `vmtax runs` lists all runs"),
+        (("watch", "2026"), 1, "no run is running: `vmtax run` starts one, `vmtax runs` lists all runs"),
         (("import", "nosuch"), 2, "nosuch: No such file"),
         (("import", "/etc/hostname"), 2, "/etc/hostname: not a file that `vmtax export` wrote, or not all of it"),
         (("import", "/dev/null"), 2, "/dev/null: is no regular file"),

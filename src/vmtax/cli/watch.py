@@ -7,20 +7,23 @@ import sys
 
 from vmtax.cli.app import BadUse, fail, say
 from vmtax.core.errors import FAILED
+from vmtax.core.names import LAST
 from vmtax.experiment import live, progress
 from vmtax.store import Store
+from vmtax.store.choice import is_running
+from vmtax.store.failure import NoneFits
 
 
 def watch(run: str) -> None:
     """Until it ends, or Ctrl-C."""
     with Store(reads=True) as store:
-        meant = [entry for entry in store.experiments() if entry.label == run or entry.id.startswith(run)]
-        running = [entry for entry in meant if entry.state == "running"]
-        if not running:
-            if run:
-                raise BadUse(f"run {run} is not running: `vmtax runs` lists all runs")
+        try:
+            chosen = store.choose(run or LAST, (is_running,)).run
+        except NoneFits:
             fail("no run is running: `vmtax run` starts one, `vmtax runs` lists all runs", FAILED)
-        id = running[0].id
+        id = chosen.id
+        if not is_running(chosen):  # an id means its run
+            raise BadUse(f"run {id} is not running: `vmtax runs` lists all runs")
 
         def going_on() -> bool:
             return next(entry.state for entry in store.experiments() if entry.id == id) == "running"

@@ -50,6 +50,11 @@ def is_whole(run: ExperimentSummary) -> bool:
 RESULTS = (has_result, has_trials, is_whole)  # what those who read results want, in this order
 
 
+def is_running(run: ExperimentSummary) -> bool:
+    """For following it."""
+    return run.state == "running"
+
+
 def was_stopped(run: ExperimentSummary) -> bool:
     """For going on: only a run that was measured here, and that nobody measures just now."""
     return run.state in ("interrupted", "failed") and not is_imported(run.host)
