@@ -132,7 +132,7 @@ class Score:
 @dataclass(frozen=True, slots=True)
 class Scores:
     """The storage scores of every layer with three treatments or more. The article is a comparison of KVM storage that
-    was published in 2013; docs/how-to/choose-a-disk.md describes its score.
+    was published in 2013; report/sections/scores.py says how its score is made.
     """
 
     found: tuple[Score, ...]  # the scores, layer by layer: first those of the article, then that of a mix if --for or
