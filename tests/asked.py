@@ -62,7 +62,7 @@ def wrong(plan: str, vary: Sequence[str]) -> str:
     explained = (
         "needs a workload",
         "is about",
-        "stands in",
+        "a list made by hand",
         "nothing to compare",
         "cannot be measured",
         "write a plan of your own",

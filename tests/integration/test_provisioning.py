@@ -374,7 +374,7 @@ def test_sigkill_in_mid_run_leaves_nothing_of_a_disk(
             ("--disk-device", "/dev/nosuch"),
             "/dev/nosuch is no block device (lsblk: /dev/nosuch: not a block device); `lsblk` shows what there is",
         ),
-        (("--disk-group", "vg0"), "--disk-group vg0: no disk of this plan would lie on it"),
+        (("--disk-group", "vg0"), "--disk-group vg0: no disk of this plan would be on it"),
     ],
 )
 def test_a_target_that_cannot_be_costs_one_clear_line(

@@ -48,7 +48,7 @@ def test_what_the_kernel_lacks_is_reported() -> None:
     assert lacking("btrfs")["vm btrfs"].startswith("mkfs.btrfs is missing")
     assert lacking("device-mapper") == dict.fromkeys(
         ("host disk.volume=lvm disk.filesystem=none", "vm lvm"),
-        "disk.volume=lvm takes the kernel's device mapper, which is missing there",
+        "disk.volume=lvm needs the kernel's device mapper, which is missing there",
     )
     assert {name for name in lacking("zfs") if name.startswith("vm")} == {"vm zvol", "vm raidz1"}
 

@@ -100,9 +100,9 @@ def test_a_host_without_a_pmu_is_known_before_anything_is_booted() -> None:
 
 def test_where_guests_are_emulated_nothing_is_counted() -> None:
     assert lacking(FakeMachine("host", {}), ON, NESTED, TRACED, Treatment("vm", "vm"), accelerator="tcg") == {
-        ON.name: "guest.cycles=on takes KVM, and the guests here are emulated",
-        NESTED.name: "guest.cycles=on takes KVM, and the guests here are emulated",
-        TRACED.name: "guest.exit_trace=on takes KVM, and the guests here are emulated",
+        ON.name: "guest.cycles=on needs KVM, and the guests here are emulated",
+        NESTED.name: "guest.cycles=on needs KVM, and the guests here are emulated",
+        TRACED.name: "guest.exit_trace=on needs KVM, and the guests here are emulated",
     }
 
 

@@ -112,7 +112,7 @@ def test_a_host_that_cannot_take_a_guest_is_refused_beforehand(there: FakeMachin
     [
         ("memory.backing: [2MiB]", "memory.backing=2MiB: is set on the host under test, and not at the destination"),
         ("cpu.halt_polling: [50us]", "is set on the host under test, and not at the destination"),
-        ("migration.mode: [postcopy]", "ssh://b: migration.mode=postcopy takes userfaultfd"),
+        ("migration.mode: [postcopy]", "ssh://b: migration.mode=postcopy needs userfaultfd"),
     ],
 )
 def test_what_the_destination_cannot_have_is_left_out(factors: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:

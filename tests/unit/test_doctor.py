@@ -292,7 +292,7 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
     diagnosis = diagnose(examined(host, "ssh://admin@cloud"))
     assert by_name(diagnosis, "disturbance")["hypervisor"].text.startswith("this host is itself a VM (amazon)")
-    assert by_name(diagnosis, "disturbance")["hypervisor"].text.endswith("what is measured is what nesting adds")
+    assert by_name(diagnosis, "disturbance")["hypervisor"].text.endswith("what is measured is what nesting costs")
     needs = by_name(diagnosis, "need")
     assert needs["KVM"].text == "no /dev/kvm, and the CPU shows neither vmx nor svm"
     assert needs["KVM"].remedy == "enable nested virtualization where this VM runs, or use bare metal"

@@ -208,7 +208,7 @@ def test_what_the_host_itself_runs_on_is_noted_beside_the_figures() -> None:
     assert note_of_below(metal) is None
     assert note_of_below(dict.fromkeys(metal)) is None, "what is not known is not claimed"
     guest = note_of_below(metal | {"virtualized": True, "hypervisor": "kvm"}) or ""
-    assert "itself a VM (under kvm)" in guest and "what nesting adds" in guest and "emulated" not in guest
+    assert "itself a VM (under kvm)" in guest and "what nesting costs" in guest and "emulated" not in guest
     assert "itself emulated (TCG)" in (note_of_below(metal | {"virtualized": True, "emulated_cpu": True}) or "")
 
 

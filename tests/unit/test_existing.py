@@ -328,9 +328,9 @@ def test_a_command_ends_where_its_text_goes_on_with_something_else(text: str) ->
         (QEMU + "-drive file=rbd:pool/a,format=raw", "is measured as a file in --disk-dir"),
         (
             QEMU + "-cpu host,pmu=off\n\n-cpu l3-cache=off",
-            "-cpu (l3-cache=off): stands there as well: host is measured",
+            "-cpu (l3-cache=off): is given as well: host is measured",
         ),
-        (QEMU + "-cpu host -cpu max,-avx2", "-cpu (host): stands there as well: max is measured"),
+        (QEMU + "-cpu host -cpu max,-avx2", "-cpu (host): is given as well: max is measured"),
     ],
 )
 def test_what_is_not_translated_is_listed(text: str, said: str) -> None:

@@ -97,7 +97,7 @@ def test_a_guest_that_does_not_see_kvm_cannot_have_its_clock(level: str, is_lega
 def test_an_emulated_guest_has_none_of_it() -> None:
     said = Enlightened().lacking(request('["off", hidden, time]', "tcg"))
     assert said == {
-        f"vm cpu.hyperv={level}": f"cpu.hyperv={level} takes KVM, and the guests here are emulated"
+        f"vm cpu.hyperv={level}": f"cpu.hyperv={level} needs KVM, and the guests here are emulated"
         for level in ("hidden", "time")
     }
     assert Enlightened().lacking(request('["off", all]', None)) == {}, "it is not known yet"

@@ -36,22 +36,22 @@ def asked(said: str, *, isolated: str = "", user: str = "0") -> Request:
     [
         (NEW, True, ""),
         ("release: 6.2.0\nhas: cpuset\n", True, ""),
-        ("release: 6.1.0-37-amd64\nhas: cpuset\n", True, "takes Linux 6.2, and the host has 6.1.0-37-amd64"),
-        ("release: 5.15.0\nhas: cpuset\n", True, "takes Linux 6.2"),
-        ("release: ?\nhas: cpuset\n", True, "takes Linux 6.2"),
+        ("release: 6.1.0-37-amd64\nhas: cpuset\n", True, "needs Linux 6.2, and the host has 6.1.0-37-amd64"),
+        ("release: 5.15.0\nhas: cpuset\n", True, "needs Linux 6.2"),
+        ("release: ?\nhas: cpuset\n", True, "needs Linux 6.2"),
         (
             "release: 6.18.4\n",
             True,
-            "takes cgroup v2 with cpuset on the host, and its control groups are of version",
+            "needs cgroup v2 with cpuset on the host, and its control groups are of version",
         ),
-        ("release: 6.18.4\nhas: cpu io\n", True, "takes cgroup v2 with cpuset on the host, and it has no cpuset"),
+        ("release: 6.18.4\nhas: cpu io\n", True, "needs cgroup v2 with cpuset on the host, and it has no cpuset"),
         (
             "release: 6.18.4\nhas: cpuset cpu\npart: of them\n",
             True,
-            "takes the host's own control groups, and a container sees only a part",
+            "needs the host's own control groups, and a container sees only a part",
         ),
-        (NEW, False, "takes root, to move other programs off those CPUs"),
-        ("", True, "takes cgroup v2"),
+        (NEW, False, "needs root, to move other programs off those CPUs"),
+        ("", True, "needs cgroup v2"),
     ],
 )
 def test_where_cpus_can_be_isolated(said: str, root: bool, why: str) -> None:
@@ -63,8 +63,8 @@ def test_pinning_goes_along_and_what_cannot_be_isolated_is_left_out_with_why() -
     assert {each.levels.get("cpu.pinning") for each in plan().treatments()[0] if each.layer == "vm"} == {"one-to-one"}
     assert Isolation().lacking(asked(NEW)) == {}
     (line,) = Isolation().lacking(asked("release: 6.18.4\n")).items()
-    assert line[0] == "vm cpu.isolation=partition" and line[1].startswith("cpu.isolation=partition takes cgroup v2")
-    assert "takes root" in Isolation().lacking(asked(NEW, user="1000"))["vm cpu.isolation=partition"]
+    assert line[0] == "vm cpu.isolation=partition" and line[1].startswith("cpu.isolation=partition needs cgroup v2")
+    assert "needs root" in Isolation().lacking(asked(NEW, user="1000"))["vm cpu.isolation=partition"]
     assert why_illegal({"cpu.isolation": "partition", "disk.page_cache": "bounded"})
     assert not why_illegal({"cpu.isolation": "none", "disk.page_cache": "bounded"})
 

@@ -45,7 +45,7 @@ def test_postcopy_takes_userfaultfd_of_the_kernel() -> None:
 @pytest.mark.parametrize(
     ("factors", "workloads", "reason"),
     [
-        ("{migration.mode: [precopy]}", "[net]", "means nothing without the workload migration"),
+        ("{migration.mode: [precopy]}", "[net]", "needs the workload migration"),
         ("{guest.count: [2]}", "[migration]", "one guest at a time is migrated"),
         ("{cpu.pinning: [one-to-one]}", "[migration]", "is not pinned"),
         ("{net.path: [macvtap]}", "[migration]", "no two macvtaps with the guest's address"),
@@ -75,7 +75,7 @@ def test_huge_pages_are_taken_for_both_ends() -> None:
 
 def test_postcopy_takes_kvm() -> None:
     plan = parse(MODES, "x")
-    why = "migration.mode=postcopy takes KVM, and the guests here are emulated"
+    why = "migration.mode=postcopy needs KVM, and the guests here are emulated"
     assert MigrationPart().lacking(Request(FakeMachine("host"), plan, plan.treatments()[0], accelerator="tcg")) == {
         "vm migration.mode=postcopy": why
     }

@@ -119,11 +119,11 @@ def host(**answers: Any) -> FakeMachine:
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
-        ({"cards": ""}, "takes a card: no network card here has virtual functions"),
-        ({"up": "3: eth2: <UP>\n"}, "takes a card: every card with virtual functions is in use (eth2)"),
-        ({"iommu": Reply(code=1)}, "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on"),
-        ({"vfio": Reply(code=1)}, "takes VFIO: the kernel modules vfio_pci"),
-        ({}, "takes a peer behind the card: name one with --peer"),
+        ({"cards": ""}, "needs a card: no network card here has virtual functions"),
+        ({"up": "3: eth2: <UP>\n"}, "needs a card: every card with virtual functions is in use (eth2)"),
+        ({"iommu": Reply(code=1)}, "needs an IOMMU: switch it on in the firmware, and boot with intel_iommu=on"),
+        ({"vfio": Reply(code=1)}, "needs VFIO: the kernel modules vfio_pci"),
+        ({}, "needs a peer behind the card: name one with --peer"),
     ],
 )
 def test_a_function_that_cannot_be_had_is_left_out_beforehand_with_its_reason(answers: Any, why: str) -> None:
@@ -136,13 +136,13 @@ def test_a_function_that_cannot_be_had_is_left_out_beforehand_with_its_reason(an
 def test_vhost_takes_its_device_and_every_path_the_workload() -> None:
     plan = parse(PLAN, "x")
     left_out = lacking(host(macvtap=Reply(code=1)), plan)
-    assert left_out["vm net.path=macvtap"] == "net.path=macvtap takes the kernel module macvtap, which is not there"
+    assert left_out["vm net.path=macvtap"] == "net.path=macvtap needs the kernel module macvtap, which is not there"
     left_out = lacking(host(vhost=Reply(code=1)), plan)
-    assert left_out["vm net.path=macvtap"] == "net.path=macvtap takes the host's /dev/vhost-net: load vhost_net"
-    assert left_out["vm net.path=vhost"] == "net.path=vhost takes the host's /dev/vhost-net: load vhost_net"
+    assert left_out["vm net.path=macvtap"] == "net.path=macvtap needs the host's /dev/vhost-net: load vhost_net"
+    assert left_out["vm net.path=vhost"] == "net.path=vhost needs the host's /dev/vhost-net: load vhost_net"
     idle = parse(PLAN.replace("[net]", "[chess]"), "x")
     left_out = lacking(host(), idle)
-    assert set(left_out.values()) == {"net.path means nothing without a workload that uses the network"}
+    assert set(left_out.values()) == {"net.path needs a workload that uses the network"}
 
 
 def test_a_card_has_its_queues_and_lacks_its_offloads_where_they_mean_something() -> None:

@@ -67,13 +67,13 @@ def _binds(argv: Sequence[str]) -> bool:
     [
         (TWO, {}, "local,remote,interleaved", ""),
         (TWO, {}, "local", ""),
-        (TWO[:1], {}, "remote", "memory.node=remote takes a host with two NUMA nodes, and this one has one"),
+        (TWO[:1], {}, "remote", "memory.node=remote needs a host with two NUMA nodes, and this one has one"),
         (TWO[:1], {}, "local", ""),
         (
             (Cores(1, node=0), Cores(1, node=1)),
             {},
             "remote",
-            "memory.node=remote takes CPUs for the guests that",
+            "memory.node=remote needs CPUs for the guests that",
         ),
         (TWO, {"room": "500000"}, "remote", "memory.node=remote takes 1"),
         (TWO, {"room": "500000"}, "local", "memory.node=local cannot be had: node 0 has"),

@@ -86,7 +86,7 @@ def test_threads_take_an_even_number_of_cpus() -> None:
 def test_a_clock_that_kvm_or_qemu_does_not_give_is_impossible() -> None:
     qemu, asked = Qemu(("qemu-system-x86_64",), "10.0", ""), plan("cpu.timer: [auto, kvm-clock, hpet, tsc]")
     assert Processors().lacking(Request(FakeMachine("host"), asked, asked.treatments()[0], accelerator="tcg")) == {
-        "vm cpu.timer=kvm-clock": "cpu.timer=kvm-clock takes KVM, and the guests here are emulated"
+        "vm cpu.timer=kvm-clock": "cpu.timer=kvm-clock needs KVM, and the guests here are emulated"
     }
     without = qemu_that("qemu: Property 'q35.hpet' not found\n")
     said = Processors().lacking(Request(without, asked, asked.treatments()[0], qemu, "kvm"))
@@ -255,10 +255,10 @@ def test_halt_polling_is_kvm_s_and_takes_root() -> None:
     there = FakeMachine("host", {read: "200000\n", may_write: ""})
     assert Polling().lacking(Request(there, asked, kept, accelerator="kvm")) == {}
     emulated = Polling().lacking(Request(there, asked, kept, accelerator="tcg"))
-    assert list(emulated) == names and "=off takes KVM, and the guests here are emulated" in emulated[names[0]]
+    assert list(emulated) == names and "=off needs KVM, and the guests here are emulated" in emulated[names[0]]
     for machine, why in (
         (FakeMachine("host", {read: Reply(code=1)}), "which is not there"),
-        (FakeMachine("host", {read: "0\n", may_write: Reply(code=1)}), "takes root, to write"),
+        (FakeMachine("host", {read: "0\n", may_write: Reply(code=1)}), "needs root, to write"),
     ):
         said = Polling().lacking(Request(machine, asked, kept, accelerator="kvm"))
         assert list(said) == names and why in said[names[0]]

@@ -81,7 +81,7 @@ def test_a_hand_made_list_of_treatments(spin: None) -> None:
     assert [line.partition("combinations")[2] for line in str(raised.value).splitlines()] == [
         "[1]: names no level: say what it is, such as {disk.volume: lvm, disk.filesystem: none}",
         "[1].name: 'twice' is given twice",
-        "[2].disk.bus: disk.bus stands in factors as well: name it in one of the two",
+        "[2].disk.bus: disk.bus is in factors as well: name it in one of the two",
         "[2].disk.volum: unknown factor 'disk.volum'; did you mean disk.volume? legal: " + ", ".join(FACTORS),
         "[2].disk.cache[0]: unknown level of disk.cache 'writebak'; did you mean writeback? legal: none, writeback,"
         " writethrough, directsync, unsafe",

@@ -114,7 +114,7 @@ def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
     lines = said(load("quick"), host(), earlier=100.0)
     assert (
         lines["what"]
-        == "plan quick on local: 7 rounds, each of 3 configurations (host, vm, nested), vm twice for the noise floor"
+        == "plan quick on local: 7 rounds, each of 3 configurations (host, vm, nested), vm twice, to show the noise"
     )
     assert lines["how long"] == "about 11 m 40 s for 7 rounds, as when this plan last ran here"
     assert lines["writes"].startswith(
@@ -160,7 +160,7 @@ def test_other_vms_and_the_load_are_named_before_the_question() -> None:
     ("signature", "words"),
     [
         ("TCGTCGTCGTCG", "its CPU is itself emulated (TCG): every figure is marked so, none is what hardware costs"),
-        ("KVMKVMKVM\0\0\0", "is itself a VM (under kvm): the figures say what nesting adds to it"),
+        ("KVMKVMKVM\0\0\0", "is itself a VM (under kvm): the figures say what nesting costs"),
     ],
 )
 def test_what_the_host_itself_runs_on_is_reported(signature: str, words: str) -> None:
@@ -205,7 +205,7 @@ def test_files_are_needed_until_their_image_is_there(monkeypatch: pytest.MonkeyP
 
 def test_a_kernel_build_on_the_host_takes_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Userland, "is_there", lambda self: True)
-    with pytest.raises(CannotMeasure, match=r"on the host takes root, .*; measure as root, or without .*: --layers vm"):
+    with pytest.raises(CannotMeasure, match=r"on the host needs root, .*; measure as root, or without .*: --layers vm"):
         said(load("build"), host(root=False))
     assert "what" in said(load("build").model_copy(update={"layers": ("vm",)}), host(root=False))
 
@@ -384,7 +384,7 @@ def test_the_guests_of_both_qemus_are_asked_for() -> None:
 @pytest.mark.parametrize("disk", ["[{disk: {size: 32MiB, seconds: 1}}]", "[chess]"])
 def test_what_is_named_in_vain_is_refused_before_anybody_is_asked(disk: str) -> None:
     plan = parse(f"name: x\nlayers: [vm]\nrounds: {{min: 1, max: 1}}\nworkloads: {disk}")
-    with pytest.raises(StorageError, match="--disk-device /dev/sdb: no disk of this plan would lie on it"):
+    with pytest.raises(StorageError, match="--disk-device /dev/sdb: no disk of this plan would be on it"):
         lines(plan, host(), TestbedOptions(target=Target(devices=("/dev/sdb",))))
 
 

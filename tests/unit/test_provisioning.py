@@ -118,7 +118,7 @@ def test_the_tools_it_takes() -> None:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (Target(devices=("/dev/sdb",)), "--disk-device /dev/sdb: no disk of this plan would lie on it"),
+        (Target(devices=("/dev/sdb",)), "--disk-device /dev/sdb: no disk of this plan would be on it"),
         (Target(group="vg0"), "--disk-group vg0: .* disk.volume \\(lvm, lvm-thin\\)"),
         (Target(pool="tank"), "--disk-pool tank: .* disk.volume \\(zvol, dataset\\)"),
     ],
@@ -381,7 +381,7 @@ def test_a_bound_of_the_page_cache_is_what_its_processes_hold_and_so_much_more()
     bound = Bound.make(machine, "vmtax-1")
     bound.set_limit(4096)
     assert machine.inputs == [(("tee", limit), "5120")] and len(machine.undo_list) == 1
-    with pytest.raises(StorageError, match="takes memory cgroups"):
+    with pytest.raises(StorageError, match="needs memory cgroups"):
         Bound.make(FakeMachine(answers={HIERARCHY: Reply(code=1)}), "vmtax-1")
 
 

@@ -78,7 +78,7 @@ def test_what_is_sure_and_what_is_missing_is_reported() -> None:
     assert "in 2 of 6 rounds it has no number, so the median of its others serves" in lines
     assert "vm: reads: not ranked, without a score in most rounds: vm d" in lines
     assert "first by the article's score: vm b (reads 375 B/s; both 303 B/s" in lines
-    assert "first by the geometric mean: " in lines and "the same stand first" not in lines
+    assert "first by the geometric mean: " in lines and "the same are first" not in lines
     assert "behind" in lines and "emulated" not in lines
     told = storage(Analysis(measured({name: row for name, row in HAND.items() if name != "host"})))
     assert "yardstick: vm a, for no bare metal was measured there, in the same round" in " ".join(told.lines)

@@ -172,7 +172,7 @@ def test_a_host_that_lacks_something_leaves_these_configurations_out(monkeypatch
     request = Request(object(), made, made.treatments()[0])  # type: ignore[arg-type]  # nothing is asked of it
     monkeypatch.setattr(sharing, "is_root", lambda host: False)
     assert list(SharingPart().lacking(request)) == ["vm disk.share=9p"]
-    assert "takes root" in SharingPart().lacking(request)["vm disk.share=9p"]
+    assert "needs root" in SharingPart().lacking(request)["vm disk.share=9p"]
     monkeypatch.setattr(sharing, "is_root", lambda host: True)
     assert SharingPart().lacking(request) == {}
     (note,) = SharingPart().notes(request)

@@ -28,19 +28,19 @@ def plan(vcpus: int, *changes: str) -> Plan:
     [
         (SMT, 2, {}),
         (SMT, 4, {}),
-        (SMT, 6, {"apart": "takes 6 cores that are alike, and the host has 4"}),
+        (SMT, 6, {"apart": "needs 6 cores that are alike, and the host has 4"}),
         (
             (Cores(8),),
             2,
-            {"together": "takes 1 core with two threads that are alike, and the host has no core with two"},
+            {"together": "needs 1 core with two threads that are alike, and the host has no core with two"},
         ),
         (
             (Cores(2, 2), Cores(6)),
             4,
-            {"together": "takes 2 cores with two threads that are alike, and the host has 1 of"},
+            {"together": "needs 2 cores with two threads that are alike, and the host has 1 of"},
         ),
         (ALDER, 4, {}),
-        (ALDER, 10, {"apart": "takes 10 cores that are alike, and the host has 8"}),
+        (ALDER, 10, {"apart": "needs 10 cores that are alike, and the host has 8"}),
     ],
 )
 def test_hosts_that_have_no_such_cores(cores: tuple[Cores, ...], vcpus: int, why: dict[str, str]) -> None:

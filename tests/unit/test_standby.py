@@ -211,12 +211,12 @@ def test_it_takes_what_a_function_takes_and_vhost() -> None:
     def why(**answers: Any) -> str:
         return NetworkPart().lacking(Request(network_host(**answers), plan, treatments))["vm net.path=sriov-standby"]
 
-    assert why(vhost=Reply(code=1)) == "net.path=sriov-standby takes the host's /dev/vhost-net: load vhost_net"
-    assert why(cards="").startswith("net.path=sriov-standby takes a card: no network card here has virtual functions")
-    assert "takes a peer behind the card" in why()
+    assert why(vhost=Reply(code=1)) == "net.path=sriov-standby needs the host's /dev/vhost-net: load vhost_net"
+    assert why(cards="").startswith("net.path=sriov-standby needs a card: no network card here has virtual functions")
+    assert "needs a peer behind the card" in why()
     unprivileged = FakeMachine("host", {("id", "-u"): "1000\n"})
     refused = NetworkPart().lacking(Request(unprivileged, plan, treatments))
-    assert refused["vm net.path=sriov-standby"] == "net.path=sriov-standby takes root on the host under test"
+    assert refused["vm net.path=sriov-standby"] == "net.path=sriov-standby needs root on the host under test"
 
 
 def test_it_is_migrated_where_a_function_alone_is_not() -> None:

@@ -57,7 +57,7 @@ def test_the_option_may_be_repeated_for_several_factors() -> None:
         (
             "storage-2013",
             ["disk.volume=lvm"],
-            "--vary: disk.volume stands in combinations[1] of plan storage-2013, a list made by hand: ",
+            "--vary: disk.volume is in combinations[1] of plan storage-2013, a list made by hand: ",
         ),
     ],
 )

@@ -132,7 +132,8 @@ class Score:
 @dataclass(frozen=True, slots=True)
 class Scores:
     """The storage scores of every layer with three treatments or more. The article is a comparison of KVM storage that
-    was published in 2013; report/sections/scores.py says how its score is made.
+    was published in 2013. Its score is the mean of a random figure, scaled so that the yardstick's equals its
+    sequential figure, and of the sequential one.
     """
 
     found: tuple[Score, ...]  # the scores, layer by layer: first those of the article, then that of a mix if --for or

@@ -58,7 +58,7 @@ def _bare_metal(readings: HostReadings) -> Check:
     if not virtualized:
         return _check("hypervisor", "ok", "none below this host")
     text = f"this host is itself a VM{f' ({hypervisor})' if hypervisor else ''}: its VM is already a nested one"
-    return _check("hypervisor", "disturbs", f"{text}, and what is measured is what nesting adds", ELSEWHERE)
+    return _check("hypervisor", "disturbs", f"{text}, and what is measured is what nesting costs", ELSEWHERE)
 
 
 def _load(readings: HostReadings) -> tuple[Check, ...]:

@@ -201,7 +201,7 @@ def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[
     settings = drive_settings(lines.get("cpu", DEFAULT_MODEL), "cputype")
     model = settings.pop("cputype", DEFAULT_MODEL)
     if model.startswith("custom-"):
-        remarks.add("cpu", model, "stands in /etc/pve/virtual-guest/cpu-models.conf: measured as `host`")
+        remarks.add("cpu", model, "is defined in /etc/pve/virtual-guest/cpu-models.conf: measured as `host`")
         model = "host"
     if model == "x86-64-v2-AES":
         remarks.add("cpu", model, "is measured as x86-64-v2, without AES")

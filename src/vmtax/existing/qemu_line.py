@@ -252,7 +252,7 @@ def _cpu(line: QemuOptions, remarks: Remarks) -> str:
     own = models[-1] if models else "qemu64"
     for value in values:
         if value != own:
-            remarks.add("-cpu", value, f"stands there as well: {own.partition(',')[0]} is measured")
+            remarks.add("-cpu", value, f"is given as well: {own.partition(',')[0]} is measured")
     return own
 
 

@@ -144,7 +144,7 @@ def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) 
     if options.interleave_with:
         on += f" and {options.interleave_with}, interleaved"
     again = next((entry.repeats for entry in plan.entries() if entry.repeats is not None), None)
-    twice = f", {again} twice for the noise floor" if again else ""
+    twice = f", {again} twice, to show the noise" if again else ""
     return f"plan {plan.name} on {on}: {rounds}{gone_on}, each of {len(names)} {configurations} ({shown}){twice}"
 
 
@@ -193,7 +193,7 @@ def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
     if not below["virtualized"]:
         return []
     hypervisor = below["hypervisor"] or "an unknown hypervisor"
-    adds = "" if emulated or not place.plan.has_guests else ": the figures say what nesting adds to it"
+    adds = "" if emulated or not place.plan.has_guests else ": the figures say what nesting costs"
     return [Line("host", f"is itself a VM (under {hypervisor}){adds}")]
 
 

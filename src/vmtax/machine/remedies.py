@@ -149,7 +149,7 @@ def _given_device(name: str, around: Around) -> str:
 
 
 def _of_rights(wanted: tuple[str, ...], around: Around) -> str:
-    """Something that takes root and its capabilities."""
+    """Something that needs root and its capabilities."""
     if around.user not in (0, None):
         return "run as root"
     if not around.whole:

@@ -204,7 +204,7 @@ def combination_problems(
                 problems.append((here, unknown("factor", factor, FACTORS)))
                 continue
             if factor in factors:
-                problems.append((here, f"{factor} stands in factors as well: name it in one of the two"))
+                problems.append((here, f"{factor} is in factors as well: name it in one of the two"))
             problems += [*_unknown_levels(here, wanted), *repeated(here, wanted)]
             if not wanted:
                 problems.append((here, f"must have at least one level; legal: {', '.join(FACTORS[factor].levels)}"))

@@ -50,4 +50,4 @@ def _problems(plan: Plan, levels: Typed) -> Iterator[str]:
     for number, entry in enumerate(plan.combinations):
         for name in entry.levels.keys() & levels:
             at = f"combinations[{number}] of plan {plan.name}"
-            yield f"{name} stands in {at}, a list made by hand: change its levels in a file of your own"
+            yield f"{name} is in {at}, a list made by hand: change its levels in a file of your own"

@@ -116,7 +116,7 @@ STANDBY_NOTE = (
     f" `bridge fdb add {MAC} dev {CARD}` and `bridge fdb replace {MAC} dev {TAP} master static`; and back where the"
     " guest has a function again."
 )
-PORT_NOTE = "the function is plugged into a PCI Express port: it takes the machine type q35."
+PORT_NOTE = "the function is plugged into a PCI Express port: it needs the machine type q35."
 
 
 def _qemu_notes(path: Path) -> tuple[str, ...]:
@@ -246,7 +246,7 @@ def _proxmox(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
         )
     if settings.path is Path.SRIOV:
         command: Argv = ("qm", "set", VMID, "--machine", "q35", "--hostpci0", f"{FUNCTION},pcie=1")
-        return (command,), ("a guest that has it is not migrated to another node; pcie=1 takes the machine type q35.",)
+        return (command,), ("a guest that has it is not migrated to another node; pcie=1 needs the machine type q35.",)
     if settings.path is Path.SRIOV_STANDBY:
         return (), (
             "Proxmox VE has no function with a card that stands by: put the QEMU arguments into `qm set VMID --args`.",

@@ -205,7 +205,7 @@ def _libvirt(drive: Drive) -> tuple[str, tuple[str, ...]]:
     if dealt:
         notes.append("Several iothreads for a disk take libvirt 10.0 or newer.")
     if settings.bus == "ide":
-        notes.append("IDE takes the machine type pc (i440fx): <os><type machine='pc'>hvm</type></os>.")
+        notes.append("IDE needs the machine type pc (i440fx): <os><type machine='pc'>hvm</type></os>.")
     return "\n".join(lines), tuple(notes)
 
 
@@ -248,7 +248,7 @@ def _proxmox(drive: Drive, size: int) -> tuple[tuple[Argv, ...], tuple[str, ...]
         notes.append("preallocation is the storage's, for all disks that are made on it from then on.")
     notes += _unsaid(settings)
     if settings.bus == "ide":
-        notes.append("IDE takes the machine type pc (i440fx), which is its default.")
+        notes.append("IDE needs the machine type pc (i440fx), which is its default.")
     commands.append((*argv, f"--{_PROXMOX[settings.bus]}", ",".join(words)))
     return tuple(commands), (*notes, *_where(settings, drive.path))
 

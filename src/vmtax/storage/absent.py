@@ -37,10 +37,10 @@ class Absent:
             if wrong := tools.refusal(self._machine, tool, self._tools):
                 return wrong
         if volume.is_lvm and not self._has(*HAS_MAPPER):
-            return f"disk.volume={volume} takes the kernel's device mapper, which is missing there"
+            return f"disk.volume={volume} needs the kernel's device mapper, which is missing there"
         if volume.is_zfs and not self._has(*HAS_FILE_SYSTEM, "zfs"):
             module = install(self._machine, "zfs.ko")
-            return f"disk.volume={volume} takes the kernel module zfs, which is missing there: {module}"
+            return f"disk.volume={volume} needs the kernel module zfs, which is missing there: {module}"
         if system in FILE_SYSTEMS and not self._has(*HAS_FILE_SYSTEM, system):
             return f"the kernel there knows no {system}"
         return None

@@ -380,7 +380,7 @@ def refuse_unused(path: str, wanted: Sequence[DiskSettings], target: Target) -> 
         cures["--disk-device"] = f"disk.volume (raidz1-zvol, raidz1-dataset: {RAIDZ_DISKS} devices)"
     for option, name in named:
         raise NoSuchPlace(
-            f"{path}: {option} {name}: no disk of this plan would lie on it; name {cures[option]} among the plan's "
+            f"{path}: {option} {name}: no disk of this plan would be on it; name {cures[option]} among the plan's "
             "factors, or leave the option out"
         )
 

@@ -40,7 +40,7 @@ def why_not(machine: Machine) -> str | None:
     if has_cgroups(machine):
         return None
     return (
-        "disk.page_cache=bounded takes memory cgroups, which are not there, or not on for children of the root: "
+        "disk.page_cache=bounded needs memory cgroups, which are not there, or not on for children of the root: "
         "`echo +memory > /sys/fs/cgroup/cgroup.subtree_control`"
     )
 

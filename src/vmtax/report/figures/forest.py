@@ -34,7 +34,7 @@ CONTRASTS = {  # (layer of the baseline, layer of the treatment): mark, colour, 
     ("vm", "nested"): ("diamond", "nesting", "the nested VM against the VM"),
     ("host", "nested"): ("square", "host", "the nested VM against the host"),
 }
-NO_INTERVAL = "hollow: no interval, so this may be chance"
+NO_INTERVAL = "hollow: no interval"
 SCALE = "The scale is logarithmic; the grey line is no cost, and what lies left of it is a gain."
 Drawn = tuple[str, str, str]  # mark, colour, text in the legend
 

@@ -38,7 +38,7 @@ FEW_DECADES = 0.4  # an axis shorter than this, a factor of 2.5, has ticks at eq
 HOST = "host, without a guest"
 LEAST_REACH = 0.15  # decades by which the host may extend an axis
 ROOM_FOR_HOST = 0.14  # share of the vertical axis for the words about a distant host
-NO_INTERVAL = Key("circle-open", "muted", "hollow: no interval, so this may be chance")
+NO_INTERVAL = Key("circle-open", "muted", "hollow: no interval")
 FRONT = Key("line", "muted", "no other guest beats these in both")
 OTHERS = "other levels"  # for a factor with more levels than there are styles
 # Colours and marks of a factor's levels, so that they can be distinguished by either.

@@ -212,7 +212,7 @@ def _named(title: str, *, emulated: bool) -> str:
 
 def too_few(analysis: Analysis) -> str:
     """The sentence that must precede costs without an interval."""
-    return f"in {_compared_in(analysis)}, which may be chance"
+    return f"in {_compared_in(analysis)}, too few for intervals"
 
 
 def _compared_in(analysis: Analysis) -> str:

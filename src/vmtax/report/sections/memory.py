@@ -11,8 +11,8 @@ from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table
 TITLE = "The guests' memory"
 READING = (
     "Read from QEMU's mapping in /proc after each boot, before anything was measured; the least and the most over"
-    " boots. A boot that did not get its level was not measured: it stands under Warnings. Huge pages are transparent"
-    " ones; those of a pool show in the size of its pages."
+    " boots. A boot that did not get its level was not measured: it is listed under Warnings. Huge pages are"
+    " transparent ones; those of a pool show in the size of its pages."
 )
 BACKING = GuestSettings.factors()["backing"].name
 

@@ -55,7 +55,7 @@ class Rated:
     slower: tuple[str, str]  # amount and interval, against the fastest; ("", "") if there is none
     dearer: tuple[str, str]  # host CPU time per operation
     lacks: str  # features that it is not shown to have
-    standing: str  # "the choice", "Pareto set", "tie"
+    standing: str  # "the choice", "unbeaten", "tie"
     emulated: bool
 
 
@@ -209,7 +209,7 @@ def _rated_table(advised: Recommendation) -> Iterator[Block]:
     best = advised.advice.best
     ranked = f"{'Speed is' if best == 'fastest' else 'They are ranked by'} {advised.advice.by}"
     reading = (
-        f"{ranked}. Costs are against the {best} choice. In the Pareto set, no other choice is shown to be better"
+        f"{ranked}. Costs are against the {best} choice. Unbeaten: no other choice is shown to be better"
         " in one thing and no worse in all."
     )
     table = Table("Choices that meet the needs", tuple(Column(h, h in words) for h in heads), rows, "settings rated")
@@ -272,7 +272,7 @@ def _rated(kind: ChoiceKind, option: Option, found: Advice, emulated: Collection
     remarks = {
         "the choice": option == found.choice,
         "the runner-up": option == found.runner_up,
-        "Pareto set": option.in_pareto_set,
+        "unbeaten": option.in_pareto_set,
         "tie": option.tie and option is not found.options[0],
     }
     fastest, cheapest = (f"as the {found.best}", found.best) if found.by_cpu else (found.best, f"as the {found.best}")

@@ -61,7 +61,7 @@ def head(analysis: Analysis) -> Head:
 
 
 def notes(run: Experiment) -> Section:
-    none = Paragraph("The run recorded no notes. Trials that failed stand under Warnings.", detail=Detail.PAGE)
+    none = Paragraph("The run recorded no notes. Trials that failed are listed under Warnings.", detail=Detail.PAGE)
     title = "What limits these figures"
     return Section("notes", title, (listed(run.notes) if run.notes else none,), title)
 

@@ -107,7 +107,7 @@ def _of_field(found: Sequence[Score], emulated: frozenset[str]) -> Iterator[str]
     leaders = {mean: [score.ranking.standings[0].treatment for score in mine] for mean, mine in by_mean.items()}
     for mean, mine in by_mean.items():
         if mine and mean == "geometric" and leaders[mean] == leaders["arithmetic"]:
-            yield f"by {MEANS[mean]} the same stand first"
+            yield f"by {MEANS[mean]} the same are first"
         elif mine:
             yield f"first by {MEANS[mean]}: {'; '.join(_leading(mine, emulated))}"
     for score in found:

@@ -213,7 +213,7 @@ def _few(effects: Sequence[Effect]) -> Iterator[Span]:
     if rounds:
         yield Span(": ")
         yield Span("too few rounds", "strong")
-        yield Span(f" ({' and '.join(map(str, sorted(rounds)))}) for an interval, so this may be chance")
+        yield Span(f" ({' and '.join(map(str, sorted(rounds)))}) for an interval")
 
 
 def _boot_times(metric: Metric, seen: _Seen) -> Iterator[Span]:

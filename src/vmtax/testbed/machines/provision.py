@@ -225,8 +225,8 @@ def check_bounds(on: Examined) -> None:
     needed = SHARE * GROWTH_BYTES[on.guests.accelerator.name]
     if on.disk_size < needed:
         raise CannotMeasure(
-            f"disk.page_cache=bounded means nothing for a disk of {on.disk_size / 2**20:.0f} MiB: what QEMU "
-            f"itself may grow by would hold it; workloads.disk.size must be {needed / 2**20:.0f} MiB or more"
+            f"disk.page_cache=bounded needs a disk of {needed / 2**20:.0f} MiB or more (workloads.disk.size), and this"
+            f" one has {on.disk_size / 2**20:.0f} MiB: what QEMU itself may grow by would hold it"
         )
 
 

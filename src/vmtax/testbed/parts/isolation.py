@@ -80,14 +80,14 @@ def why_not(said: str, *, root: bool) -> str:
     found = fields(said)
     if "cpuset" not in found.get("has", "").split():
         why = "it has no cpuset" if "has" in found else "its control groups are of version 1"
-        return f"takes cgroup v2 with cpuset on the host, and {why}: boot it with systemd.unified_cgroup_hierarchy=1"
+        return f"needs cgroup v2 with cpuset on the host, and {why}: boot it with systemd.unified_cgroup_hierarchy=1"
     if "part" in found:
-        return "takes the host's own control groups, and a container sees only a part of them: run it on the host"
+        return "needs the host's own control groups, and a container sees only a part of them: run it on the host"
     release = found.get("release", "")
     if [whole(part) or 0 for part in release.split(".")[:2]] < [*LEAST_KERNEL]:
         older = "older ones forget to which CPUs other programs are held"
-        return f"takes Linux {'.'.join(map(str, LEAST_KERNEL))}, and the host has {release or 'another'}: {older}"
-    return "" if root else "takes root, to move other programs off those CPUs"
+        return f"needs Linux {'.'.join(map(str, LEAST_KERNEL))}, and the host has {release or 'another'}: {older}"
+    return "" if root else "needs root, to move other programs off those CPUs"
 
 
 def isolate(on: Provisioned, guest: Guest, number: int, guests: int) -> None:

@@ -30,7 +30,7 @@ class MigrationPart(Part):
         emulated = dict.fromkeys(late, f"{MODE}={Mode.POSTCOPY} {EMULATED}") if is_emulated else {}
         if not needs.migrates(request.plan):
             idle = [each.name for each in request.guests] if request.plan.space.first(MODE) is not None else []
-            return {**dict.fromkeys(idle, f"{MODE} means nothing without the workload migration"), **emulated}
+            return {**dict.fromkeys(idle, f"{MODE} needs the workload migration"), **emulated}
         reasons = {each.name: _why_not(request.plan, each) for each in request.guests}
         if request.wire is not None:
             reasons = {name: why or WIRED for name, why in reasons.items()}
@@ -72,7 +72,7 @@ def _why_no_postcopy(machine: Machine) -> str | None:
     """
     allowed = machine.try_run("cat", USERFAULTFD)
     if not allowed.ok:
-        return f"{MODE}=postcopy takes userfaultfd, which that kernel does not have"
+        return f"{MODE}=postcopy needs userfaultfd, which that kernel does not have"
     if allowed.stdout.strip() == "1":
         return None
-    return f"{MODE}=postcopy takes userfaultfd without root's rights: `sysctl vm.unprivileged_userfaultfd=1`"
+    return f"{MODE}=postcopy needs userfaultfd without root's rights: `sysctl vm.unprivileged_userfaultfd=1`"

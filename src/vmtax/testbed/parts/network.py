@@ -35,7 +35,7 @@ class NetworkPart(Part):
             return {}
         networked = [workload for workload in request.plan.build_workloads() if workload.networked]
         if not networked:
-            why = f"{named} means nothing without a workload that uses the network"
+            why = f"{named} needs a workload that uses the network"
             return dict.fromkeys([each.name for each in request.guests], why)
         needy = next((workload.takes_bridge for workload in networked if workload.takes_bridge), None)
         refused = _without_path(request, needy)
@@ -90,21 +90,21 @@ def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str
     if path is Path.USER:
         return None
     if not is_root(machine):
-        return "takes root on the host under test"
+        return "needs root on the host under test"
     if path.has_vhost and not machine.succeeds(*HAS_VHOST):
-        return "takes the host's /dev/vhost-net: load vhost_net"
+        return "needs the host's /dev/vhost-net: load vhost_net"
     if path is Path.MACVTAP and not machine.succeeds(*HAS_MACVTAP):
-        return "takes the kernel module macvtap, which is not there"
+        return "needs the kernel module macvtap, which is not there"
     if not path.has_function:
         return None
     try:
         sriov.free_card(machine, guests, wire)
     except sriov.NoCard as error:
-        return f"takes a card: {error}"
+        return f"needs a card: {error}"
     if not machine.succeeds(*sriov.HAS_IOMMU):
-        return "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
+        return "needs an IOMMU: switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
     if not machine.succeeds(*sriov.HAS_VFIO):
-        return f"takes VFIO: {sriov.MODULES}"
+        return f"needs VFIO: {sriov.MODULES}"
     if wire is not None or peer_behind_card(machine):
         return None
-    return "takes a peer behind the card: name one with --peer, or measure a lab that root started"
+    return "needs a peer behind the card: name one with --peer, or measure a lab that root started"

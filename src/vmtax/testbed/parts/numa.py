@@ -104,9 +104,9 @@ def _why_not(host: Machine, topology: CpuTopology, chosen: Equal, wanted: Memory
         unbound = why_unbound(host, topology, chosen, memory)
         return f"cannot be had: {unbound}" if unbound else ""
     if len(topology.room) < 2:
-        return "takes a host with two NUMA nodes, and this one has one"
+        return "needs a host with two NUMA nodes, and this one has one"
     if home is None:
-        return "takes CPUs for the guests that are all on one NUMA node, and none has as many alike"
+        return "needs CPUs for the guests that are all on one NUMA node, and none has as many alike"
     nodes = nodes_of(topology, home, wanted)
     rooms = dict(topology.room)
     each = memory // len(nodes)

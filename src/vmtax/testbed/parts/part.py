@@ -15,7 +15,7 @@ from vmtax.testbed.session.session import Wire
 from vmtax.testbed.subjects.cards import Plug
 from vmtax.testbed.subjects.provisioned import Provisioned
 
-EMULATED = "takes KVM, and the guests here are emulated"  # after a level that only KVM has
+EMULATED = "needs KVM, and the guests here are emulated"  # after a level that only KVM has
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,9 @@ def _why_not(request: Request) -> str | None:
     if request.accelerator == "tcg":
         return EMULATED
     if _now(request.host, PARAMETER) is None:
-        return f"takes the host's {PARAMETER}, which is not there"
+        return f"needs the host's {PARAMETER}, which is not there"
     if not request.host.succeeds("test", "-w", PARAMETER):
-        return f"takes root, to write {PARAMETER}"
+        return f"needs root, to write {PARAMETER}"
     return None
 
 

@@ -101,7 +101,7 @@ def settings(treatment: Treatment) -> DiskSettings:
 
 def _why_not(request: Request, share: Share) -> str:
     if not is_root(request.host):
-        return f"disk.share={share} takes root on the host: its server acts for any user of the guest"
+        return f"disk.share={share} needs root on the host: its server acts for any user of the guest"
     refused = request.qemu.why_no_share(request.host, share) if request.qemu is not None else None
     return f"disk.share={share}: {refused}" if refused else ""
 

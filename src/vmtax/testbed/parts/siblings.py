@@ -40,7 +40,7 @@ def _why_not(topology: CpuTopology, wanted: str, taken: int) -> str:
     pairs = sum(len(core) // 2 for core in cores)
     if wanted == "together" and 2 * pairs < taken:
         has = "no core with two threads" if not pairs else f"{pairs} of them"
-        return f"takes {count_of(taken // 2, 'core')} with two threads that are alike, and the host has {has}"
+        return f"needs {count_of(taken // 2, 'core')} with two threads that are alike, and the host has {has}"
     if wanted == "apart" and len(cores) < taken:
-        return f"takes {count_of(taken, 'core')} that are alike, and the host has {len(cores)}"
+        return f"needs {count_of(taken, 'core')} that are alike, and the host has {len(cores)}"
     return ""

@@ -255,7 +255,7 @@ def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
         raise CannotMeasure(f"--peer {wire.peer}: the plan {plan.name} has no workload that uses the network")
     for machine in (host, peer):
         if not is_root(machine):
-            raise CannotMeasure(f"{machine.path}: a wire takes root there: its card goes to a namespace of the run's")
+            raise CannotMeasure(f"{machine.path}: a wire needs root there: its card goes to a namespace of the run's")
         _check_tools(machine, tools.CARDS)
         _refuse_namespaces(machine)
     _check_share(peer, plan)
@@ -356,7 +356,7 @@ def note_of_below(below: Json) -> str | None:
         return None
     return (
         f"The host under test is itself a VM (under {below['hypervisor'] or 'an unknown hypervisor'}): "
-        "what is measured is what nesting adds to it, not what a first VM costs on the bare machine."
+        "what is measured is what nesting costs, not what a first VM costs on the bare machine."
     )
 
 
@@ -435,7 +435,7 @@ def _check_build(host: Machine, plan: Plan) -> None:
     needs.refuse_small(plan)
     if "host" in plan.layers and not is_root(host):
         raise CannotMeasure(
-            f"{host.path}: a kernel build on the host takes root, to mount what it compiles; measure as root, or"
+            f"{host.path}: a kernel build on the host needs root, to mount what it compiles; measure as root, or"
             " without the host: --layers vm"
         )
     if "host" in plan.layers:

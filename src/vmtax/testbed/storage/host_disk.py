@@ -36,7 +36,7 @@ COMPARISONS = 5  # attempts, because the host may write back its page cache mean
 COPIES = 3  # of each rebuilt disk: as it was before, with what was flushed, and in one state
 REST_SECONDS = 60.0  # longest wait for a moment in which no log grows, while no workload writes
 UNUSED = (
-    "Durability: the lab logs all writes to its spare disks, and no disk of this run lies on one, so what its host does"
+    "Durability: the lab logs all writes to its spare disks, and no disk of this run is on one, so what its host does"
     " below the image is not tried: --disk-device /dev/disk/by-id/virtio-{}."
 )
 # Prints the serial number of a disk. Constant text.
