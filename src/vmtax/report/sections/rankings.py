@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 MOST_SHOWN = 8  # rows of a table, if there is little room
 
 
-def table(ranked: Ranked, first: str = "treatment", standing: str = "standing") -> Table:
+def table(ranked: Ranked, first: str = "configuration", last: str = "rank") -> Table:
     """The lines of a ranking as a block."""
     scored = any(line.value for line in ranked.lines)
-    columns = (Column(first), *((Column("score"),) if scored else ()), Column("cost"), Column(standing, words=True))
+    columns = (Column(first), *((Column("score"),) if scored else ()), Column("cost"), Column(last, words=True))
     rows = tuple(
         Row(
             (
@@ -49,11 +49,11 @@ def table(ranked: Ranked, first: str = "treatment", standing: str = "standing") 
     return Table(ranked.heading, columns, rows, "settings", MOST_SHOWN)
 
 
-def tables(ranked: Sequence[Ranked], first: str = "treatment", standing: str = "standing") -> Iterator[Block]:
+def tables(ranked: Sequence[Ranked]) -> Iterator[Block]:
     """Each table below its heading; the explanation follows the last of those that share it."""
     for number, one in enumerate(ranked):
         yield Heading(one.heading, Detail.FILE)
-        yield table(one, first, standing)
+        yield table(one)
         if one.reading not in [later.reading for later in ranked[number + 1 :]]:
             yield Paragraph(one.reading, "note")
 
