@@ -97,7 +97,7 @@ def test_a_check_of_other_options_is_of_another_run() -> None:
     [
         ("host,vm", None, WithoutKvm(), checking.NOT_TRIED),
         ("host,vm", Accelerator("kvm", "booted"), WithoutKvm(), ""),
-        ("host,vm", Accelerator("tcg", "no /dev/kvm"), WithoutKvm(), "it would end there: to measure anyway"),
+        ("host,vm", Accelerator("tcg", "no /dev/kvm"), WithoutKvm(), "it would end there: add --emulate"),
         ("host,vm", Accelerator("tcg", "no /dev/kvm"), WithoutKvm(emulate=True), "emulated: no /dev/kvm; the figures"),
         ("host,vm", Accelerator("tcg", "no /dev/kvm"), WithoutKvm(or_demo=True), "a demo: 3 short rounds"),
         ("host", Accelerator("tcg", "no /dev/kvm"), WithoutKvm(), ""),

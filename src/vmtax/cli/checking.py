@@ -131,7 +131,7 @@ def _here(work: RunWork) -> _Here:
             lines.append(Line(f"{vm.verb}s", f"{vm.name}: {vm.announced}"))
     more = []
     if why and not work.options.testbed.emulate:
-        more.append("it would end there: to measure anyway, vmtax run --emulate")
+        more.append("it would end there: add --emulate to measure anyway")
     if work.plan.has_guests and not all(place.accelerators for place in places):
         more.append(NOT_TRIED)
     impossible = {name: why for place in places for name, why in place.impossible.items()}
