@@ -1824,8 +1824,8 @@ FAULTS = (
     ),
     Fault(
         "machine/windows/machine.py",
-        "now = self._written(file)",
-        "now = datetime.now(UTC)",
+        "now = self._way.clock(file)",
+        'now = __import__("datetime").datetime.now(__import__("datetime").UTC)',
         "the task that cleans up is due by the controller's clock, at once or in years",
     ),
     Fault(

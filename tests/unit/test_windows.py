@@ -17,8 +17,9 @@ from vmtax.machine.login_shell import PROBE, LoginShell, WindowsThere, windows_s
 from vmtax.machine.windows import room, task
 from vmtax.machine.windows.command import MOST_OF_POWERSHELL, WindowsCommand
 from vmtax.machine.windows.command_line import MOST_CHARACTERS, BadCommandLine, encoded, quoted
-from vmtax.machine.windows.machine import Windows, _in_batch, _remote
+from vmtax.machine.windows.machine import Windows
 from vmtax.machine.windows.text import code_page_of, decoded, encoding_of
+from vmtax.machine.windows.transport import _in_batch, _remote
 
 PRINTABLE = [each for each in string.printable if each.isprintable() and each != "%"]
 

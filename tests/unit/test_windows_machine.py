@@ -18,6 +18,7 @@ from vmtax.machine.local import BytesOutcome
 from vmtax.machine.ssh import SshMachine, ssh_route
 from vmtax.machine.windows import machine as windows
 from vmtax.machine.windows.machine import WindowsMachine
+from vmtax.machine.windows.transport import SshTransport
 from vmtax.plan import rules
 
 HOME = PureWindowsPath("C:\\Users\\me")
@@ -71,7 +72,7 @@ def far(tmp_path: Path) -> FarWindows:
 
 
 def machine(far: FarWindows, programs: tuple[str, ...] = ()) -> WindowsMachine:
-    one = WindowsMachine(cast("SshMachine", far), "cmd.exe")
+    one = WindowsMachine(SshTransport(cast("SshMachine", far), "cmd.exe"))
     one.set_up(HOME, [one.file(name) for name in programs])
     far.lines.clear()
     return one
@@ -122,7 +123,7 @@ def test_what_no_line_can_say_is_an_outcome(far: FarWindows) -> None:
 
 def test_a_filtered_token_is_said(far: FarWindows) -> None:
     far.rules["schtasks /create"] = (b"", b"ERROR: Access is denied.\r\n", 1)
-    one = WindowsMachine(cast("SshMachine", far), "cmd.exe")
+    one = WindowsMachine(SshTransport(cast("SshMachine", far), "cmd.exe"))
     with pytest.raises(MachineError) as refused:
         one.set_up(HOME)
     assert "cannot be scheduled (ERROR: Access is denied.): log in as a member of Administrators" in str(refused.value)
@@ -133,13 +134,13 @@ def test_a_filtered_token_is_said(far: FarWindows) -> None:
 
 def test_a_server_without_sftp_is_said(far: FarWindows) -> None:
     far.batches["mkdir"] = BytesOutcome(255, b"", b"")
-    one = WindowsMachine(cast("SshMachine", far), "cmd.exe")
+    one = WindowsMachine(SshTransport(cast("SshMachine", far), "cmd.exe"))
     with pytest.raises(MachineError, match="the ssh server there must have its sftp subsystem"):
         one.set_up(HOME)
 
 
 def test_the_task_is_made_before_anything_of_ours_is_copied(far: FarWindows) -> None:
-    one = WindowsMachine(cast("SshMachine", far), "cmd.exe")
+    one = WindowsMachine(SshTransport(cast("SshMachine", far), "cmd.exe"))
     one.set_up(HOME, ["fio-1.exe"])
     order = [re.sub(r".*(mkdir|put|schtasks /create).*", r"\1", line, flags=re.DOTALL) for line in far.lines]
     assert [line for line in order if "get -p" not in line] == ["mkdir", "put", "put", "schtasks /create"]

@@ -21,6 +21,7 @@ from vmtax.machine import Machine, MachineError
 from vmtax.machine.ssh import SshMachine
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.machine import Windows, WindowsMachine
+from vmtax.machine.windows.transport import SshTransport
 from vmtax.meter.windows import WITHOUT_POWERSHELL, WindowsFacts, read_windows
 from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
@@ -139,7 +140,7 @@ def test_a_disk_without_room_is_refused_before_anything_is_made(monkeypatch: pyt
             lines.append(line)
             return WindowsOutcome(f"  15 Dir(s)  {free} bytes free\n", "", 0)
 
-        there = WindowsMachine(cast("SshMachine", SimpleNamespace(path="x")), "cmd.exe")
+        there = WindowsMachine(SshTransport(cast("SshMachine", SimpleNamespace(path="x")), "cmd.exe"))
         monkeypatch.setattr(there, "carry", carry)
         with pytest.raises(StorageError) if least else contextlib.nullcontext() as refused:
             existing.look(fitted(plan, vm), host, replace(vm, there=there))

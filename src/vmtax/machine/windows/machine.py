@@ -1,5 +1,5 @@
-"""A machine with Windows behind ssh. No guard runs there: all that is ours lies in one directory, which a scheduled
-task removes if we never come back, and which is looked for once more after we removed it.
+"""A machine with Windows. No guard runs there: all that is ours lies in one directory, which a scheduled task removes
+if we never come back, and which is looked for once more after we removed it.
 """
 
 from __future__ import annotations
@@ -9,23 +9,18 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import NoReturn
 
 from vmtax.core.machines import DEFAULT_TIMEOUT, Machine, MachineError, MachineLost, Outcome, Process, Undoing
-from vmtax.machine.answer import whole_of, words_of
 from vmtax.machine.local import LocalMachine, to_bytes
 from vmtax.machine.login_shell import LoginShell, WindowsThere
-from vmtax.machine.pipes import MOST_BYTES, TooMuch, excerpt
 from vmtax.machine.ssh import LOGIN_SECONDS, SshMachine, SshRoute
 from vmtax.machine.windows import room, task
-from vmtax.machine.windows.command import WindowsCommand, WindowsOutcome
+from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.command_line import BadCommandLine, quoted
-from vmtax.machine.windows.text import code_page_of
+from vmtax.machine.windows.transport import SMALL_SECONDS, SshTransport, Transport
 
-LATE_SECONDS = 20.0  # beyond a command's limit, for its line to get there and its output to get here
-SMALL_SECONDS = 120.0  # for commands and files that are small
 ENDING_SECONDS = 10.0  # for files to be let go of by programs that were ended, and by a virus scanner
 ENDED_HERE, CANNOT_START = -1, 126  # as exit codes
 _NOT_THERE = 9009  # exit code of cmd.exe if there is no such program
@@ -53,18 +48,25 @@ class Windows:
 
 
 class WindowsMachine(Machine):
-    """Windows behind an OpenSSH server, whose login shell is cmd.exe or PowerShell."""
+    """A Windows, and the way to it."""
 
-    def __init__(self, ssh: SshMachine, shell: LoginShell) -> None:
-        self.path = ssh.path
-        self.shell: LoginShell = shell
+    def __init__(self, transport: Transport) -> None:
+        self.path = transport.path
         self.left: list[str] = []  # what could not be removed, one line each
         self.token = secrets.token_hex(8)
-        self._ssh = ssh
-        self.code_page: int | None = None  # of the console, before UTF-8 is asked for; None: not known
+        self._way = transport
         self._home: PureWindowsPath | None = None  # the parent of our directory, once that is there
         self._programs: list[str] = []  # files of ours that may run
         self._scheduled = 0.0  # when our task was, by our steady clock
+
+    @property
+    def shell(self) -> LoginShell:
+        return self._way.shell
+
+    @property
+    def code_page(self) -> int | None:
+        """Of its console; None: not known."""
+        return self._way.code_page
 
     @property
     def name(self) -> str:
@@ -93,24 +95,19 @@ class WindowsMachine(Machine):
 
     def size(self, path: PurePath) -> int:
         """Bytes of a file there. Raises MachineError."""
-        listing = self._sftp(f"ls -ln {_remote(path)}", f"{path} cannot be read")
-        words = words_of(self, "the listing of its sftp server", listing)
-        return whole_of(self, "the size in the listing of its sftp server", words[4] if len(words) > 4 else "")
+        return self._way.size(path)
 
     def free_bytes(self, directory: PureWindowsPath) -> int | None:
         """Bytes that are free there for us; None: not known. Raises MachineLost."""
         listed = self.carry(room.listing(directory))
         return room.free_bytes(listed.stdout) if listed.code == 0 else None
 
-    def ask_code_page(self) -> None:
-        """Read which code page the console has; what is not UTF-8 is in that one."""
-        self.code_page = code_page_of(
-            self._ended(WindowsCommand("chcp", self.shell, keeps_page=True), SMALL_SECONDS).stdout
-        )
-
     def carry(self, line: str, timeout: float = SMALL_SECONDS) -> WindowsOutcome:
-        """What cmd.exe makes of a line. Raises MachineLost."""
-        return self._ended(WindowsCommand(line, self.shell), timeout)
+        """What cmd.exe makes of a line that prints little. Raises MachineLost."""
+        try:
+            return self._way.carry(line, timeout)
+        except TimeoutError:
+            raise MachineLost(f"{self.path}: a command did not end within {timeout:.0f} s") from None
 
     def set_up(self, home: PureWindowsPath, programs: Sequence[str] = ()) -> None:
         """Make our directory in `home`, and the task that removes it and ends these programs, before anything else.
@@ -119,14 +116,13 @@ class WindowsMachine(Machine):
         """
         quoted([str(home)])
         self._home, self._programs = home, list(programs)
-        self._sftp(f"mkdir {_remote(self.directory)}", f"no directory can be made in {home}")
+        self._way.make_directory(self.directory)
         self._schedule()
 
     def _schedule(self) -> None:
         """Schedule the task, or put it off. Raises MachineError."""
         file = self.directory / "task.xml"
-        self.write_bytes(file, b"")
-        now = self._written(file)
+        now = self._way.clock(file)
         self.write_bytes(file, task.removal_task(self.directory, self._programs, now))
         made = self.try_run(*task.creation(self.name, file))
         if not made.ok:
@@ -137,25 +133,12 @@ class WindowsMachine(Machine):
             )
         self._scheduled = time.monotonic()
 
-    def _written(self, path: PurePath) -> datetime:
-        """When a file there was last written, by that machine's clock, in UTC: sftp hands seconds since 1970 over.
-
-        Raises MachineError.
-        """
-        copy = self._fetched(path, SMALL_SECONDS)
-        try:
-            return datetime.fromtimestamp(copy.stat().st_mtime, UTC)
-        finally:
-            copy.unlink()
-
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         started = time.monotonic()
         try:
-            command = WindowsCommand.of(argv, self.shell, self._home and self.directory)
+            ended = self._way.run(argv, self._home and self.directory, to_bytes(input or ""), timeout)
         except BadCommandLine as refusal:
             return Outcome(self.path, argv, CANNOT_START, "", f"{refusal}\n", 0.0)
-        try:
-            ended = self._ended(command, timeout, input or "")
         except TimeoutError:
             self._end_programs()
             return Outcome(self.path, argv, ENDED_HERE, "", "", time.monotonic() - started, timed_out=True)
@@ -171,7 +154,7 @@ class WindowsMachine(Machine):
 
     def push(self, source: Path, target: PurePath, timeout: float = 600.0) -> None:
         """Copy a file there, and read it back: a virus scanner may take it away."""
-        self._sftp(f"put {_local(source)} {_remote(target)}", f"{target} cannot be written", timeout)
+        self._way.put(source, target, timeout)
         want, have = _digest(source), self.digest(target, timeout)
         if want != have:
             raise MachineError(
@@ -191,7 +174,7 @@ class WindowsMachine(Machine):
         copy = self._scratch_file()
         try:
             copy.write_bytes(data)
-            self._sftp(f"put {_local(copy)} {_remote(path)}", f"{path} cannot be written")
+            self._way.put(copy, path)
         finally:
             copy.unlink()
 
@@ -233,7 +216,7 @@ class WindowsMachine(Machine):
         except MachineError as problem:
             self.left.append(f"{self._home}\\{self.name}, which a scheduled task removes: {problem}")
         finally:
-            self._ssh.hang_up()
+            self._way.hang_up()
 
     def start(self, *argv: str) -> Process:
         self._refuse(f"{argv[0]} cannot be started in the background")
@@ -255,62 +238,24 @@ class WindowsMachine(Machine):
             self._run_plainly(task.ending(program))
 
     def _run_plainly(self, argv: Sequence[str]) -> None:
-        self._ended(WindowsCommand.of(argv, self.shell), SMALL_SECONDS)
+        self.carry(quoted(argv))
 
     def _still_there(self) -> tuple[str, ...]:
         said = self.carry(task.leftovers(self.name, self.directory)).stdout.split()
         return tuple(word for word in ("directory", "task") if word in said)
 
-    def _ended(self, command: WindowsCommand, timeout: float, given: str = "") -> WindowsOutcome:
-        """Raises MachineLost, and TimeoutError."""
-        try:
-            done = self._ssh.bytes_of(command.line, to_bytes(given), timeout + LATE_SECONDS)
-        except TooMuch:
-            raise MachineError(f"{self.path}: a command printed more than {MOST_BYTES >> 20} MiB") from None
-        ended = command.ended(done.stdout, done.stderr, self.code_page)
-        if ended is None:
-            raise MachineLost(
-                f"{self.path}: a command did not begin: instead came {excerpt(done.stdout or done.stderr)}"
-            )
-        return ended
-
-    def _sftp(self, line: str, what: str, timeout: float = SMALL_SECONDS) -> str:
-        """What sftp prints. Raises MachineError that begins with `what`."""
-        try:
-            done = self._ssh.transfer(f"{line}\n", timeout)
-        except TimeoutError:
-            raise MachineLost(f"{self.path}: {what}: sftp did not end within {timeout:.0f} s") from None
-        if done.code:
-            said = done.stderr.decode(errors="replace").strip() or "the ssh server there must have its sftp subsystem"
-            raise MachineError(f"{self.path}: {what}: {' '.join(said.split())}")
-        return "\n".join(line for line in done.stdout.decode(errors="replace").splitlines() if "sftp>" not in line)
-
     def _scratch_file(self) -> Path:
-        return Path(self._ssh.local.scratch) / f"windows-{secrets.token_hex(8)}"
+        return self._way.scratch / f"windows-{secrets.token_hex(8)}"
 
     def _fetched(self, path: PurePath, timeout: float) -> Path:
         copy = self._scratch_file()
-        self._sftp(f"get -p {_remote(path)} {_local(copy)}", f"{path} cannot be read", timeout)
+        self._way.get(path, copy, timeout)
         return copy
 
 
 def _digest(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _local(path: Path) -> str:
-    return _in_batch(str(path))
-
-
-def _remote(path: PurePath) -> str:
-    """A path of Windows for its sftp server: /C:/vmtax/file."""
-    return _in_batch(f"/{PureWindowsPath(path).as_posix()}")
-
-
-def _in_batch(text: str) -> str:
-    """A word for sftp's batch mode, which takes a backslash from the next character, and patterns for what they are."""
-    return '"' + "".join(f"\\{each}" if each in '"\\*?[' else each for each in text) + '"'
 
 
 def connect_guest(
@@ -322,6 +267,6 @@ def connect_guest(
         ssh.connect(timeout)
         return ssh
     except WindowsThere as there:
-        machine = WindowsMachine(ssh, there.shell)
-        machine.ask_code_page()
-        return machine
+        transport = SshTransport(ssh, there.shell)
+        transport.ask_code_page()
+        return WindowsMachine(transport)
