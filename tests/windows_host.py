@@ -95,14 +95,29 @@ def compile_program(source: str, target: Path) -> None:
 @contextlib.contextmanager
 def windows_host(directory: Path) -> Iterator[WindowsHost]:
     """It answers when the context begins."""
-    prefix, launch, login = directory / "prefix", directory / "launch.exe", directory / "login"
+    with wine(directory / "prefix"), _sshd(directory) as host:
+        yield host
+
+
+@contextlib.contextmanager
+def wine(prefix: Path) -> Iterator[dict[str, str]]:
+    """The environment in which Wine's programs have that directory, with its drives, as their Windows."""
     environment = {**os.environ, "WINEPREFIX": str(prefix), "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
-    compile_program("launch.c", launch)
     # Services start only in a new session, and it lasts.
     wait, stay = ("wineserver", "-w"), ("wineserver", "-p")
     for command in (("wineboot", "-i"), wait, ("winecfg", "-v", "win10"), wait, stay):
         # Without pipes, which the server of Wine would keep open
         subprocess.run(command, env=environment, check=True, **QUIET, timeout=HANGS)
+    try:
+        yield environment
+    finally:
+        subprocess.run(("wineserver", "-k"), env=environment, timeout=HANGS, **QUIET)
+
+
+@contextlib.contextmanager
+def _sshd(directory: Path) -> Iterator[WindowsHost]:
+    prefix, launch, login = directory / "prefix", directory / "launch.exe", directory / "login"
+    compile_program("launch.c", launch)
     login.write_text(LOGIN.format(prefix=prefix, launch=launch))
     login.chmod(0o755)
     for name in ("id", "host_key"):
@@ -127,7 +142,6 @@ def windows_host(directory: Path) -> Iterator[WindowsHost]:
     finally:
         server.terminate()
         server.wait(HANGS)
-        subprocess.run(("wineserver", "-k"), env=environment, timeout=HANGS, **QUIET)
 
 
 def _wait_until_it_listens(port: int) -> None:

@@ -25,7 +25,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.attach import agent
 from vmtax.attach.agent import AgentRefused
 from vmtax.attach.domain import COPIED, FULL, Domain, DomainError, find_domain, script
-from vmtax.attach.entry import END, FAILURES, LAUNCH, Entered, enter
+from vmtax.attach.entry import END, FAILURES, LAUNCH, Entered
 from vmtax.attach.libvirt import SOCKET, LibvirtVm, has_two_slots
 from vmtax.attach.scratch import plugged_disk, why_not
 from vmtax.cli.app import app
@@ -33,8 +33,6 @@ from vmtax.cli.work import RunWork, fitted
 from vmtax.core.errors import BadInput
 from vmtax.experiment.resume import CannotResume
 from vmtax.experiment.runner import Options
-from vmtax.image.place import Placed
-from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import parse
@@ -138,10 +136,6 @@ def test_a_domain_is_read_without_its_guest() -> None:
         ({"dominfo": info("")}, "not running"),
         ({"domjobinfo": "Job type:         Unbounded\n"}, "a job runs on it (Unbounded), such as a backup"),
         ({"domjobinfo": "Job type:         Backup\n"}, "a job runs on it (Backup)"),
-        (
-            {"dumpxml": '<domain><libosinfo:os id="http://microsoft.com/win/11"/></domain>'},
-            "libvirt:web1 is Windows, which is entered by a login: --guest ssh://Administrator@ADDRESS",
-        ),
     ],
 )
 def test_a_domain_that_cannot_be_measured_is_refused_in_one_line(answers: dict[str, Scripted], words: str) -> None:
@@ -158,20 +152,6 @@ def test_an_odd_answer_about_its_size_is_no_traceback(answer: str) -> None:
     with pytest.raises(Exception, match="must stand there") as refused:
         find_domain(host(dominfo=answer), "web1")
     assert "virsh dominfo web1" in str(refused.value)
-
-
-def test_windows_is_refused_before_anything_is_plugged_in() -> None:
-    """Its agent says so without marking the domain as tainted."""
-    machine = host(guestinfo="os.id               : mswindows\nos.name             : Microsoft Windows\n")
-    with pytest.raises(DomainError, match="libvirt:web1 is Windows"):
-        enter(
-            LibvirtVm(domain(machine)),
-            "host/existing",
-            cast("LocalMachine", None),
-            Placed("", "", ""),
-            PurePosixPath("/var/tmp"),
-        )
-    assert [argv[-1] for argv in machine.calls] == ["--os"]
 
 
 def test_our_disk_has_the_settings_of_its_own() -> None:

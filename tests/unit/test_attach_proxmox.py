@@ -112,8 +112,7 @@ def test_its_settings_are_those_of_the_configuration_and_what_proxmox_chose() ->
         ({"config": CONFIG.replace("agent: 1\n", "")}, "not switched on: qm set 101 --agent 1"),
         ({"config": CONFIG.replace("agent: 1", "agent: enabled=0")}, "not switched on: qm set 101 --agent 1"),
         ({"config": CONFIG.replace("agent: 1", "agent: 1,type=isa")}, "agent on a serial port"),
-        ({"config": CONFIG.replace("l26", "win11")}, "is a Windows (ostype win11): log in to the VM"),
-        ({"config": CONFIG.replace("l26", "win11").replace("agent: 1", "agent: 0")}, "is a Windows (ostype win11)"),
+        ({"config": CONFIG.replace("l26", "win11").replace("agent: 1", "agent: 0")}, "ssh://Administrator@ADDRESS"),
         ({"config": CONFIG + "template: 1\n"}, "is a template, which never runs"),
         ({"status": "[]"}, "pvesh answered '[]' to its status"),
         ({"config": Reply(stderr="ipcc_send_rec[1] failed: Connection refused\n", code=111)}, "Connection refused"),
@@ -130,6 +129,14 @@ def test_a_vm_that_cannot_be_measured_is_refused_in_one_line(changes: dict[str, 
 def test_an_odd_answer_about_its_size_is_no_traceback(status: dict[str, Any]) -> None:
     with pytest.raises(MachineError, match="must stand there"):
         find_vm(host(status=json.dumps(STATUS | status)), "101")
+
+
+def test_windows_is_what_its_type_says() -> None:
+    assert [vm(config=CONFIG.replace("l26", kind)).is_windows for kind in ("win11", "w2k8", "l26")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_numbers_that_perl_keeps_as_words_are_read() -> None:

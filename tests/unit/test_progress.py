@@ -122,6 +122,7 @@ KEPT = {
     ("image/place.py", "PUSH_SECONDS"): "a connection",
     ("attach/domain.py", "SECONDS"): "libvirt answers",
     ("attach/domain.py", "timeout"): "passed on",
+    ("attach/proxmox/agent.py", "PATIENCE + LATE_SECONDS"): "a guest agent answers",
     ("attach/proxmox/find.py", "SECONDS"): "Proxmox VE answers",
     ("attach/proxmox/vm.py", "SECONDS"): "the same",
     ("lab/end.py", "SHUTDOWN_SECONDS"): "a lab ends",

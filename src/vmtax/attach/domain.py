@@ -62,12 +62,12 @@ class DomainError(CannotDo):
 
 
 class IsWindows(DomainError):
-    """What is plugged into a domain, and what clones boot with, is for Linux."""
+    """What clones boot with is for Linux."""
 
     def __init__(self, domain: Domain) -> None:
         super().__init__(
-            f"libvirt:{domain.name} is Windows, which is entered by a login: --guest ssh://Administrator@ADDRESS"
-            f" (vmtax doctor ssh://Administrator@ADDRESS looks at it; {NEVER_RUN})"
+            f"libvirt:{domain.name} is Windows, of which vmtax boots no clones: leave out --clone to measure it as it"
+            f" runs ({NEVER_RUN})"
         )
 
 
@@ -99,9 +99,17 @@ class Domain:
         connected = ("env", "LC_ALL=C", "virsh", "--quiet", "--connect", self.uri)
         return self.host.try_run(*connected, verb, "--domain", self.uuid, *words, timeout=timeout)
 
+    def is_windows(self) -> bool:
+        """As its guest agent says, which does not mark it as tainted; or else its definition."""
+        system = fields(self.ask("guestinfo", "--os").stdout).get("os.id")
+        return system == "mswindows" if system else self.is_defined_as_windows()
+
+    def is_defined_as_windows(self) -> bool:
+        return bool(WINDOWS.search(self.ask("dumpxml").stdout))
+
     def refuse_windows(self) -> None:
-        """Raises IsWindows if its guest agent says so, which does not mark it as tainted."""
-        if fields(self.ask("guestinfo", "--os").stdout).get("os.id") == "mswindows":
+        """Raises IsWindows."""
+        if self.is_windows():
             raise IsWindows(self)
 
     def refuse_job(self) -> None:
@@ -250,10 +258,7 @@ def look_up(host: Machine, name: str) -> tuple[Domain, str]:
     vcpus = whole_of(host, f"CPU(s) of virsh dominfo {name}", facts.get("CPU(s)", ""), most=2**16)
     used = facts.get("Used memory", "").removesuffix(" KiB")
     memory = whole_of(host, f"Used memory of virsh dominfo {name}", used, most=2**53) * 1024
-    domain = Domain(host, name, uuid, uri.stdout.strip(), vcpus, memory)
-    if WINDOWS.search(domain.ask("dumpxml").stdout):
-        raise IsWindows(domain)
-    return domain, facts.get("State", "")
+    return Domain(host, name, uuid, uri.stdout.strip(), vcpus, memory), facts.get("State", "")
 
 
 def refuse_connection(what: str, uri: str) -> None:

@@ -13,9 +13,10 @@ from vmtax.attach.pluggable import CONTROLLER, DATA, IMAGE, PORT, Bus, Settings
 from vmtax.core.machines import Machine, Undoing
 
 LIBVIRT = "libvirt:"
+TAINTS = "the domain is marked as tainted (custom-ga-command) until it stops"
 PLUGS = (
     "plugs a port, the root image as a read-only disk and, for disk tests, a disk of ours into it, and starts a program"
-    " by its guest agent: the domain is marked as tainted (custom-ga-command) until it stops. All is unplugged again;"
+    f" by its guest agent: {TAINTS}. All is unplugged again;"
     " modules that its kernel loads for that (virtio_scsi, sd_mod, erofs) stay until it reboots. Until the run ends,"
     " make no snapshot or backup of it, and do not save or migrate it"
 )
@@ -29,6 +30,7 @@ class LibvirtVm:
 
     domain: Domain
     announced: str = PLUGS
+    asked: str = TAINTS
     qemu: None = None  # it is found by its UUID
 
     @property
@@ -52,6 +54,14 @@ class LibvirtVm:
         return self.domain.memory
 
     @property
+    def agent(self) -> agent.DomainAgent:
+        return agent.DomainAgent(self.domain)
+
+    @property
+    def is_windows(self) -> bool:
+        return self.domain.is_windows()
+
+    @property
     def notes(self) -> tuple[str, ...]:
         return tuple(filter(None, [self.domain.unlike()]))
 
@@ -59,7 +69,6 @@ class LibvirtVm:
         return self.domain.serial(what)
 
     def remember(self) -> None:
-        self.domain.refuse_windows()
         self.domain.before[:] = self.domain.digests()
 
     def later(self, undoing: Undoing) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal, Protocol
 
@@ -12,6 +13,28 @@ Bus = Literal["virtio", "scsi"]
 PORT, IMAGE, CONTROLLER, WAY, DATA = "port", "image", "controller", "way", "data"  # what is plugged in, or started
 # Of a disk, as libvirt names them: cache, io, discard, detect_zeroes.
 Settings = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAnswer:
+    """What came back for a command."""
+
+    text: str  # JSON; "" if the agent gave none
+    words: str = ""  # what is wrong, as the agent says it, or who asks it; "" if nothing is
+    is_silent: bool = False  # it did not answer
+
+
+class Agent(Protocol):
+    """The agent of a VM."""
+
+    @property
+    def name(self) -> str:
+        """Of the VM, as the user names it."""
+        ...
+
+    def answer(self, request: str) -> AgentAnswer:
+        """To a command in JSON."""
+        ...
 
 
 class Pluggable(Protocol):
@@ -46,6 +69,19 @@ class Pluggable(Protocol):
     @property
     def announced(self) -> str:
         """What is done to it, for the person who is asked."""
+        ...
+
+    @property
+    def agent(self) -> Agent: ...
+
+    @property
+    def asked(self) -> str:
+        """What commands to its agent do to it, and what is not known of them, for the same person."""
+        ...
+
+    @property
+    def is_windows(self) -> bool:
+        """Then nothing is plugged in: commands and files go by its agent."""
         ...
 
     @property

@@ -18,6 +18,7 @@ from vmtax.existing.limits import limits
 from vmtax.existing.measured import MeasuredSetting, by_cost
 from vmtax.existing.plan import plan_of, remark_lines
 from vmtax.existing.source import existing
+from vmtax.machine.login_shell import NEVER_RUN
 from vmtax.machine.reader import LocalReader
 from vmtax.plan import rules
 from vmtax.report.answers.existing import guest_answer
@@ -86,9 +87,12 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
     clones = f" --guest {shlex.quote(source)} --clone" if source.startswith(LIBVIRT) else ""
     say_wrapped(f"What your settings cost here: vmtax plan from {words} -o plan.yaml && vmtax run plan.yaml{clones}")
     if source.startswith(PROXMOX):
-        say_wrapped(f"What it costs as it runs, if it is a Linux: vmtax run quick --guest {words}; {UNTRIED}")
+        say_wrapped(f"What it costs as it runs: vmtax run quick --guest {words}; {UNTRIED}")
     if source.startswith((PROXMOX, LIBVIRT)):
-        say_wrapped("A Windows is neither entered nor cloned: vmtax run quick --guest ssh://Administrator@ADDRESS")
+        say_wrapped(
+            "A Windows is not cloned, and entered by its guest agent, or by --guest ssh://Administrator@ADDRESS;"
+            f" {NEVER_RUN}"
+        )
     sys.stdout.flush()
 
 

@@ -7,6 +7,7 @@ stands there raises MachineError: one line with the machine, the tool, what it m
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Sequence
@@ -69,6 +70,14 @@ def boot_id_of(machine: _Named, what: str, text: str) -> str:
 def sha256_of(machine: _Named, what: str, text: str) -> str:
     """The first word that sha256sum prints."""
     return _matched(machine, what, _SHA256, "a sha256", text.strip().partition(" ")[0], text)
+
+
+def base64_of(machine: _Named, what: str, text: str) -> bytes:
+    """The bytes that base64 has there."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        _refuse(machine, what, "base64", text)
 
 
 def json_of(machine: _Named, what: str, text: str, kind: type[T]) -> T:

@@ -110,12 +110,12 @@ def refuse(domain: Domain, state: str, directory: PurePosixPath) -> Definition:
     for program, package in PROGRAMS.items():
         if not host.succeeds("sh", "-c", 'command -v "$1"', "sh", program):
             raise DomainError(f"{host.path}: {name}: {program} is missing there: {install(host, package)}")
+    domain.refuse_windows()
     said = domain.ask("dumpxml", *(["--inactive"] if state == OFF else []))
     if not said.ok:
         raise DomainError(f"{name}: {words_of_virsh(said)}")
     definition = Definition.of(said.stdout, name)
     if state != OFF:
-        domain.refuse_windows()
         domain.refuse_job()
         asked = domain.ask("domfsinfo")
         if not asked.ok:

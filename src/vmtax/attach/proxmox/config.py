@@ -18,6 +18,11 @@ def config_lines(text: str) -> dict[str, str]:
     return {match[1]: match[2].strip() for match in matches}
 
 
+def has_windows(lines: Mapping[str, str]) -> bool:
+    """Whether its type says so: "win11", "w2k8"."""
+    return lines.get("ostype", "").startswith("w")
+
+
 def drive_settings(value: str, first: str) -> dict[str, str]:
     """The settings of a line: "local-lvm:vm-100-disk-0,cache=none" has `first` and cache."""
     found: dict[str, str] = {}

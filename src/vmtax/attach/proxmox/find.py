@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vmtax.attach.domain import DomainError
-from vmtax.attach.proxmox.config import config_lines, drive_settings
+from vmtax.attach.proxmox.config import config_lines, drive_settings, has_windows
 from vmtax.attach.proxmox.vm import PROXMOX, SECONDS, ProxmoxVm, words_of_qm
 from vmtax.core.machines import Machine, Outcome
 from vmtax.machine.answer import object_or_none, whole_of
@@ -64,11 +64,10 @@ def why_not_plugged(vmid: str, status: dict[str, str], lines: dict[str, str]) ->
     state = status.get("qmpstatus", status.get("status", "unknown"))
     if state != "running":
         return ANSWERS.get(state, f"is {state}, and not running: qm status {{}}").format(vmid)
-    if (system := lines.get("ostype", "")).startswith("w"):
-        return f"is a Windows (ostype {system}): {BY_LOGIN.replace('root', 'USER')}"
     agent = drive_settings(lines.get("agent", ""), "enabled")
     if agent.get("enabled", "0") != "1":
-        return f"cannot be entered: {AGENT.format(vmid, BY_LOGIN)}"
+        login = BY_LOGIN.replace("root", "Administrator") if has_windows(lines) else BY_LOGIN
+        return f"cannot be entered: {AGENT.format(vmid, login)}"
     if agent.get("type") == "isa":
         return (
             f"has its guest agent on a serial port (agent: type=isa), beside which no port can be plugged: {BY_LOGIN}"

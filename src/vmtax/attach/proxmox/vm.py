@@ -13,7 +13,8 @@ from vmtax.attach.agent import FORBIDDEN, FROZEN, AgentRefused, Started
 from vmtax.attach.domain import DomainError, script
 from vmtax.attach.libvirt import why_other_bus
 from vmtax.attach.pluggable import CONTROLLER, DATA, IMAGE, PORT, Bus, Settings
-from vmtax.attach.proxmox.config import bus_of, disk_settings, first_disk, has_iothread, unlike
+from vmtax.attach.proxmox.agent import ProxmoxAgent
+from vmtax.attach.proxmox.config import bus_of, disk_settings, first_disk, has_iothread, has_windows, unlike
 from vmtax.core.machines import Machine, Outcome, Undoing
 from vmtax.machine.answer import json_or_none, object_or_none, whole_of
 
@@ -60,6 +61,7 @@ class ProxmoxVm:
     before: list[str] = field(default_factory=list)  # its digests when it was entered
     listed: list[Undoing] = field(default_factory=list)  # what was done to it for the run, in this order
     announced: str = PLUGS
+    asked: str = UNTRIED
 
     @property
     def name(self) -> str:
@@ -69,6 +71,14 @@ class ProxmoxVm:
     def disk(self) -> str:
         """The name of its first disk."""
         return first_disk(self.config)
+
+    @property
+    def agent(self) -> ProxmoxAgent:
+        return ProxmoxAgent(self.host, self.name, self.qemu)
+
+    @property
+    def is_windows(self) -> bool:
+        return has_windows(self.config)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from vmtax.attach import LIBVIRT, PROXMOX, LibvirtVm, find_vm, look_up
+from vmtax.attach import LIBVIRT, PROXMOX, LibvirtVm, Pluggable, find_vm, look_up
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
 from vmtax.core.layers import CLONE, EXISTING, EXISTING_PATH
@@ -29,6 +29,7 @@ from vmtax.testbed.host import hosts
 from vmtax.testbed.session.cloning import Cloning
 from vmtax.testbed.session.power import Power, PowerCut
 from vmtax.testbed.session.ways import Login, Plugged, Way
+from vmtax.testbed.session.windows_agent import WindowsByAgent, windows_by_agent
 from vmtax.testbed.session.windows_way import windows_login
 
 Emit = Callable[[Event], None]
@@ -230,32 +231,50 @@ def connected(url: str, warn: Callable[[str], None], options: TestbedOptions = T
             return machine
 
         host = reached(url, "host")
+        existing = _own_vm(vm, host, options.target.directory, local, entered) if vm else None
+        if isinstance(existing, WindowsByAgent):
+            stack.callback(_close, existing.there, warn)
         yield Hosts(
             local,
             host,
             reached(other, other) if other else None,
             reached(peer, "peer") if peer else None,
             reached(destination, destination) if destination else None,
-            _own_vm(vm, host, options.target.directory, entered) if vm else None,
+            existing,
         )
 
 
 def _own_vm(
-    vm: ExistingVm, host: Machine, directory: PurePosixPath, entered: Callable[[str], SshMachine | WindowsMachine]
+    vm: ExistingVm,
+    host: Machine,
+    directory: PurePosixPath,
+    local: LocalMachine,
+    entered: Callable[[str], SshMachine | WindowsMachine],
 ) -> Way | Cloning:
     """`directory`: for files on the VM's host. Raises DomainError and MachineError."""
     if vm.clone:
         return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory)
-    if vm.name.startswith(LIBVIRT):
-        return Plugged(LibvirtVm.found(host, vm.name.removeprefix(LIBVIRT)), directory)
-    if vm.name.startswith(PROXMOX):
-        return Plugged(find_vm(host, vm.name.removeprefix(PROXMOX)), directory)
+    if (found := _found(host, vm.name)) is not None:
+        if found.is_windows:
+            return windows_by_agent(found, vm.directory, Path(local.scratch))
+        if vm.directory != DISK_DIRECTORY:
+            raise MachineError(
+                f"{vm.name}: is no Windows: it gets a disk of ours; leave out --guest-dir {vm.directory}"
+            )
+        return Plugged(found, directory)
     there = entered(vm.name)
     if isinstance(there, WindowsMachine):
         return windows_login(vm.name, there, vm.directory)
     if not vm.directory.is_absolute():
         raise MachineError(f"{vm.name}: is no Windows: --guest-dir {vm.directory} must be an absolute path there")
     return Login(vm.name, there, vm.directory)
+
+
+def _found(host: Machine, name: str) -> Pluggable | None:
+    """The VM that libvirt or Proxmox VE runs there; None if the name is another one's. Raises DomainError."""
+    if name.startswith(LIBVIRT):
+        return LibvirtVm.found(host, name.removeprefix(LIBVIRT))
+    return find_vm(host, name.removeprefix(PROXMOX)) if name.startswith(PROXMOX) else None
 
 
 def _close(machine: GuardedMachine | WindowsMachine, warn: Callable[[str], None]) -> None:

@@ -76,16 +76,9 @@ class WindowsLogin:
         return None  # it has no levels
 
     def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> WindowsInside:
-        pack = windows.PACK.current() or windows.PACK.build(emit)
-        here, there = programs_here(local), self.there
-        digests = windows.unpack(pack, local, here)
-        files = {name.removesuffix(".exe"): here / name for name in digests if name.endswith(".exe")}
-        there.set_up(self.home, [there.file(name) for name in files])
-        for name, file in files.items():
-            emit(Step("copying programs to Windows", file.name))
-            there.push(file, PureWindowsPath(there.os.program(name)))
+        digests = brought(self.there, self.home, local, emit)
         nowhere = Placed(root="", kernel="", initrd="")
-        return WindowsInside(there, nowhere, None, NOTES, self.uuid, None, self.facts, digests)
+        return WindowsInside(self.there, nowhere, None, NOTES, self.uuid, None, self.facts, digests)
 
     def leave(self) -> Json:
         """Nothing is known of its definition; what is ours is removed when its machine is closed."""
@@ -97,9 +90,29 @@ def programs_here(local: LocalMachine) -> Path:
     return Path(local.scratch) / "windows-programs"
 
 
+def brought(
+    there: WindowsMachine, home: PureWindowsPath, local: LocalMachine, emit: Callable[[Event], None]
+) -> Mapping[str, str]:
+    """Make our directory there, with the programs in it; their digests. Raises MachineError."""
+    pack = windows.PACK.current() or windows.PACK.build(emit)
+    here = programs_here(local)
+    digests = windows.unpack(pack, local, here)
+    files = {name.removesuffix(".exe"): here / name for name in digests if name.endswith(".exe")}
+    there.set_up(home, [there.file(name) for name in files])
+    for name, file in files.items():
+        emit(Step("copying programs to Windows", file.name))
+        there.push(file, PureWindowsPath(there.os.program(name)))
+    return digests
+
+
 def windows_login(name: str, there: WindowsMachine, directory: PurePosixPath) -> WindowsLogin:
     """Read that Windows. `directory`: of the user's choice, or DISK_DIRECTORY. Raises MachineError."""
     facts = read_windows(there)
+    return WindowsLogin(name, there, home_in(name, there, directory), facts)
+
+
+def home_in(name: str, there: WindowsMachine, directory: PurePosixPath) -> PureWindowsPath:
+    """The parent of our directory: of the user's choice, or where its profile is. Raises MachineError."""
     home = PureWindowsPath(str(directory))
     if directory == DISK_DIRECTORY:
         home = PureWindowsPath(there.carry("echo %USERPROFILE%").stdout.strip())
@@ -113,4 +126,4 @@ def windows_login(name: str, there: WindowsMachine, directory: PurePosixPath) ->
     if '"' in str(home):
         raise MachineError(f"{name}: --guest-dir {home}: no path of Windows has a quotation mark")
     quoted([str(home)])  # its percent signs and control characters, before cmd.exe sees it
-    return WindowsLogin(name, there, home, facts)
+    return home

@@ -76,7 +76,7 @@ def look(plan: Plan, host: Machine, vm: OwnVm) -> None:
             " measured on as many"
         )
     if isinstance(vm, WindowsLogin):
-        refuse_little_room(vm, needs.disk_size(plan.build_workloads()))
+        refuse_little_room(vm.name, vm.there, vm.home, needs.disk_size(plan.build_workloads()))
         if any(one.name == Transfer.name for one in plan.workloads):
             senders.refuse(vm.name, host, vm.there)
     if vm.machine is None:
@@ -94,7 +94,7 @@ def examined(on: Examined, vm: Way, options: TestbedOptions) -> Examined:
     asked, session = options.existing, on.session
     assert asked is not None, "who named the VM said how"
     inside = vm.enter(session.local, on.placed, session.image, session.emit)
-    if isinstance(vm, WindowsLogin) and isinstance(inside, WindowsInside):
+    if isinstance(inside, WindowsInside):
         return examined_windows(on, vm, inside)
     placed, machine = inside.placed, inside.machine
     refuse_unentered(vm.name, machine, placed)

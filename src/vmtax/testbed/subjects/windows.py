@@ -7,6 +7,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 
 from vmtax.core.records import Json
 from vmtax.core.units import format_room
+from vmtax.machine import Machine
 from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.storage import Target
 from vmtax.storage.file import HEADROOM, StorageError, fill
@@ -14,7 +15,8 @@ from vmtax.testbed.host.cpus import Cpu, CpuTopology
 from vmtax.testbed.host.disks import WHEN
 from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.session import CannotMeasure
-from vmtax.testbed.session.windows_way import WindowsInside, WindowsLogin, programs_here
+from vmtax.testbed.session.ways import OwnVm
+from vmtax.testbed.session.windows_way import WindowsInside, programs_here
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.testbed.subjects.senders import open_ends, refuse_unreached
 from vmtax.workload import Site
@@ -23,23 +25,25 @@ from vmtax.workload.transfer import PROGRAM, Transfer
 DISK_FILE = "disk.bin"
 
 
-def refuse_little_room(vm: WindowsLogin, size: int) -> None:
+def refuse_little_room(name: str, there: WindowsMachine, home: PureWindowsPath, size: int) -> None:
     """Raises StorageError if a disk under test of that many bytes does not fit where it is to lie.
 
     If Windows does not say how much is free, fio is what finds out.
     """
-    free = vm.there.free_bytes(vm.home) if size else None
+    free = there.free_bytes(home) if size else None
     if free is not None and free < size * HEADROOM:
         raise StorageError(
-            f"{vm.name}: {vm.home} has {format_room(free)} free, {format_room(size)} are needed; name another directory"
+            f"{name}: {home} has {format_room(free)} free, {format_room(size)} are needed; name another directory"
             " with --guest-dir, or a smaller workloads.disk.size in the plan"
         )
 
 
-def examined_windows(on: Examined, vm: WindowsLogin, inside: WindowsInside) -> Examined:
-    """Raises CannotMeasure if it is no VM."""
+def examined_windows(on: Examined, vm: OwnVm, inside: WindowsInside) -> Examined:
+    """Raises CannotMeasure if it is no VM, and StorageError if its disk under test does not fit."""
     if inside.facts.is_vm is False:
         raise CannotMeasure(f"{vm.name} is no VM: it says that no hypervisor runs it")
+    there = _windows(inside.machine)
+    refuse_little_room(vm.name, there, there.directory, on.disk_size if on.has_disks else 0)
     plan = on.plan.model_copy(update={"layers": ("host",)})
     return Examined(
         session=on.session,
@@ -52,7 +56,7 @@ def examined_windows(on: Examined, vm: WindowsLogin, inside: WindowsInside) -> E
         is_root=False,
         why_warm="",
         host_emulated=False,
-        target=Target(PurePosixPath(str(vm.there.directory))),
+        target=Target(PurePosixPath(str(there.directory))),
         platform=None,
         notes=inside.notes,
         entered=inside.on(on.host),
@@ -99,8 +103,12 @@ def is_windows(on: Examined) -> bool:
 
 
 def _there(on: Examined) -> WindowsMachine:
-    assert isinstance(on.host, WindowsMachine)
-    return on.host
+    return _windows(on.host)
+
+
+def _windows(machine: Machine) -> WindowsMachine:
+    assert isinstance(machine, WindowsMachine)
+    return machine
 
 
 def _file(on: Examined) -> PureWindowsPath:
