@@ -1829,6 +1829,30 @@ FAULTS = (
         "the task that cleans up is due by the controller's clock, at once or in years",
     ),
     Fault(
+        "attach/agent_transport.py",
+        "if lacking := [name for name in NEEDED if name not in enabled]:",
+        "if lacking := [name for name in NEEDED if not enabled]:",
+        "a guest agent that may not read files is found out when a disk was measured",
+    ),
+    Fault(
+        "attach/agent_transport.py",
+        "pause = min(pause * PAUSE_GROWS, LONGEST_PAUSE)",
+        "pause = min(pause, LONGEST_PAUSE)",
+        "a guest that is measured is asked ten times a second whether it has finished",
+    ),
+    Fault(
+        "attach/agent_transport.py",
+        "pass  # a guest that works hard may be late, and this can be asked again",
+        "raise",
+        "a measurement is lost because the guest was too busy to answer once",
+    ),
+    Fault(
+        "attach/agent.py",
+        'return AgentAnswer(said.stdout, own, said.timed_out or (own == words and "agent" in words.lower()))',
+        'return AgentAnswer(said.stdout, own, said.timed_out or "agent" in words.lower())',
+        "a restarted agent is waited for as if it were late, until the command's time is over",
+    ),
+    Fault(
         "testbed/subjects/windows.py",
         "if free is not None and free < size * HEADROOM:",
         "if free is not None and free < 0:",

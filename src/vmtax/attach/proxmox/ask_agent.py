@@ -16,7 +16,7 @@ def main(path: str, seconds: float) -> None:
         link.settimeout(seconds)
         link.connect(path)
         stream = link.makefile("rwb")
-        # Whoever asked before may have left half a command there, and an answer: the first byte and the number end both.
+        # Who asked before may have left half a command there, and an answer: the first byte and the number end both.
         stream.write(b'\xff{"execute":"guest-sync-delimited","arguments":{"id":%d}}\n' % number)
         stream.flush()
         while (line := stream.readline()) and str(number).encode() not in line:
