@@ -231,6 +231,12 @@ def test_a_vm_without_an_agent_is_refused_before_anything_is_plugged_into_it(cha
     assert not any("qemu-agent-command" in word for argv in machine.calls for word in argv), "nobody is asked"
 
 
+def test_a_windows_without_an_agent_is_told_how_to_log_in() -> None:
+    defined = xml().replace("<devices>", '<libosinfo:os id="http://microsoft.com/win/11"/><devices>')
+    with pytest.raises(AgentRefused, match="--guest ssh://Administrator@ADDRESS"):
+        LibvirtVm.found(host(dumpxml=defined), "web1")
+
+
 def test_a_libvirt_that_does_not_answer_is_said_with_how_to_look() -> None:
     said = Reply(stderr="error: Failed to connect socket to '/run/libvirt/libvirt-sock': No such file", code=1)
     with pytest.raises(DomainError, match=r"libvirt:web1: Failed to connect .*does libvirt run there \(systemctl"):

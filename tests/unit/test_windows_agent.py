@@ -8,7 +8,7 @@ import re
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import Any, cast
 
 import pytest
@@ -471,7 +471,7 @@ def test_windows_is_what_its_agent_says_or_else_its_definition() -> None:
 
 def test_the_way_is_announced_and_asks_nothing_before() -> None:
     here = LibvirtVm(domain(host()))
-    one = windows_by_agent(here, PurePosixPath("/var/tmp"), Path("/x"))
+    one = windows_by_agent(here, Path("/x"))
     assert "commands and files go by its guest agent" in one.announced
     assert "tainted (custom-ga-command)" in one.announced and "never run on Windows itself" in one.announced
     assert one.size().vcpus == 2 and one.measures == ("chess", "disk")
@@ -494,7 +494,7 @@ def test_it_is_entered_after_it_was_looked_at(far: FarAgent, tmp_path: Path, mon
             assert not far.asked
 
     monkeypatch.setattr(windows_agent, "brought", lambda there, home, local, emit: seen.append(str(home)) or {})
-    one = windows_by_agent(cast("Pluggable", Vm()), PurePosixPath("/var/tmp"), tmp_path)
+    one = windows_by_agent(cast("Pluggable", Vm()), tmp_path)
     inside = one.enter(cast("LocalMachine", None), cast("Any", None), cast("Any", None), lambda event: None)
     assert seen == ["remembered", str(HOME)]
     assert (inside.facts.cpus, inside.facts.memory_bytes, inside.facts.is_vm, inside.qemu) == (3, 2**31, True, 7)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from vmtax.attach.domain import Domain, DomainError, words_of_virsh
+from vmtax.attach.domain import WINDOWS, Domain, DomainError, words_of_virsh
 from vmtax.attach.pluggable import Agent, AgentAnswer
 from vmtax.machine.answer import json_or_none
 
@@ -83,13 +83,12 @@ class DomainAgent:
 
 def refuse_absent(domain: Domain) -> None:
     """Raises AgentRefused if its definition shows that no agent can answer, without asking one."""
-    channel = CHANNEL.search(domain.definition())
+    definition = domain.definition()
+    channel = CHANNEL.search(definition)
     if channel is None or channel[1] == "disconnected":
         why = "it has no channel for one" if channel is None else "nothing in the guest has opened its channel"
-        text = SILENT.format(why)
-        if domain.is_defined_as_windows():
-            text = text.replace("root@", "Administrator@")
-        raise AgentRefused(f"libvirt:{domain.name}: {text}")
+        user = "Administrator@" if WINDOWS.search(definition) else "root@"
+        raise AgentRefused(f"libvirt:{domain.name}: {SILENT.format(why).replace('root@', user)}")
 
 
 def start(domain: Domain, argv: Sequence[str], given: str = "") -> int:

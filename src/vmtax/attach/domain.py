@@ -102,10 +102,7 @@ class Domain:
     def is_windows(self) -> bool:
         """As its guest agent says, which does not mark it as tainted; or else its definition."""
         system = fields(self.ask("guestinfo", "--os").stdout).get("os.id")
-        return system == "mswindows" if system else self.is_defined_as_windows()
-
-    def is_defined_as_windows(self) -> bool:
-        return bool(WINDOWS.search(self.ask("dumpxml").stdout))
+        return system == "mswindows" if system else bool(WINDOWS.search(self.ask("dumpxml").stdout))
 
     def refuse_windows(self) -> None:
         """Raises IsWindows."""

@@ -48,10 +48,10 @@ def existing_vm(asked: Measured) -> ExistingVm | None:
         raise BadUse(
             f"--clone --guest {name}: only a domain of libvirt is cloned: --guest libvirt:NAME; or leave it out"
         )
-    if name.startswith(PLUGGED_BY) and directory is not None and not PureWindowsPath(directory).drive:
+    if name.startswith(PLUGGED_BY) and directory is not None:
         raise BadUse(
-            f"--guest-dir {directory}: {name} gets a disk of ours, unless it is a Windows; --disk-dir says where on its"
-            " host"
+            f"--guest-dir {directory}: {name} gets a disk of ours, for which --disk-dir says where on its host; a"
+            " Windows, a file where only its guest agent may write: --guest ssh://Administrator@ADDRESS takes others"
         )
     where = PurePosixPath(directory) if directory else DISK_DIRECTORY
     if not (where.is_absolute() or PureWindowsPath(where).is_absolute()):

@@ -256,11 +256,7 @@ def _own_vm(
         return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory)
     if (found := _found(host, vm.name)) is not None:
         if found.is_windows:
-            return windows_by_agent(found, vm.directory, Path(local.scratch))
-        if vm.directory != DISK_DIRECTORY:
-            raise MachineError(
-                f"{vm.name}: is no Windows: it gets a disk of ours; leave out --guest-dir {vm.directory}"
-            )
+            return windows_by_agent(found, Path(local.scratch))
         return Plugged(found, directory)
     there = entered(vm.name)
     if isinstance(there, WindowsMachine):

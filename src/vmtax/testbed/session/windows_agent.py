@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from vmtax.attach import LIBVIRT, Pluggable
-from vmtax.attach.agent_transport import LOG_IN, AgentTransport
+from vmtax.attach.agent_transport import AgentTransport
 from vmtax.core.events import Event
 from vmtax.core.layers import EXISTING_PATH
-from vmtax.core.machines import MachineError
 from vmtax.core.records import Json
 from vmtax.design.factors import FACTORS
 from vmtax.design.settings import PLUGGED
@@ -22,6 +21,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.meter.windows import read_windows
 from vmtax.plan.schema import GuestSize
+from vmtax.storage import DISK_DIRECTORY
 from vmtax.testbed.session.windows_way import ENTERS, NOTES, WindowsInside, brought, home_in
 from vmtax.workload.chess import Chess
 from vmtax.workload.fio import Disk
@@ -36,7 +36,6 @@ class WindowsByAgent:
     vm: Pluggable
     there: WindowsMachine
     transport: AgentTransport  # of that machine
-    directory: PurePosixPath  # the parent of ours, of the user's choice, or DISK_DIRECTORY
     machine: None = None
     path: str = EXISTING_PATH
     verb: str = "enter"
@@ -68,9 +67,8 @@ class WindowsByAgent:
     def enter(self, local: LocalMachine, host: Placed, image: Image, emit: Callable[[Event], None]) -> WindowsInside:
         self.vm.remember()
         self.transport.look()
-        home = home_in(self.name, self.there, self.directory)
-        if not str(home).isascii():
-            raise MachineError(f"{self.name}: --guest-dir {home}: its guest agent is given ASCII only; or {LOG_IN}")
+        # What its agent starts has all rights: nobody else must be able to write beside it, as in its own profile.
+        home = home_in(self.name, self.there, DISK_DIRECTORY)
         digests = brought(self.there, home, local, emit)
         facts = replace(read_windows(self.there), cpus=self.vm.vcpus, memory_bytes=self.vm.memory, is_vm=True)
         notes = (*NOTES, f"{BY_AGENT[0].upper()}{BY_AGENT[1:]}; {self.vm.asked}.")
@@ -82,7 +80,7 @@ class WindowsByAgent:
         return self.vm.leave()
 
 
-def windows_by_agent(vm: Pluggable, directory: PurePosixPath, scratch: Path) -> WindowsByAgent:
+def windows_by_agent(vm: Pluggable, scratch: Path) -> WindowsByAgent:
     """`scratch`: here, for copies of files"""
     transport = AgentTransport(vm.agent, EXISTING_PATH, scratch)
-    return WindowsByAgent(vm, WindowsMachine(transport), transport, directory)
+    return WindowsByAgent(vm, WindowsMachine(transport), transport)

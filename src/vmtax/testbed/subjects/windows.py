@@ -33,8 +33,9 @@ def refuse_little_room(name: str, there: WindowsMachine, home: PureWindowsPath, 
     free = there.free_bytes(home) if size else None
     if free is not None and free < size * HEADROOM:
         raise StorageError(
-            f"{name}: {home} has {format_room(free)} free, {format_room(size)} are needed; name another directory"
-            " with --guest-dir, or a smaller workloads.disk.size in the plan"
+            f"{name}: {home} has {format_room(free)} free, {format_room(size)} are needed; name"
+            f"{' another directory with --guest-dir, or' if name.startswith('ssh:') else ''} a smaller"
+            " workloads.disk.size in the plan"
         )
 
 
