@@ -18,6 +18,7 @@ from vmtax.plan.estimate import Emulation, Foreseen, demonstration, foresee
 from vmtax.plan.schema import Plan
 from vmtax.store import Store
 from vmtax.testbed.host.hosts import lab_of
+from vmtax.testbed.parts.usual_card import with_usual_card
 from vmtax.testbed.session.session import Destination, ExistingVm, Hosts, TestbedOptions, Wire
 from vmtax.testbed.storage.host_disk import more_seconds
 from vmtax.testbed.subjects import existing
@@ -63,7 +64,12 @@ class RunWork:
 
 
 def fitted(work: RunWork, hosts: Hosts) -> RunWork:
-    """The work with the size of the existing VM, if it measures one. Raises CannotResume if that was another."""
+    """The work with the usual card of guests there, and the size of the existing VM, if it measures one. Raises
+    CannotResume if that was another, and MachineError.
+    """
+    if work.resumed is None:
+        under_test = filter(None, (hosts.host, hosts.other, hosts.destination))
+        work = replace(work, plan=with_usual_card(work.plan, [*under_test]))
     if hosts.existing is None:
         return work
     plan = existing.fitted(work.plan, hosts.existing)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from vmtax.core.layers import GUESTS
 from vmtax.core.records import Treatment
 from vmtax.design.settings import SWITCH, Conflict, Settings, Where, is_on, setting
 from vmtax.design.size import VCPUS
@@ -78,8 +79,8 @@ class NetSettings(Settings):
         " the same address beside the function, which takes over when the function is gone; sriov+vhost: of several"
         " guests at once, every other one has a function, and the others use vhost. If a plan names one of the last"
         " three levels, all paths, and the host, use that network card to reach a peer behind it; a lab has such a card"
-        " and such a peer",
-        layers=("vm",),
+        " and such a peer. A nested guest has tap or vhost, and its outer VM has the same",
+        layers=GUESTS,
         scope="network",
         conflicts=(
             Conflict(
@@ -158,8 +159,8 @@ def meant(levels: Mapping[str, str]) -> NetSettings:
 
 
 def takes(path: Path, treatments: Sequence[Treatment]) -> bool:
-    """Whether the packets of some VM take this path."""
-    return any(each.layer == "vm" and path in settings_of(each).path.parts for each in treatments)
+    """Whether the packets of some guest take this path."""
+    return any(each.layer in GUESTS and path in settings_of(each).path.parts for each in treatments)
 
 
 def take_functions(treatments: Sequence[Treatment]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.records import Treatment
 from vmtax.design import guest as guest_settings
+from vmtax.design.net import settings_of
 from vmtax.design.topology import Subject, topology
 from vmtax.hypervisor import Drive, Guest, GuestSpec, Qemu
 from vmtax.hypervisor.confine import FIRST_USER
@@ -38,14 +39,14 @@ def open_layer(
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
     """The outer VMs, and one subject for each nested guest. Raises CannotMeasure, BootFailed and MachineError."""
     wanted = topology(treatment)
-    orders, cut = [], None
+    orders, cut, card = [], None, settings_of(treatment)  # an outer VM has the card of its guests
     for number, (name, carried) in enumerate(wanted.carried.items(), 1):
         spec = replace(_carrier_spec(on, treatment, number, len(carried)), name=name)
         if on.checking and on.disks_directory:
             room = needs.carrier_disk_bytes(on.disk_size)
             cut = cutting.prepare_outer(on.session, on.checking, on.host, on.disks_directory, room, stack)
             spec = replace(spec, disks=(cut.drive,))
-        plug = cards.Plug(on.network.segment, CARRIER_MACS.format(number + 1)) if on.network else None
+        plug = cards.Plug(on.network.segment, CARRIER_MACS.format(number + 1), card) if on.network else None
         orders.append(Order(on.host, spec, plug))
     carriers = boot_all(on, orders, stack, guests)
     orders = []
@@ -56,8 +57,8 @@ def open_layer(
         orders += _carried(on, treatment, carrier, carried, disk)
     # One after the other on emulated KVM: four at once were not up after 480 s, and one alone was up in 20 s.
     booted = boot_all(on, orders, stack, guests, in_turn=on.emulated)
-    pairs = zip(wanted.subjects, booted, strict=True)
-    subjects = [running_subject(on, subject, guest) for subject, guest in pairs]
+    pairs, named = zip(wanted.subjects, booted, strict=True), net_paths.names_card(on.plan)
+    subjects = [running_subject(on, subject, guest, card if named else None) for subject, guest in pairs]
     if cut is not None and on.checking is not None:  # there is one guest in one outer VM
         device, inside = booted[0].spec.device(), PurePosixPath(NESTED_DISK.format(1)).name
         assert device is not None
@@ -78,6 +79,7 @@ def _carried(
     if on.network is not None:
         segment = Segment(carrier.machine, on.session.local.token[:6])
         segment.attach(net_paths.VIRTIO_NIC)
+        net_paths.load(carrier.machine, [treatment])
     if data is not None:
         data.mount(carrier.machine)
     orders = []
@@ -88,7 +90,7 @@ def _carried(
             drive = disks.drive(treatment, disk)
         spec = guest_spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
         spec = replace(spec, name=subject.name, packs=carrier.spec.pack_devices)
-        plug = cards.Plug(segment, net_paths.MACS.format(subject.number)) if segment else None
+        plug = cards.Plug(segment, net_paths.MACS.format(subject.number), settings_of(treatment)) if segment else None
         orders.append(Order(carrier.machine, spec, plug))
     return orders
 

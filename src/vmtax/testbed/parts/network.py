@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from vmtax.core.layers import GUESTS
 from vmtax.core.records import Treatment
 from vmtax.design.net import DEFAULT, NAMES, PATH, Path, settings_of, take_functions, takes
 from vmtax.machine import Machine
@@ -19,6 +20,7 @@ from vmtax.testbed.subjects.provisioned import Provisioned
 
 HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe -n -q vhost_net")  # loads nothing
 HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing
+NESTED = (Path.TAP, Path.VHOST)  # paths that a nested guest may have
 # Paths that do not work over a card that is a port of a bridge -> why.
 APART = {
     Path.USER: "it goes over no card",
@@ -36,7 +38,7 @@ class NetworkPart(Part):
         networked = [workload for workload in request.plan.build_workloads() if workload.networked]
         if not networked:
             why = f"{named} needs a workload that uses the network"
-            return dict.fromkeys([each.name for each in request.guests], why)
+            return dict.fromkeys([each.name for each in _guests(request)], why)
         needy = next((workload.takes_bridge for workload in networked if workload.takes_bridge), None)
         refused = _without_path(request, needy)
         return {**_without_settings(request.without(refused), request), **refused}
@@ -54,6 +56,11 @@ class NetworkPart(Part):
         return replace(order, plug=cards.plug(on, treatment, order.number))
 
 
+def _guests(request: Request) -> list[Treatment]:
+    """Nested guests too, whose card has a path."""
+    return [treatment for treatment in request.treatments if treatment.layer in GUESTS]
+
+
 def _without_path(request: Request, needy: str | None) -> dict[str, str]:
     """Treatments whose path is impossible -> why. `needy`: what in the plan takes a bridge; None: nothing does."""
     host, most = request.host, guests_at_once(request.plan)
@@ -61,9 +68,11 @@ def _without_path(request: Request, needy: str | None) -> dict[str, str]:
     if needy is not None:
         reasons[Path.USER] = f"carries nothing but net's TCP cases: leave {needy} or {Path.USER} out of the plan"
     refused = {}
-    for treatment in request.guests:
+    for treatment in _guests(request):
         path = settings_of(treatment).path
         why = next(filter(None, map(reasons.get, path.parts)), None)
+        if treatment.layer == "nested" and path not in NESTED:
+            why = f"is no path of a nested guest: it has {' or '.join(NESTED)}"
         if why is not None:
             refused[treatment.name] = f"{PATH}={path} {why}"
     return refused
