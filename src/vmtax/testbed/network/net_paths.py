@@ -88,7 +88,8 @@ def find_card(guest: Guest, wanted: NetSettings, mac: str) -> str:
     path = wanted.path
     if path is Path.SRIOV_STANDBY:
         return standby.find(guest, mac)
-    guest.machine.run(*sriov.LOAD_DRIVERS)
+    if path.model != DEFAULT.path.model or path.has_function:  # the driver of a virtio card is loaded at boot
+        guest.machine.run(*sriov.LOAD_DRIVERS)
     name, _, driver = guest.machine.run(*FIND, mac).strip().partition(" ")
     if not path.is_carried_by(driver):
         seen = f"its driver is {driver}" if name else f"the guest has no card with the address {mac}"
