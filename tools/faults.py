@@ -1918,4 +1918,41 @@ FAULTS = (
         "late = ()",
         "a missing p99 has no reason",
     ),
+    Fault(
+        "testbed/parts/usual_card.py",
+        "if not all(is_root(host) and host.succeeds(*HAS_VHOST) for host in hosts):",
+        "if not any(is_root(host) and host.succeeds(*HAS_VHOST) for host in hosts):",
+        "of two hosts, the one without vhost measures nothing",
+    ),
+    Fault(
+        "testbed/parts/usual_card.py",
+        "if not carries or plan.space.first(PATH) is not None or overcommits(plan):",
+        "if not carries or plan.space.first(PATH) is not None:",
+        "guests that share CPUs get threads of vhost beside them",
+    ),
+    Fault(
+        "testbed/parts/network.py",
+        'if treatment.layer == "nested" and path not in NESTED:',
+        'if treatment.layer == "nested" and path.has_function:',
+        "a nested guest is measured with a tap, and its row says rtl8139",
+    ),
+    Fault(
+        "cli/watch.py",
+        "if not is_running(chosen):  # an id means its run",
+        "if not chosen:",
+        "a run that has ended is followed",
+    ),
+    Fault(
+        "cli/notify.py",
+        'SHELL = "/bin/sh"  # as system(3) takes it, whatever is in PATH',
+        'SHELL = "sh"',
+        "a run for a user without a PATH ends as a fault of vmtax",
+        acts="""known = (SHELL, "-c", 'command -v -- "$1"', "sh")  # a program, or something of the shell's own""",
+    ),
+    Fault(
+        "design/asked.py",
+        "if len(expand(layers, space, exclude).kept) > 1 or levels[0] in asked[name]:",
+        "if len(expand(layers, space, exclude).kept) > 0 or levels[0] in asked[name]:",
+        "the cure for a level makes one configuration, which is refused, too",
+    ),
 )
