@@ -90,6 +90,11 @@ def test_what_is_needed_comes_before_the_cost(needs: tuple[str, ...], choice: st
     assert chosen(SAMPLE, *needs) == choice
 
 
+def test_where_nothing_tells_two_cards_apart_the_usual_one_is_chosen() -> None:
+    found = advised(network_experiment(rounds=1, paths=("tap", "vhost")))
+    assert found.choice and found.choice.treatment == "vm net.path=vhost"
+
+
 def test_where_nothing_meets_the_needs_every_choice_has_its_reason() -> None:
     found = of(SAMPLE, "migratable", "isolation")
     assert found.advice.notes[0].endswith("ask for less with --needs, or measure other choices.")

@@ -17,7 +17,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_percent
-from vmtax.design.factors import FACTORS, idle
+from vmtax.design.factors import USUAL, idle
 from vmtax.design.stopping import count
 from vmtax.recommend.card import CardKind
 from vmtax.recommend.conditions import Conditions, conditions
@@ -358,11 +358,10 @@ class _Stage:
 
 
 def unusual(kind: ChoiceKind, treatment: Treatment) -> tuple[str, ...]:
-    """Its settings that are not the factors' defaults, which somebody must make and remember."""
+    """Its settings that are not the usual ones, which somebody must make and remember."""
     settings = []
     for name, level in treatment.levels.items():
-        factor = FACTORS.get(name)
-        if name in kind.factors and factor is not None and level != factor.default:
+        if name in kind.factors and name in USUAL and level != USUAL[name]:
             settings.append(f"{name}={level}")
     return tuple(settings)
 

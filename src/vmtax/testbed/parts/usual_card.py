@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vmtax.core.layers import GUESTS
-from vmtax.design.net import PATH, Path
+from vmtax.design.net import PATH, USUAL
 from vmtax.machine import Machine
 from vmtax.plan.guests import overcommits
 from vmtax.plan.schema import Plan
@@ -14,8 +14,8 @@ from vmtax.testbed.session.examine import is_root
 
 
 def with_usual_card(plan: Plan, hosts: Sequence[Machine]) -> Plan:
-    """The plan, naming vhost as the path of its guests' packets if it measures the network, names no path, and all of
-    these hosts have vhost. Raises MachineError.
+    """The plan, with the usual path of its guests' packets, vhost, if it measures the network, names no path, and all
+    of these hosts have vhost. Raises MachineError.
 
     Otherwise the plan as it is: QEMU itself carries the packets. So it is where guests share CPUs, because before Linux
     6.4 the threads of vhost would run beside those CPUs.
@@ -25,4 +25,4 @@ def with_usual_card(plan: Plan, hosts: Sequence[Machine]) -> Plan:
         return plan
     if not all(is_root(host) and host.succeeds(*HAS_VHOST) for host in hosts):
         return plan
-    return plan.model_copy(update={"factors": {**plan.factors, PATH: (Path.VHOST.value,)}})
+    return plan.model_copy(update={"factors": {**plan.factors, PATH: (USUAL.value,)}})
