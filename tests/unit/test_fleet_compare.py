@@ -100,6 +100,8 @@ def test_the_mean_change_is_what_was_planted_and_shown_for_times_and_for_costs()
         assert vm.low is not None and vm.high is not None and vm.low < math.exp(0.05) < vm.high
         assert vm.high - vm.low < 0.01
     assert line(found).verdict == "worse" and line(found, "host").verdict == "same"
+    assert {one.line.baseline for one in found.primary} == {""}, "a change is that of times, not of costs"
+    assert not line(found, baseline="host").line.primary
     assert words.software(found) == [f"kernel {OLD} → {NEW} on 20 of 20 hosts"]
 
 

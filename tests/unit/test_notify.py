@@ -31,6 +31,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
+def test_a_run_that_was_resumed_is_told_of_too(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "told"
+    store.put(RUN)
+    notify(f"echo $VMTAX_RUN_ID >> {file}", store, "local", {(RUN.id, "interrupted", 1, 0)})
+    assert file.read_text() == f"{RUN.id}\n"
+
+
 def test_its_shell_is_there_whatever_is_in_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert checked_command("echo done") == "echo done"
