@@ -585,7 +585,7 @@ def test_what_the_command_line_says_of_a_vm_is_done_or_refused(
     assert "\n" not in str(done.exception)
 
 
-@pytest.mark.parametrize("plan", ["pages", "idle", "storage", "density"])
+@pytest.mark.parametrize("plan", ["pages", "storage", "density"])
 def test_a_plan_about_guests_of_ours_is_refused_in_one_line(
     plan: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ from vmtax.storage import StorageError, Target
 from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER
 from vmtax.system import ownership
 from vmtax.testbed.host.cpus import QUESTION
+from vmtax.testbed.parts.network import HAS_VHOST
 from vmtax.testbed.session.session import CannotMeasure, Hosts, TestbedOptions
 
 GIB = 2**30
@@ -59,6 +60,7 @@ def host(
             (*GREP, "", *below.FILES): Reply(cpu, code=2),
             below.CPUID: cpuid,
             ("id", "-u"): "0\n" if root else "1000\n",
+            HAS_VHOST: Reply(code=1),
             PROCESSES: Reply(vms, code=0 if vms else 1),
             LOAD: "0.42 0.31 0.30 1/200 4711\n",
             ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",

@@ -39,7 +39,9 @@ def test_guests_have_the_card_that_libvirt_and_proxmox_make() -> None:
         (f"{LAYERS}factors: {{cpu.overcommit: ['1', '2'], guest.count: ['4']}}\n".replace(", nested", ""), [host()]),
     ],
 )
-def test_where_it_cannot_be_had_or_another_is_named_the_plan_stays_as_it_is(text: str, hosts: list[FakeMachine]) -> None:
+def test_where_it_cannot_be_had_or_another_is_named_the_plan_stays_as_it_is(
+    text: str, hosts: list[FakeMachine]
+) -> None:
     plan = parse(text, "x")
     assert with_usual_card(plan, hosts) is plan
 
@@ -52,6 +54,4 @@ def test_no_plan_that_names_its_paths_is_changed() -> None:
 def test_a_nested_guest_has_no_other_path() -> None:
     plan = parse(f"{LAYERS}factors: {{net.path: [tap, vhost, rtl8139]}}\n", "x")
     lacking = NetworkPart().lacking(Request(host(), plan, plan.treatments()[0]))
-    assert lacking == {
-        "nested net.path=rtl8139": "net.path=rtl8139 is no path of a nested guest: it has tap or vhost"
-    }
+    assert lacking == {"nested net.path=rtl8139": "net.path=rtl8139 is no path of a nested guest: it has tap or vhost"}

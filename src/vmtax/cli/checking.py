@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from vmtax.cli.app import BadUse, answer, say_wrapped, warn
+from vmtax.cli.app import answer, say_wrapped, warn
 from vmtax.cli.asked import Measured
 from vmtax.cli.running import new_work
 from vmtax.cli.work import RunWork, fitted, is_emulated, outlook_of, written_per_round
@@ -49,8 +49,6 @@ class _Here:
 
 def check_plan(plan: str, asked: Measured, *, json: bool) -> None:
     """Print it as lines, or as JSON."""
-    if not plan and asked.program.command is None:
-        raise BadUse("name a plan, as in `vmtax plan check quick`: `vmtax plan list` lists those that are built in")
     found = checked(plan, asked)
     if json:
         answer("plan-check", found)

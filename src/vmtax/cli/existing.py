@@ -85,7 +85,8 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
         say_wrapped("The manuals call nothing in it unsafe or slow.")
     words = shlex.join([source, *(["--host", host] if host else [])])
     clones = f" --guest {shlex.quote(source)} --clone" if source.startswith(LIBVIRT) else ""
-    say_wrapped(f"What your settings cost here: vmtax plan from {words} -o plan.yaml && vmtax run plan.yaml{clones}")
+    where = "here" if clones else "a Linux guest here"
+    say_wrapped(f"What your settings cost {where}: vmtax plan from {words} -o plan.yaml && vmtax run plan.yaml{clones}")
     if source.startswith(PROXMOX):
         say_wrapped(f"What it costs as it runs: vmtax run quick --guest {words}; {UNTRIED}")
     if source.startswith((PROXMOX, LIBVIRT)):

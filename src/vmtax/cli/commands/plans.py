@@ -31,7 +31,9 @@ def plan_show(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
 def plan_check(
     plan: Annotated[
         str,
-        typer.Argument(metavar="[PLAN]", help=f"{PLAN_HELP} None with --command.", autocompletion=complete_plan),
+        typer.Argument(
+            metavar="[PLAN]", help=f"{PLAN_HELP} Default: quick; with --command: none.", autocompletion=complete_plan
+        ),
     ] = "",
     *,
     asked: Measured,
