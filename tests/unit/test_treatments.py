@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from vmtax.core.layers import LAYERS, USUAL
 from vmtax.design.factors import FACTORS, LEGALITY, RULED, idle, why_illegal
+from vmtax.design.filling import repairs
 from vmtax.design.size import SIZES
 from vmtax.design.treatments import (
     Combination,
@@ -308,3 +309,11 @@ def _product(factors: dict[str, list[str]]) -> int:
     for levels in factors.values():
         product *= len(levels)
     return product
+
+
+def test_what_an_entry_names_is_kept_where_its_combination_is_legal() -> None:
+    levels = {name: factor.default for name, factor in FACTORS.items() if factor.scope == "disk"}
+    levels |= {"zfs.volblocksize": "64KiB"}  # legal, and without meaning on a file
+    movable, asked = levels.keys() - {"zfs.volblocksize"}, ["zfs.volblocksize"]
+    assert next(repairs(levels, movable, asked))["disk.volume"] == "zvol"
+    assert not [*repairs(levels, movable, asked, kept=["disk.volume"])]
