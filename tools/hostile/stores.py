@@ -205,7 +205,8 @@ def _tried(argv: tuple[str, ...], home: Path, codes: tuple[int, ...]) -> Iterato
     result = called(*argv, home=home)
     command = " ".join(argv)
     yield from (f"{command}: {complaint}" for complaint in complaints(result, codes))
-    told = result.error
+    # Which run was chosen, and why, comes before what is wrong with it
+    told = "".join(line for line in result.error.splitlines(keepends=True) if "no run has a result yet; " not in line)
     if "is damaged: " in told and (told.count("\n") != 1 or "vmtax runs rm " not in told):
         yield f"{command}: no cure, or more than one line: {told[:300]!r}"
 
