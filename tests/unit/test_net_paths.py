@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,12 +16,13 @@ from vmtax.design.net import DELAYS, NetSettings, Path, settings_of
 from vmtax.hypervisor import BootFailed, Nic, Passed, Tap, UserNetwork, card_of
 from vmtax.hypervisor.qemu.cards import card_arguments, handed_over
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.reader import LocalReader
 from vmtax.network import sriov
 from vmtax.network.interrupts import SET_DELAY, delay_interrupts
 from vmtax.plan.schema import Plan, parse
 from vmtax.testbed.network import net_paths
 from vmtax.testbed.parts import Request
-from vmtax.testbed.parts.network import HAS_MACVTAP, HAS_VHOST, NetworkPart
+from vmtax.testbed.parts.network import HAS_MACVTAP, HAS_VHOST, VHOST_IS_LOADED, NetworkPart
 
 PLAN = """\
 name: paths
@@ -95,6 +97,7 @@ def host(**answers: Any) -> FakeMachine:
     """A host that can give a guest every path, but for what `answers` says."""
     said: dict[str, Any] = {
         "vhost": "",
+        "loaded": "",
         "macvtap": "",
         "cards": "eth2 7 0 1 1 0\n",
         "up": "",
@@ -106,6 +109,7 @@ def host(**answers: Any) -> FakeMachine:
         {
             ("id", "-u"): "0\n",
             HAS_VHOST: said["vhost"],
+            VHOST_IS_LOADED: said["loaded"],
             HAS_MACVTAP: said["macvtap"],
             sriov.CARDS: said["cards"],
             ("ip", "-o", "link", "show", "dev", "eth2", "up"): said["up"],
@@ -143,6 +147,19 @@ def test_vhost_takes_its_device_and_every_path_the_workload() -> None:
     idle = parse(PLAN.replace("[net]", "[chess]"), "x")
     left_out = lacking(host(), idle)
     assert set(left_out.values()) == {"net.path needs a workload that uses the network"}
+
+
+@pytest.mark.parametrize(("device", "has"), [(pathlib.Path("/dev/null"), True), (None, False)])
+def test_vhost_that_is_loaded_must_be_there_to_be_opened(
+    device: pathlib.Path | None, has: bool, tmp_path: pathlib.Path
+) -> None:
+    """A container sees that it is loaded, and need not have its device; nothing is made in its place."""
+    registered, there = tmp_path / "misc", tmp_path / "vhost-net"
+    registered.write_text("238 vhost-net\n232 kvm\n")
+    if device is not None:
+        there.symlink_to(device)
+    assert LocalReader().try_run(*HAS_VHOST[:-2], str(registered), str(there)).ok == has
+    assert there.exists() == has
 
 
 def test_a_card_has_its_queues_and_lacks_its_offloads_where_they_mean_something() -> None:
@@ -282,6 +299,8 @@ def test_a_card_is_announced_and_modules_are_loaded_only_for_what_is_measured() 
     without = [each for each in every if settings_of(each).path in (Path.TAP, Path.RTL8139, Path.USER)]
     (taken,) = NetworkPart().announced(Request(host(), plan, every))
     assert taken.startswith("the network card eth2: a virtual function for each guest")
+    _, module = NetworkPart().announced(Request(host(loaded=Reply(code=1)), plan, every))
+    assert module == "the kernel module vhost_net, which stays loaded until the host reboots"
     assert NetworkPart().announced(Request(FakeMachine("host", {}), plan, without)) == []
     machine = FakeMachine("host", {net_paths.LOAD_VHOST: ""})
     net_paths.load(machine, without)

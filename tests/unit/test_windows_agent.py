@@ -381,7 +381,7 @@ def test_a_directory_is_made_alone(far: FarAgent, tmp_path: Path) -> None:
         one.make_directory(PureWindowsPath("C:\\x\\vmtax-1"))
 
 
-def test_one_request_at_a_time(far: FarAgent, tmp_path: Path) -> None:
+def test_one_request_at_a_time(far: FarAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once, most, answer = [0], [0], far.answer
 
     def slowly(request: str) -> AgentAnswer:
@@ -391,7 +391,7 @@ def test_one_request_at_a_time(far: FarAgent, tmp_path: Path) -> None:
         at_once[0] -= 1
         return answer(request)
 
-    far.answer = slowly  # type: ignore[method-assign]
+    monkeypatch.setattr(far, "answer", slowly)
     one = way(far, tmp_path)
     threads = [threading.Thread(target=one.clock, args=(HOME,)) for _ in range(6)]
     for thread in threads:

@@ -13,8 +13,7 @@ from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
 from vmtax.design.host import HostSettings
 from vmtax.design.migration import MigrationSettings
-from vmtax.design.net import PATH, NetSettings
-from vmtax.design.net import USUAL as USUAL_PATH
+from vmtax.design.net import PATH, USUAL_PATH, NetSettings
 from vmtax.design.settings import BACKED, Conflict, Factor, needed
 from vmtax.design.size import SizeSettings
 
@@ -32,7 +31,7 @@ DISK = tuple(name for name, factor in FACTORS.items() if factor.scope == "disk")
 REBOOT = tuple(name for name, factor in FACTORS.items() if factor.scope == "reboot")
 _DEFAULTS = {name: factor.default for name, factor in FACTORS.items()}
 # The levels that nobody has to ask for: the defaults, but for the path of packets, which is tap where it is not known
-USUAL: Mapping[str, str] = MappingProxyType({**_DEFAULTS, PATH: USUAL_PATH.value})
+USUAL_LEVELS: Mapping[str, str] = MappingProxyType({**_DEFAULTS, PATH: USUAL_PATH.value})
 _CONFLICTS = tuple(conflict for factor in FACTORS.values() for conflict in factor.conflicts)
 # They determine whether a combination is legal
 LEGALITY = tuple(dict.fromkeys(name for conflict in _CONFLICTS for name in conflict.levels))

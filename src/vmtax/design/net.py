@@ -142,7 +142,7 @@ class NetSettings(Settings):
 PATH = NetSettings.factors()["path"].name
 NAMES = tuple(factor.name for factor in NetSettings.factors().values())
 DEFAULT = NetSettings()  # every factor at its default
-USUAL = Path.VHOST  # the path that libvirt and Proxmox VE make, and a run whose plan names none
+USUAL_PATH = Path.VHOST  # the path that libvirt and Proxmox VE make, and a run whose plan names none
 
 
 def settings_of(treatment: Treatment, guest: int | None = None) -> NetSettings:

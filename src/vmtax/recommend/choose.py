@@ -17,7 +17,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_percent
-from vmtax.design.factors import USUAL, idle
+from vmtax.design.factors import USUAL_LEVELS, idle
 from vmtax.design.stopping import count
 from vmtax.recommend.card import CardKind
 from vmtax.recommend.conditions import Conditions, conditions
@@ -361,7 +361,7 @@ def unusual(kind: ChoiceKind, treatment: Treatment) -> tuple[str, ...]:
     """Its settings that are not the usual ones, which somebody must make and remember."""
     settings = []
     for name, level in treatment.levels.items():
-        if name in kind.factors and name in USUAL and level != USUAL[name]:
+        if name in kind.factors and name in USUAL_LEVELS and level != USUAL_LEVELS[name]:
             settings.append(f"{name}={level}")
     return tuple(settings)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax.core.records import Json, Treatment
-from vmtax.design.factors import FACTORS, USUAL
+from vmtax.design.factors import FACTORS, USUAL_LEVELS
 from vmtax.recommend.kinds import ChoiceKind
 
 
@@ -53,7 +53,7 @@ def conditions(kind: ChoiceKind, plan: Json, members: Sequence[Treatment]) -> Co
     named = {
         name: level
         for name, level in wanted.items()
-        if any(_level(treatment, name) != level for treatment in members) or level != USUAL.get(name, level)
+        if any(_level(treatment, name) != level for treatment in members) or level != USUAL_LEVELS.get(name, level)
     }
     return Conditions(named, tuple(t.name for t in members if not _at(t, named)), kind.name)
 
@@ -70,7 +70,7 @@ def _baseline(name: str, plan: Json, members: Sequence[Treatment]) -> str:
 
 
 def _words(name: str, level: str) -> str:
-    default = USUAL.get(name, level)
+    default = USUAL_LEVELS.get(name, level)
     return f"{name}={level}" if level == default else f"{name}={level} (the default is {default})"
 
 

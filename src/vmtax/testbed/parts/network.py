@@ -18,7 +18,17 @@ from vmtax.testbed.session.examine import is_root
 from vmtax.testbed.subjects import cards
 from vmtax.testbed.subjects.provisioned import Provisioned
 
-HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe -n -q vhost_net")  # loads nothing
+VHOST_IS_LOADED = ("grep", "-q", "-w", "vhost-net", "/proc/misc")
+# Succeeds if vhost is loaded and may be opened, or can be loaded: not by root of a container. Loads nothing, and opens
+# nothing that would load it. Constant text. Capability 16 is CAP_SYS_MODULE.
+HAS_VHOST = (
+    *("sh", "-c"),
+    'if grep -q -w vhost-net "$1"; then test -c "$2" && : <> "$2"; exit; fi;'
+    " read -r inside outside count < /proc/self/uid_map;"
+    " may=$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status);"
+    ' modprobe -n -q vhost_net && test "$count" = 4294967295 && test "$((0x$may >> 16 & 1))" = 1',
+    *("sh", "/proc/misc", "/dev/vhost-net"),
+)
 HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing
 NESTED = (Path.TAP, Path.VHOST)  # paths that a nested guest may have
 # Paths that do not work over a card that is a port of a bridge -> why.
@@ -44,7 +54,16 @@ class NetworkPart(Part):
         return {**_without_settings(request.without(refused), request), **refused}
 
     def announced(self, request: Request) -> Sequence[str]:
-        """The network cards that are taken, and given back afterwards."""
+        """The network cards that are taken, and given back afterwards; a module that stays loaded."""
+        return [*self._cards(request), *self._modules(request)]
+
+    def _modules(self, request: Request) -> Sequence[str]:
+        if any(takes(path, request.treatments) for path in Path if path.has_vhost):
+            loaded = request.host.succeeds(*VHOST_IS_LOADED)
+            return [] if loaded else ["the kernel module vhost_net, which stays loaded until the host reboots"]
+        return []
+
+    def _cards(self, request: Request) -> Sequence[str]:
         wire = request.wire
         far = [] if wire is None else [f"the network card {wire.peer_card} of the peer, {wire.peer}"]
         if take_functions(request.treatments):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vmtax.core.layers import GUESTS
-from vmtax.design.net import PATH, USUAL
+from vmtax.design.net import PATH, USUAL_PATH
 from vmtax.machine import Machine
 from vmtax.plan.guests import overcommits
 from vmtax.plan.schema import Plan
@@ -25,4 +25,4 @@ def with_usual_card(plan: Plan, hosts: Sequence[Machine]) -> Plan:
         return plan
     if not all(is_root(host) and host.succeeds(*HAS_VHOST) for host in hosts):
         return plan
-    return plan.model_copy(update={"factors": {**plan.factors, PATH: (USUAL.value,)}})
+    return plan.model_copy(update={"factors": {**plan.factors, PATH: (USUAL_PATH.value,)}})
