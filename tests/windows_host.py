@@ -27,6 +27,14 @@ SOURCES = Path(__file__).parent / "windows"
 QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 # Gives the command a private ~/.ssh and changes no other: constant text, the arguments stay arguments.
 WITH_SSH_DIRECTORY = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+# Exit codes of more than a byte, which is all that ssh carries; bytes that a program prints, and their text.
+EXIT_CODES = (0, 7, 255, 256, -1073741819)
+ENCODED = (
+    ("ä".encode("utf-16"), "ä"),
+    ("ä日".encode(), "ä日"),
+    (b"a\r\nb\r\n", "a\nb\n"),
+    ("ab".encode("utf-16-le"), "ab"),
+)
 COMPILER = "x86_64-w64-mingw32-gcc-posix"
 LOGIN = r"""#!/bin/sh
 export WINEPREFIX='{prefix}' WINEDEBUG=-all

@@ -15,7 +15,7 @@ import pytest
 
 from tests.command import HANGS
 from tests.unit.test_windows import PRINTABLE, WORDS
-from tests.windows_host import WindowsHost, compile_program, windows_host
+from tests.windows_host import ENCODED, EXIT_CODES, WindowsHost, compile_program, windows_host
 from vmtax.machine import MachineError
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.login_shell import WindowsThere
@@ -59,22 +59,13 @@ def test_every_argument_arrives(machine: WindowsMachine) -> None:
     assert said.splitlines() == [f"[{word}]" for word in words]
 
 
-@pytest.mark.parametrize("code", [0, 7, 255, 256, -1073741819])
+@pytest.mark.parametrize("code", EXIT_CODES)
 def test_exit_codes_have_all_their_bits(machine: WindowsMachine, code: int) -> None:
     """ssh would carry the last byte: 256 would be a success."""
     assert machine.try_run(machine.os.program("program"), "exit", str(code)).code == code
 
 
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        ("ä".encode("utf-16"), "ä"),
-        ("ä日".encode(), "ä日"),
-        (b"a\r\nb\r\n", "a\nb\n"),
-        ("ab".encode("utf-16-le"), "ab"),
-        (b"\xe4", "ä"),
-    ],
-)
+@pytest.mark.parametrize(("data", "text"), [*ENCODED, (b"\xe4", "ä")])
 def test_encodings(machine: WindowsMachine, data: bytes, text: str) -> None:
     assert machine.run(machine.os.program("program"), "bytes", data.hex()) == text
 

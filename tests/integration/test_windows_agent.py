@@ -16,7 +16,7 @@ import pytest
 from tests.command import HANGS
 from tests.unit.test_windows import PRINTABLE, WORDS
 from tests.windows_agent import WindowsGuest, windows_guest
-from tests.windows_host import compile_program
+from tests.windows_host import ENCODED, EXIT_CODES, compile_program
 from vmtax.attach import LibvirtVm
 from vmtax.attach.agent import asked
 from vmtax.attach.agent_transport import READ, AgentTransport
@@ -70,15 +70,12 @@ def test_every_argument_arrives(machine: WindowsMachine) -> None:
     assert said.splitlines() == [f"[{word}]" for word in words]
 
 
-@pytest.mark.parametrize("code", [0, 7, 255, 256, -1073741819])
+@pytest.mark.parametrize("code", EXIT_CODES)
 def test_exit_codes_have_all_their_bits(machine: WindowsMachine, code: int) -> None:
     assert machine.try_run(machine.os.program("program"), "exit", str(code)).code == code
 
 
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [("ä".encode("utf-16"), "ä"), ("ä日".encode(), "ä日"), (b"a\r\nb\r\n", "a\nb\n"), ("ab".encode("utf-16-le"), "ab")],
-)
+@pytest.mark.parametrize(("data", "text"), ENCODED)
 def test_encodings(machine: WindowsMachine, data: bytes, text: str) -> None:
     assert machine.run(machine.os.program("program"), "bytes", data.hex()) == text
 

@@ -173,10 +173,30 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True)
-class Plugged:
-    """A VM that libvirt or Proxmox VE runs on the host under test; nothing in it is used but its agent, once."""
+class RunByHost:
+    """A VM that libvirt or Proxmox VE runs on the host under test: what these know of it."""
 
     vm: Pluggable
+
+    @property
+    def name(self) -> str:
+        return self.vm.name
+
+    @property
+    def uuid(self) -> str:
+        return self.vm.uuid
+
+    def size(self) -> GuestSize:
+        return GuestSize(vcpus=self.vm.vcpus, memory=self.vm.memory)
+
+    def leave(self) -> Json:
+        return self.vm.leave()
+
+
+@dataclass(frozen=True, slots=True)
+class Plugged(RunByHost):
+    """Nothing in it is used but its agent, once."""
+
     directory: PurePosixPath  # on its host
     machine: None = None
     path: str = EXISTING_PATH
@@ -185,19 +205,8 @@ class Plugged:
     measures: None = None
 
     @property
-    def name(self) -> str:
-        return self.vm.name
-
-    @property
     def announced(self) -> str:
         return self.vm.announced
-
-    @property
-    def uuid(self) -> str:
-        return self.vm.uuid
-
-    def size(self) -> GuestSize:
-        return GuestSize(vcpus=self.vm.vcpus, memory=self.vm.memory)
 
     def why_not(self, levels: Mapping[str, str]) -> str | None:
         return why_not(self.vm.settings(), as_libvirt(levels))
@@ -207,6 +216,3 @@ class Plugged:
         placed = place(inside.machine, local, image, emit)
         plug = functools.partial(plugged_disk, inside)
         return Inside(inside.machine, placed, plug, inside.notes, self.uuid, self.vm.qemu)
-
-    def leave(self) -> Json:
-        return self.vm.leave()

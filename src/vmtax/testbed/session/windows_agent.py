@@ -12,7 +12,6 @@ from vmtax.attach import LIBVIRT, Pluggable
 from vmtax.attach.agent_transport import AgentTransport
 from vmtax.core.events import Event
 from vmtax.core.layers import EXISTING_PATH
-from vmtax.core.records import Json
 from vmtax.design.factors import FACTORS
 from vmtax.design.settings import PLUGGED
 from vmtax.image.cache import Image
@@ -20,8 +19,8 @@ from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.meter.windows import read_windows
-from vmtax.plan.schema import GuestSize
 from vmtax.storage import DISK_DIRECTORY
+from vmtax.testbed.session.ways import RunByHost
 from vmtax.testbed.session.windows_way import ENTERS, NOTES, WindowsInside, brought, home_in
 from vmtax.workload.chess import Chess
 from vmtax.workload.fio import Disk
@@ -30,10 +29,11 @@ BY_AGENT = "commands and files go by its guest agent, in small pieces: copying t
 
 
 @dataclass(frozen=True, slots=True)
-class WindowsByAgent:
-    """How that Windows is entered. Only who runs it was asked so far."""
+class WindowsByAgent(RunByHost):
+    """How that Windows is entered. Only who runs it was asked so far, and to leave it, what is ours is removed when its
+    machine is closed.
+    """
 
-    vm: Pluggable
     there: WindowsMachine
     transport: AgentTransport  # of that machine
     machine: None = None
@@ -42,23 +42,12 @@ class WindowsByAgent:
     measures: tuple[str, ...] = (Chess.name, Disk.name)  # a login shows the address of the other end for `transfer`
 
     @property
-    def name(self) -> str:
-        return self.vm.name
-
-    @property
     def announced(self) -> str:
         return f"{BY_AGENT}; {self.vm.asked}; {ENTERS}"
 
     @property
     def takes_root(self) -> bool:
         return not self.name.startswith(LIBVIRT)  # who may use libvirt may ask the agent
-
-    @property
-    def uuid(self) -> str:
-        return self.vm.uuid
-
-    def size(self) -> GuestSize:
-        return GuestSize(vcpus=self.vm.vcpus, memory=self.vm.memory)
 
     def why_not(self, levels: Mapping[str, str]) -> str | None:
         named = [name for name in levels if FACTORS[name].layers == PLUGGED]
@@ -74,10 +63,6 @@ class WindowsByAgent:
         notes = (*NOTES, f"{BY_AGENT[0].upper()}{BY_AGENT[1:]}; {self.vm.asked}.")
         nowhere = Placed(root="", kernel="", initrd="")
         return WindowsInside(self.there, nowhere, None, notes, self.uuid, self.vm.qemu, facts, digests)
-
-    def leave(self) -> Json:
-        """What is ours is removed when its machine is closed."""
-        return self.vm.leave()
 
 
 def windows_by_agent(vm: Pluggable, scratch: Path) -> WindowsByAgent:
