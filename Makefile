@@ -138,7 +138,7 @@ prove-fleet-load: setup-test ## show what a thousand hosts ask of one PostgreSQL
 	@./tools/packages postgresql
 	@$(PROOF) $(BIN)/python -m tools.prove_fleet_load
 
-# covers: src/vmtax/attach src/vmtax/testbed/subjects/existing.py src/vmtax/testbed/session/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/testbed/session/cloning.py src/vmtax/testbed/layers/clone.py src/vmtax/machine tests/owners_vm.py tests/proxmox tools/prove_guests.py tools/prove_clones.py tools/prove_limits.py tools/prove_planted.py tools/prove_proxmox.py tools/score.py
+# covers: src/vmtax/attach src/vmtax/testbed/subjects/existing.py src/vmtax/testbed/session/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/testbed/session/cloning.py src/vmtax/testbed/layers/clone.py src/vmtax/machine tests/owners_vm.py tests/proxmox tools/prove_guests.py tools/prove_clones.py tools/prove_limits.py tools/prove_odd.py tools/prove_planted.py tools/prove_proxmox.py tools/score.py
 prove-guests: setup-test ## show that a VM of the user's, and clones of it, are measured, and it is left as it was: a real libvirt, 25 kills
 	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-utils
 	@$(BIN)/vmtax image build

@@ -6,10 +6,10 @@ A Debian 11 and a Debian 13 guest that no image of vmtax booted, without network
 libvirt (emulated where there is no KVM). Each is measured through a plugged port, on machine types q35 and pc, with its
 disk on virtio, SCSI and SATA. One is measured against itself: no difference may be shown. Then runs are killed by
 SIGKILL at random moments: definition and state of the domain must be as before, and nothing of the run left in it. One
-guest's agent may not start programs, and one domain is destroyed while it is measured. Bad settings that were planted
-are named first with what they cost, which ends with what `doctor` says to change (tools/prove_planted.py,
-tools/prove_limits.py). Then clones of both are measured
-with three settings, while the domains run and while they are off (tools/prove_clones.py), and runs are killed again.
+guest's agent may not start programs, one domain is destroyed while it is measured, and one is rebooted, full and
+read-only (tools/prove_odd.py). Bad settings that were planted are named first with what they cost, which ends with what
+`doctor` says to change (tools/prove_planted.py, tools/prove_limits.py). Then clones of both are measured with three
+settings, while the domains run and while they are off (tools/prove_clones.py), and runs are killed again.
 Last, VMs of a stand-in for a Proxmox VE node are measured (tools/prove_proxmox.py).
 """
 
@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.owners_vm import GuestFiles, Libvirt, guest_files, libvirt, wait_until
-from tools import prove_clones, prove_limits, prove_planted, prove_proxmox
+from tools import prove_clones, prove_limits, prove_odd, prove_planted, prove_proxmox
 from tools.score import Score
 
 PLAN = """\
@@ -248,6 +248,7 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "planted-card": prove_planted.card,
     "limited": prove_limits.limited,
     "destroyed": destroyed,
+    "odd": prove_odd.odd,
     "buses": buses,
     "clones-11": prove_clones.of_debian_11,
     "clones-13": prove_clones.of_debian_13,

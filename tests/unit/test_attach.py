@@ -121,7 +121,7 @@ def test_a_domain_is_read_without_its_guest() -> None:
         ({"dominfo": Reply(stderr="error: failed to get domain 'web1'", code=1)}, "there are: web1, mail"),
         (
             {"dominfo": Reply(stderr="error: failed to get domain 'web1'", code=1), "list": ""},
-            "another one is taken by LIBVIRT_DEFAULT_URI",
+            "this connection has no domains. Domains of a user",
         ),
         (
             {"dominfo": Reply(stderr="error: failed to connect to the hypervisor", code=1), "list": Reply(code=1)},

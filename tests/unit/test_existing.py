@@ -442,8 +442,18 @@ def test_a_disk_is_chosen_by_its_name_or_by_the_boot_order() -> None:
         ("libvirt:web1", {}, ""),
         (
             "libvirt:gone",
-            {("virsh",): Reply("", "error: failed to get domain 'gone'\n", 1)},
-            "virsh: failed to get domain",
+            {("dumpxml",): Reply("", "error: failed to get domain 'gone'\n", 1), ("list",): Reply("web1\nweb2\n")},
+            "libvirt:gone: failed to get domain 'gone'; there are: web1, web2",
+        ),
+        (
+            "libvirt:mine",
+            {("dumpxml",): Reply("", "error: failed to get domain 'mine'\n", 1), ("list",): Reply("\n")},
+            "this connection has no domains. Domains of a user's own are reached with LIBVIRT_DEFAULT_URI=",
+        ),
+        (
+            "libvirt:mine",
+            {("virsh",): Reply("", "error: Failed to connect socket to '/run/libvirt/libvirt-sock-ro'\n", 1)},
+            "reached with LIBVIRT_DEFAULT_URI=qemu:///session",
         ),
         ("libvirt:web1", {("virsh",): Reply("", "virsh: not found", 127)}, "virsh is not there"),
         ("proxmox:web1", {}, "must be a number, such as proxmox:101"),

@@ -13,7 +13,7 @@ from xml.sax.saxutils import quoteattr
 
 from vmtax.attach.pluggable import Bus
 from vmtax.core.errors import CannotDo
-from vmtax.core.machines import Machine, Outcome, Undoing
+from vmtax.core.machines import Machine, Outcome, Reader, Undoing
 from vmtax.machine.answer import whole_of
 from vmtax.machine.login_shell import NEVER_RUN
 from vmtax.machine.packages import install
@@ -27,6 +27,7 @@ VIRSH = (
 )
 SECONDS = 60.0  # for one question to libvirt
 NOT_FOUND = 127  # exit code of a shell
+OF_A_USER = "Domains of a user's own are reached with LIBVIRT_DEFAULT_URI=qemu:///session in that user's environment"
 FULL = "No more available PCI slots"
 FIRST_DISK = re.compile(r"<disk type='\w+' device='disk'[^>]*>(.*?)</disk>", re.DOTALL)
 DRIVER = re.compile(r"<driver ([^>]*?)/?>")
@@ -247,7 +248,7 @@ def look_up(host: Machine, name: str) -> tuple[Domain, str]:
     refuse_connection(what, uri.stdout.strip())
     said = host.try_run(*VIRSH, "dominfo", "--domain", name, timeout=SECONDS)
     if not said.ok:
-        raise DomainError(f"{host.path}: {what}: {words_of_virsh(said)}{_others(host)}")
+        raise DomainError(f"{host.path}: {what}: {words_of_virsh(said)}{domains_of(host)}")
     facts = fields(said.stdout)
     if name not in (facts.get("Name"), facts.get("UUID")):
         raise DomainError(f"{what}: libvirt takes {name} for {facts.get('Name')}: name it by that, or by its UUID")
@@ -276,16 +277,16 @@ def words_of_virsh(said: Outcome) -> str:
     if "read only access" in words:
         return f"{words}: this connection to libvirt may only read; run as root on that host"
     if words.startswith("Failed to connect socket"):
-        return f"{words}: does libvirt run there (systemctl status libvirtd, or virtqemud)?"
+        return f"{words}: does libvirt run there (systemctl status libvirtd, or virtqemud)? {OF_A_USER}"
     return words
 
 
-def _others(host: Machine) -> str:
-    """The names of the domains that there are, for somebody who named another one."""
+def domains_of(host: Reader) -> str:
+    """The names of the domains that there are, for somebody who named another one; begins with "; "."""
     said = host.try_run(*VIRSH, "list", "--all", "--name", timeout=SECONDS)
     names = [line.strip() for line in said.stdout.splitlines() if line.strip()]
     if not said.ok:
         return ""
     if not names:
-        return "; this connection has no domains: another one is taken by LIBVIRT_DEFAULT_URI of the login there"
+        return f"; this connection has no domains. {OF_A_USER}"
     return f"; there are: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"

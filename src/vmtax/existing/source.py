@@ -7,7 +7,7 @@ import quopri
 import re
 from pathlib import Path
 
-from vmtax.attach.domain import VIRSH
+from vmtax.attach.domain import VIRSH, domains_of, words_of_virsh
 from vmtax.core.machines import Reader
 from vmtax.existing import libvirt, proxmox, qemu_line
 from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest
@@ -107,6 +107,8 @@ def _named(source: str, kind: Kind, name: str, reader: Reader) -> ExistingGuest:
     outcome = reader.try_run(*commands[kind], timeout=SECONDS)
     if outcome.code == NOT_FOUND:
         raise NoGuest(f"{source}: {PROGRAMS[kind]} is not there, so no guest of its can be; right would be {HOW}")
+    if not outcome.ok and kind == "libvirt":
+        raise NoGuest(f"{source}: {words_of_virsh(outcome)}{domains_of(reader)}")
     if not outcome.ok:
         words = (outcome.stderr.strip() or outcome.stdout.strip()).splitlines()
         why = words[-1].removeprefix("error: ") if words else f"exit code {outcome.code}"
