@@ -214,6 +214,12 @@ FAULTS = (
     ),
     Fault(
         "design/filling.py",
+        "if tried is not None and next(tried) > MOST_TRIED:",
+        "if False:",
+        "a plan with many factors is read for ever",
+    ),
+    Fault(
+        "design/filling.py",
         "if name in movable and name not in changes and not (is_legal and name in kept):",
         "if name in movable and name not in changes:",
         "an entry of a plan's own list gets another volume because a factor of all entries needs it",

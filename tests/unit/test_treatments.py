@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vmtax.core.layers import LAYERS, USUAL
+from vmtax.design import filling
 from vmtax.design.factors import FACTORS, LEGALITY, RULED, idle, why_illegal
 from vmtax.design.filling import repairs
 from vmtax.design.size import SIZES
@@ -317,3 +321,26 @@ def test_what_an_entry_names_is_kept_where_its_combination_is_legal() -> None:
     movable, asked = levels.keys() - {"zfs.volblocksize"}, ["zfs.volblocksize"]
     assert next(repairs(levels, movable, asked))["disk.volume"] == "zvol"
     assert not [*repairs(levels, movable, asked, kept=["disk.volume"])]
+
+
+MANY = """
+cpu.isolation cpu.model cpu.timer disk.detect_zeroes disk.extended_l2 disk.lazy_refcounts disk.preallocation disk.share
+disk.volume guest.outer guest.vcpus
+""".split()
+
+
+def test_levels_in_common_are_not_looked_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With these factors, trying all that several combinations might share would take for ever."""
+    looked_at, ways = itertools.count(1), filling._ways
+
+    def counted(*of: Any) -> Iterator[dict[str, str]]:
+        for changes in ways(*of):
+            assert next(looked_at) < 2000
+            yield changes
+
+    monkeypatch.setattr(filling, "_ways", counted)
+    monkeypatch.setattr(filling, "MOST_TRIED", 20)
+    every = {name: dict.fromkeys((FACTORS[name].default, *FACTORS[name].levels)) for name in MANY}
+    space = Space({name: [*levels] for name, levels in every.items()}, design="one-at-a-time")
+    kept, _ = treatments(("vm", "nested"), space)
+    assert {level for each in kept if (level := each.levels.get("disk.volume"))} == {*FACTORS["disk.volume"].levels}

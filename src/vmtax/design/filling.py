@@ -16,6 +16,7 @@ from vmtax.design.size import SIZES
 MOST_CHANGES = 4  # of levels in one repair: the longest chain that factors have is three
 MOST_WAYS = 20  # repairs of one kind that are considered
 MOST_DIFFERING = 2  # factors that may differ with another one before each combination is filled by itself
+MOST_TRIED = 1_000  # changes that are looked at for levels in common, before each combination is filled by itself
 _HOPELESS = (True, len(FACTORS), len(FACTORS))  # illegal by the plan's own levels
 Levels = Mapping[str, str]
 Variable = tuple[Hashable, str]  # (points that share it, factor)
@@ -96,6 +97,7 @@ def fill(
     best = [_best(point, ruled[point.part], apart) for point in few]
     moved = dict.fromkeys(name for _, ways in best for changes in ways for name in changes)
     solver = _Solver(few, ruled, [fault for fault, _ in best], apart)
+    tried = itertools.count()
 
     def group(by: Sequence[str], differing: Collection[str]) -> Callable[[NamedPoint, str], Hashable]:
         return lambda point, name: (
@@ -117,7 +119,8 @@ def fill(
     )
     for by, differing in ways:
         grouped = group(by, differing)
-        if (found := solver.solve(grouped)) is not None:
+        last = by == tuple(varying) and differing == tuple(moved)
+        if (found := solver.solve(grouped, None if last else tried)) is not None:
             rests = tuple(
                 {
                     name: found[grouped(point, name), name]
@@ -140,9 +143,14 @@ class _Solver:
     kept: Collection[str]  # factors that change only if a point is illegal otherwise
 
     def solve(
-        self, group: Callable[[NamedPoint, str], Hashable], known: Mapping[Variable, str] | None = None
+        self,
+        group: Callable[[NamedPoint, str], Hashable],
+        tried: Iterator[int] | None,
+        known: Mapping[Variable, str] | None = None,
     ) -> dict[Variable, str] | None:
-        """The levels that are not the default, by who shares them; None if there are none that suit all points."""
+        """The levels that are not the default, by who shares them; None if there are none that suit all points, or if
+        they were not found soon. `tried`: counts what is looked at, up to MOST_TRIED; None: there is no limit
+        """
         levels = dict(known or {})
         for point, least in zip(self.points, self.best, strict=True):
             own = {name: (group(point, name), name) for name in self.movable[point.part]}
@@ -151,10 +159,12 @@ class _Solver:
                 continue
             free = [name for name, variable in own.items() if variable not in levels]
             for changes in _ways(point, rest, free, self.kept):
+                if tried is not None and next(tried) > MOST_TRIED:
+                    return None
                 if not changes or point.faults({**rest, **changes}) > least:
                     continue
                 further = {**levels, **{own[name]: level for name, level in changes.items()}}
-                if (found := self.solve(group, further)) is not None:
+                if (found := self.solve(group, tried, further)) is not None:
                     return found
             return None
         return levels
