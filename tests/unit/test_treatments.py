@@ -323,10 +323,10 @@ def test_what_an_entry_names_is_kept_where_its_combination_is_legal() -> None:
     assert not [*repairs(levels, movable, asked, kept=["disk.volume"])]
 
 
-MANY = """
-cpu.isolation cpu.model cpu.timer disk.detect_zeroes disk.extended_l2 disk.lazy_refcounts disk.preallocation disk.share
-disk.volume guest.outer guest.vcpus
-""".split()
+MANY = (
+    *("cpu.isolation", "cpu.model", "cpu.timer", "disk.detect_zeroes", "disk.extended_l2", "disk.lazy_refcounts"),
+    *("disk.preallocation", "disk.share", "disk.volume", "guest.outer", "guest.vcpus"),
+)
 
 
 def test_levels_in_common_are_not_looked_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
