@@ -86,6 +86,7 @@ WRONG: tuple[tuple[str, str, Any, str], ...] = (
     *(("quick", "plan.iterations", value, "plan.iterations") for value in (0, "often", [], -1)),
     *(("quick", "plan.decide", value, "plan.decide") for value in ({}, {"worse_than": 0}, {"worse_than": -1}, "x")),
     *(("quick", "plan.factors", value, "plan.factors") for value in ([], {"a": "b"}, {"a": [1]}, None)),
+    *(("quick", "plan.combinations", value, "plan.combinations") for value in (-1, [1], [{}], [{"levels": []}])),
     *(("quick", "plan.workloads", value, "plan.workloads") for value in ("x", [1], [None], [[]], {})),
     *(("quick", "plan.primary", value, "plan.primary") for value in ("x", [1], None, {})),
     *(("quick", f"plan.{name}", value, name) for name in ("same_within",) for value in ("x", -1, [])),

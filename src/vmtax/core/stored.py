@@ -54,12 +54,19 @@ class RunDecide(StoredJson):
     worse_than: Fraction
 
 
+class StoredCombination(StoredJson):
+    """An entry of a plan's own list of treatments, as far as reports read it."""
+
+    levels: dict[str, list[str]]
+
+
 class StoredPlan(StoredJson):
     """A plan, as far as reports read it; `vmtax.plan` knows all of it, and which of it fits together."""
 
     name: str
     workloads: list[str | dict[str, Any]] = []
     factors: dict[str, list[str]] = {}
+    combinations: list[StoredCombination] | None = None
     primary: list[str]
     rounds: RunRounds
     precision: Fraction | None
