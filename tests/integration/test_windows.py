@@ -205,10 +205,10 @@ def test_the_self_test_records_everything_and_leaves_nothing(windows: WindowsHos
     assert (windows.ours, windows.tasks) == (before, tasks)
 
 
-def test_as_a_host_it_is_refused_in_one_line(windows: WindowsHost, tmp_path: Path) -> None:
+def test_no_guest_of_ours_is_started_on_it(windows: WindowsHost, tmp_path: Path) -> None:
     done = windows.vmtax("run", "quick", "--yes", "--host", "ssh://win", directory=tmp_path)
     assert done.returncode == 1
-    assert "is Windows, whose shell is cmd.exe: vmtax measures Windows only as a VM of yours" in done.stderr
+    assert "is Windows, where vmtax starts no VM, nested VM: name a VM of it with --guest ssh://" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -254,4 +254,25 @@ def test_a_plan_becomes_a_report(windows: WindowsHost, tmp_path: Path) -> None:
     assert "a existing VM" not in page
     assert "Windows build against Linux build: disk and network compare; CPU does not." in page
     assert "never run on Windows" in page
+    assert (windows.ours, windows.tasks) == (before, tasks)
+
+
+def test_a_host_with_windows_and_its_vm_become_a_report(windows: WindowsHost, tmp_path: Path) -> None:
+    """Both are this Windows. It runs the same builds twice, so that the CPU compares, too."""
+    before, tasks = windows.ours, windows.tasks
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    options = ("--host", "ssh://win", "--guest", "ssh://win", "--yes", "--json", "-o", "report.html", "--wait")
+    done = windows.vmtax("run", "plan.yaml", *options, directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)["data"]
+    with Store() as store:
+        trials = store.load(run["id"], with_raw=True).trials
+    assert [(trial.treatment, trial.case, trial.error, trial.raw) for trial in trials if trial.status != "ok"] == []
+    assert {(trial.treatment, trial.workload) for trial in trials} == {
+        (layer, workload) for layer in ("host", "existing", "existing again") for workload in ("chess", "disk")
+    }
+    assert "chess.nodes_per_second" in {each["metric"] for each in run["comparisons"]}
+    assert "left out, because Windows has no programs for it: memory, transfer" in done.stderr
+    page = (tmp_path / "report.html").read_text()
+    assert "The same Windows builds on the host and in the VM." in page and "never run on Windows" in page
     assert (windows.ours, windows.tasks) == (before, tasks)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from vmtax.cli import on_windows
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_cut, agree_to_erase, fail, say, warn
 from vmtax.cli.asked import DiskOptions
 from vmtax.cli.files import check_room
@@ -33,6 +34,7 @@ from vmtax.image import build
 from vmtax.lab.home import Lab
 from vmtax.lab.reboot import reboot
 from vmtax.machine.hold import Turn
+from vmtax.machine.login_shell import WindowsThere
 from vmtax.meter.facts import read_boot
 from vmtax.plan.asked import refuse_left_out
 from vmtax.plan.estimate import settled
@@ -42,12 +44,14 @@ from vmtax.store.owner import this_process
 from vmtax.testbed.host.additions import additions
 from vmtax.testbed.host.hosts import lab_of
 from vmtax.testbed.machines.machines import Machines, examined, set_up
+from vmtax.testbed.machines.on_windows import HOST
 from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.exclusive import WAIT_SECONDS, Claim, HostBusy, hold, ids_of, others_first
 from vmtax.testbed.session.session import Hosts, TestbedOptions, connected
 from vmtax.testbed.session.ways import OwnVm
 from vmtax.testbed.subjects.host_facts import host_facts
 
+OF_WINDOWS = re.compile(r"[A-Za-z]:[\\/]")  # how an absolute path begins there
 ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
 
@@ -79,7 +83,7 @@ def disk_target(host: str, asked: DiskOptions) -> Target:
     """Where the disks under test will be on `host`, according to the command line."""
     where = PurePosixPath(asked.disk_dir) if asked.disk_dir else DISK_DIRECTORY
     devices, erase = asked.disk_device or (), asked.erase or ()
-    if not where.is_absolute():
+    if not where.is_absolute() and not (host.startswith("ssh://") and OF_WINDOWS.match(str(where))):
         if host != "local":
             raise BadUse(f"--disk-dir {asked.disk_dir}: must be absolute, for it is on {host}")
         where = PurePosixPath(Path(where).absolute())
@@ -106,7 +110,7 @@ def measure(store: Store, work: RunWork, *, yes: bool) -> str:
     _alone(store, work, turn)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
     try:
-        id = _carry_out_in_boots(store, work, yes=yes)
+        id = _on_its_system(store, work, yes=yes)
     except KeyboardInterrupt:  # here, because typer ends silently on it
         fail(f"interrupted; {KEPT if _kept(store, known) else 'nothing was measured yet'}", INTERRUPTED)
     except RebootNeeded as needed:
@@ -119,6 +123,16 @@ def measure(store: Store, work: RunWork, *, yes: bool) -> str:
         turn.leave()
     keep_results(store, id)
     return id
+
+
+def _on_its_system(store: Store, work: RunWork, *, yes: bool) -> str:
+    """On the system that the host has."""
+    try:
+        return _carry_out_in_boots(store, work, yes=yes)
+    except WindowsThere as there:
+        if there.path != HOST:
+            raise
+    return on_windows.carry_out(store, work, yes=yes)
 
 
 def _alone(store: Store, work: RunWork, turn: Turn) -> None:
@@ -242,6 +256,8 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
     if work.resumed is not None and not work.agreed:
         refuse_off(work.resumed)
     with connected(work.plan.host, warn, work.options.testbed) as hosts:
+        if not (named := work.options.testbed.target.directory).is_absolute():
+            raise BadUse(f"--disk-dir {named}: must be absolute, for {work.plan.host} is no Windows")
         waits = work.waits or work.agreed  # in a later session, others may have come while the host was down
         hold(
             hosts,

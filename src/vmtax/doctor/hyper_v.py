@@ -35,7 +35,11 @@ def diagnose_hyper_v(name: str, shell: str, facts: WindowsFacts, host: HyperVFac
 
 def verdict(diagnosis: Diagnosis) -> str:
     """The answer in a sentence or two."""
-    return f"vmtax only looks at {diagnosis.host}, and measures nothing on a host of Hyper-V. vmtax was {NEVER_RUN}."
+    run = f"vmtax run quick --host {diagnosis.host}"
+    return (
+        f"Disk and CPU can probably be measured on it, and in a Windows VM of it: {run} --guest"
+        f" ssh://Administrator@vm. vmtax was {NEVER_RUN}."
+    )
 
 
 def _holds_for_hosts(check: Check) -> bool:
@@ -51,7 +55,7 @@ def _measurable(host: HyperVFacts) -> Iterator[Check]:
         remedy = "log in as a member of Administrators or of Hyper-V Administrators"
         yield Check("measurable", HOST, "missing", text, remedy)
         return
-    text = f"its VMs and CPUs are listed; it is not measured, because vmtax has no guard there; {NEVER_RUN}"
+    text = f"its VMs and CPUs are listed; its disk and CPU can be measured; {NEVER_RUN}"
     yield Check("measurable", HOST, "unknown", text)
     runs = sum(guest.runs for guest in host.guests)
     text = f"{count_of(len(host.guests), 'VM')}, {runs} of them running"

@@ -81,8 +81,11 @@ def outlook(
     left_out = {name for place in places for name in place.impossible}
     booting = reboots(plan)
     lines = [
-        Line("what", _what(plan, options, [one.name for one in compared if one.name not in left_out], foreseen.done)),
-        Line("how long", _how_long(plan, foreseen, _apart(options, booting))),
+        Line(
+            "what",
+            what_is_done(plan, options, [one.name for one in compared if one.name not in left_out], foreseen.done),
+        ),
+        Line("how long", how_long(plan, foreseen, _apart(options, booting))),
     ]
     if options.power_cut:
         tried = [one for place in places for one in place.treatments if one.repeats is None]
@@ -132,7 +135,8 @@ def _apart(options: TestbedOptions, booting: str) -> str:
     return ", without the reboots" if booting else ""
 
 
-def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) -> str:
+def what_is_done(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) -> str:
+    """`names`: of the configurations; `done`: complete rounds"""
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     least, most = plan.rounds.min, plan.rounds.max
     rounds = count_of(most, "round") if least == most else f"{least} to {most} rounds"
@@ -148,7 +152,7 @@ def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) 
     return f"plan {plan.name} on {on}: {rounds}{gone_on}, each of {len(names)} {configurations} ({shown}){twice}"
 
 
-def _how_long(plan: Plan, foreseen: Foreseen, apart: str) -> str:
+def how_long(plan: Plan, foreseen: Foreseen, apart: str = "") -> str:
     """`apart`: what is not included."""
     rounds, most = foreseen.rounds, plan.rounds.max
     basis = "as when this plan last ran here" if foreseen.measured else "a first guess"

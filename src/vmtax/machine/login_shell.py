@@ -12,8 +12,8 @@ PROBE = "echo %OS%$env:OS"
 _ANSWERS: dict[str, LoginShell] = {"Windows_NT$env:OS": "cmd.exe", "%OS%Windows_NT": "PowerShell"}
 NEVER_RUN = "never run on Windows itself, only on Wine"
 WHERE_WINDOWS = (
-    "vmtax measures Windows only as a VM of yours, with --guest ssh://user@host; `vmtax doctor ssh://user@host`"
-    f" looks at it, `vmtax doctor --host` at a host of Hyper-V ({NEVER_RUN})"
+    "`vmtax run` measures Windows as a VM of yours, --guest ssh://user@host, or as a host, --host; `vmtax doctor"
+    f" ssh://user@host` looks at a VM, `vmtax doctor --host` at a host of Hyper-V ({NEVER_RUN})"
 )
 
 
@@ -29,5 +29,6 @@ class WindowsThere(MachineLost):
     """A login reached Windows where a POSIX shell is needed."""
 
     def __init__(self, path: str, destination: str, shell: LoginShell) -> None:
+        self.path = path
         super().__init__(f"{path}: ssh {destination}: is Windows, whose shell is {shell}: {WHERE_WINDOWS}")
         self.shell: LoginShell = shell

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vmtax.analysis.builds import has_windows
 from vmtax.analysis.hosts import hypervisor_below, is_bare_metal, other_kernels
 from vmtax.core.notices import MEANINGS
 from vmtax.core.records import Experiment
@@ -16,7 +15,7 @@ from vmtax.report.sections.summary import sureness
 from vmtax.report.sections.warnings import warnings
 from vmtax.report.wording.facts import fact_in_words, flat_facts
 from vmtax.report.wording.figures import about
-from vmtax.report.wording.guest_settings import WINDOWS
+from vmtax.report.wording.guest_settings import builds_of_windows
 from vmtax.report.wording.own_program import own_program
 from vmtax.workload.durability import KILLED
 
@@ -37,9 +36,8 @@ MOST_CAUSES = 5  # of warnings
 
 def builds(run: Experiment) -> Section | None:
     """What the figures of a Windows can be compared with; None if there is none."""
-    if not has_windows(run.facts):
-        return None
-    return Section("builds", "", (Paragraph(WINDOWS, "note"),), place="first")
+    words = builds_of_windows(run.facts)
+    return Section("builds", "", (Paragraph(words, "note"),), place="first") if words else None
 
 
 def machine(run: Experiment) -> Section:

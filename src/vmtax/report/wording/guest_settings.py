@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.builds import has_windows
+from vmtax.analysis.builds import has_other_builds, runs_windows
 from vmtax.core.layers import CLONE_PATH, EXISTING_PATH, GUESTS, LAYERS
-from vmtax.core.records import Experiment
+from vmtax.core.records import Experiment, Json
 from vmtax.core.units import count_of, format_room
 from vmtax.design.disk import During, Share
 from vmtax.design.topology import groups, varying
@@ -23,10 +23,9 @@ CARDS = {
     "sriov-standby": "virtual function with a virtio standby",
 }
 # Beside every figure of a Windows
-WINDOWS = (
-    "Windows build against Linux build: disk and network compare; CPU does not. vmtax was never run on Windows itself,"
-    " only on Wine."
-)
+NEVER = "vmtax was never run on Windows itself, only on Wine."
+UNLIKE = f"Windows build against Linux build: disk and network compare; CPU does not. {NEVER}"
+ALIKE = f"The same Windows builds on the host and in the VM. {NEVER}"
 NETWORK = ("net", "latency", "smb")  # workloads of the card
 
 
@@ -44,7 +43,7 @@ def _existing(run: Experiment) -> str:
     options = run.options.get("existing") or {}
     facts = run.facts.get(CLONE_PATH if options.get("clone") else EXISTING_PATH) or {}
     if not options and not facts:
-        return ""
+        return builds_of_windows(run.facts)
     cpus, memory = facts.get("cpus_online"), facts.get("memory_bytes")
     parts = [
         options.get("name"),
@@ -55,7 +54,16 @@ def _existing(run: Experiment) -> str:
     ]
     what = LAYERS["clone" if options.get("clone") else "existing"].title.capitalize()
     text = f"{what.replace(' vm', ' VM')}: {', '.join(map(str, filter(None, parts)))}."
-    return f"{text} {WINDOWS}" if has_windows(run.facts) else text
+    return " ".join(filter(None, (text, builds_of_windows(run.facts))))
+
+
+def builds_of_windows(facts: Mapping[str, Json]) -> str:
+    """What a Windows among the machines means for its figures; "" if there is none. `facts`: by machine path"""
+    if has_other_builds(facts):
+        return UNLIKE
+    if not runs_windows(facts):
+        return ""
+    return ALIKE if EXISTING_PATH in facts else NEVER
 
 
 def _of_guests(analysis: Analysis) -> str:

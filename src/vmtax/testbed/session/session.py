@@ -216,24 +216,24 @@ def connected(url: str, warn: Callable[[str], None], options: TestbedOptions = T
     with contextlib.ExitStack() as stack:
         far = {other: other, peer: "peer", destination: destination} if url != "local" else {}
         local = LocalMachine(far.get("local") or "host")
-        stack.callback(_close, local, warn)
+        stack.callback(close_machine, local, warn)
 
         def reached(url: str, path: str) -> Machine:
             if url == "local":
                 return local
             machine = hosts.connect(local, url, path)
-            stack.callback(_close, machine, warn)
+            stack.callback(close_machine, machine, warn)
             return machine
 
         def entered(url: str) -> SshMachine | WindowsMachine:
             machine = connect_guest(local, ssh_route(url), EXISTING_PATH)
-            stack.callback(_close, machine, warn)
+            stack.callback(close_machine, machine, warn)
             return machine
 
         host = reached(url, "host")
         existing = _own_vm(vm, host, options.target.directory, local, entered) if vm else None
         if isinstance(existing, WindowsByAgent):
-            stack.callback(_close, existing.there, warn)
+            stack.callback(close_machine, existing.there, warn)
         yield Hosts(
             local,
             host,
@@ -273,7 +273,8 @@ def _found(host: Machine, name: str) -> Pluggable | None:
     return find_vm(host, name.removeprefix(PROXMOX)) if name.startswith(PROXMOX) else None
 
 
-def _close(machine: GuardedMachine | WindowsMachine, warn: Callable[[str], None]) -> None:
+def close_machine(machine: GuardedMachine | WindowsMachine, warn: Callable[[str], None]) -> None:
+    """Undo and remove what is ours there; `warn` gets what could not be."""
     machine.close()
     again = "left behind" if isinstance(machine, WindowsMachine) else "left behind, and tried again at the next start"
     for line in machine.left:

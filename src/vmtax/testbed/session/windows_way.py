@@ -32,10 +32,8 @@ ENTERS = (
     "a directory of ours and a scheduled task that removes it are made in that Windows; fio, stockfish and, for disk"
     f" tests, a file that is written in full lie there; all is removed at the end. vmtax was {NEVER_RUN}"
 )
-NOTES = (
-    "Windows build against Linux build: disk and network compare; CPU does not.",
-    f"Windows: {NEVER_RUN}.",
-)
+UNPROVED = f"Windows: {NEVER_RUN}."
+NOTES = ("Windows build against Linux build: disk and network compare; CPU does not.", UNPROVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,36 +92,54 @@ def brought(
     there: WindowsMachine, home: PureWindowsPath, local: LocalMachine, emit: Callable[[Event], None]
 ) -> Mapping[str, str]:
     """Make our directory there, with the programs in it; their digests. Raises MachineError."""
+    digests = unpacked(local, emit)
+    carry_there(there, home, local, digests, emit)
+    return digests
+
+
+def unpacked(local: LocalMachine, emit: Callable[[Event], None]) -> Mapping[str, str]:
+    """Have the programs in `programs_here`, once in a run; their digests by file. Raises MachineError."""
     pack = windows.PACK.current() or windows.PACK.build(emit)
+    return windows.unpack(pack, local, programs_here(local))
+
+
+def carry_there(
+    there: WindowsMachine,
+    home: PureWindowsPath,
+    local: LocalMachine,
+    digests: Mapping[str, str],
+    emit: Callable[[Event], None],
+) -> None:
+    """Make our directory there, with the unpacked programs in it. Raises MachineError."""
     here = programs_here(local)
-    digests = windows.unpack(pack, local, here)
     files = {name.removesuffix(".exe"): here / name for name in digests if name.endswith(".exe")}
     there.set_up(home, [there.file(name) for name in files])
     for name, file in files.items():
         emit(Step("copying programs to Windows", file.name))
         there.push(file, PureWindowsPath(there.os.program(name)))
-    return digests
 
 
-def windows_login(name: str, there: WindowsMachine, directory: PurePosixPath) -> WindowsLogin:
-    """Read that Windows. `directory`: of the user's choice, or DISK_DIRECTORY. Raises MachineError."""
+def windows_login(
+    name: str, there: WindowsMachine, directory: PurePosixPath, option: str = "--guest-dir"
+) -> WindowsLogin:
+    """Read that Windows. `directory`: of the user's choice, by `option`, or DISK_DIRECTORY. Raises MachineError."""
     facts = read_windows(there)
-    return WindowsLogin(name, there, home_in(name, there, directory), facts)
+    return WindowsLogin(name, there, home_in(name, there, directory, option), facts)
 
 
-def home_in(name: str, there: WindowsMachine, directory: PurePosixPath) -> PureWindowsPath:
+def home_in(name: str, there: WindowsMachine, directory: PurePosixPath, option: str = "--guest-dir") -> PureWindowsPath:
     """The parent of our directory: of the user's choice, or where its profile is. Raises MachineError."""
     home = PureWindowsPath(str(directory))
     if directory == DISK_DIRECTORY:
         home = PureWindowsPath(there.carry("echo %USERPROFILE%").stdout.strip())
     if home.drive.startswith(_DEVICES):
         raise MachineError(
-            f"{name}: --guest-dir {home} is a disk, which would lose what it holds: only files are measured on Windows:"
-            " --guest-dir 'D:\\tests', on a volume of that disk"
+            f"{name}: {option} {home} is a disk, which would lose what it holds: only files are measured on Windows:"
+            f" {option} 'D:\\tests', on a volume of that disk"
         )
     if not _LETTER.fullmatch(home.drive) or not home.is_absolute():
-        raise MachineError(f"{name}: is Windows, where {home} is no absolute path: --guest-dir 'D:\\tests'")
+        raise MachineError(f"{name}: is Windows, where {home} is no absolute path: {option} 'D:\\tests'")
     if '"' in str(home):
-        raise MachineError(f"{name}: --guest-dir {home}: no path of Windows has a quotation mark")
+        raise MachineError(f"{name}: {option} {home}: no path of Windows has a quotation mark")
     quoted([str(home)])  # its percent signs and control characters, before cmd.exe sees it
     return home

@@ -42,10 +42,19 @@ def plan_beside(plan: Plan) -> Plan:
 
 
 def fitted(plan: Plan, vm: OwnVm) -> Plan:
-    """The plan with the size of that VM, so that the layers below it get as many CPUs, and without workloads for which
-    it has no programs. Raises MachineError, and BadInput if none is left.
+    """The plan with the size of that VM, and without workloads for which it has no programs. Raises MachineError, and
+    BadInput if none is left.
     """
-    plan = plan.model_copy(update={"guest": vm.size()})
+    return without_programs(sized(plan, vm), vm)
+
+
+def sized(plan: Plan, vm: OwnVm) -> Plan:
+    """The plan with the size of that VM, so that the layers below it get as many CPUs. Raises MachineError."""
+    return plan.model_copy(update={"guest": vm.size()})
+
+
+def without_programs(plan: Plan, vm: OwnVm) -> Plan:
+    """The plan without workloads for which that VM has no programs. Raises BadInput if none is left."""
     if not (left_out := not_measured(plan, vm)):
         return plan
     data = plan.model_dump(mode="json")

@@ -10,7 +10,7 @@ from vmtax.core.units import format_room
 from vmtax.machine import Machine
 from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.storage import Target
-from vmtax.storage.file import HEADROOM, StorageError, fill
+from vmtax.storage.file import HEADROOM, FirstWrite, StorageError, fill
 from vmtax.testbed.host.cpus import Cpu, CpuTopology
 from vmtax.testbed.host.disks import WHEN
 from vmtax.testbed.session.examine import Examined
@@ -25,8 +25,11 @@ from vmtax.workload.transfer import PROGRAM, Transfer
 DISK_FILE = "disk.bin"
 
 
-def refuse_little_room(name: str, there: WindowsMachine, home: PureWindowsPath, size: int) -> None:
-    """Raises StorageError if a disk under test of that many bytes does not fit where it is to lie.
+def refuse_little_room(
+    name: str, there: WindowsMachine, home: PureWindowsPath, size: int, option: str = "--guest-dir"
+) -> None:
+    """Raises StorageError if a disk under test of that many bytes does not fit where it is to lie, which `option` names
+    for a Windows that is entered by a login.
 
     If Windows does not say how much is free, fio is what finds out.
     """
@@ -34,7 +37,7 @@ def refuse_little_room(name: str, there: WindowsMachine, home: PureWindowsPath, 
     if free is not None and free < size * HEADROOM:
         raise StorageError(
             f"{name}: {home} has {format_room(free)} free, {format_room(size)} are needed; name"
-            f"{' another directory with --guest-dir, or' if name.startswith('ssh:') else ''} a smaller"
+            f"{f' another directory with {option}, or' if name.startswith('ssh:') else ''} a smaller"
             " workloads.disk.size in the plan"
         )
 
@@ -69,11 +72,16 @@ def provision_windows(on: Examined) -> Provisioned:
     here = Provisioned(**vars(on))
     if not on.has_disks:
         return here
-    there, file = _there(on), _file(on)
-    written = fill(there, (), str(file), on.disk_size, allocation="file", when=WHEN)
-    if (size := there.size(file)) != on.disk_size:
-        raise StorageError(f"{there.path}: {file} has {size} bytes after {on.disk_size} were written: another file was")
-    return replace(here, written={"host": written})
+    return replace(here, written={"host": filled(_there(on), on.disk_size)})
+
+
+def filled(there: WindowsMachine, size: int) -> FirstWrite:
+    """Write a disk under test of that many bytes in full. Raises StorageError, CommandFailed and MachineError."""
+    file = there.directory / DISK_FILE
+    written = fill(there, (), str(file), size, allocation="file", when=WHEN)
+    if (has := there.size(file)) != size:
+        raise StorageError(f"{there.path}: {file} has {has} bytes after {size} were written: another file was")
+    return written
 
 
 def with_links(on: Provisioned, vm: Provisioned) -> tuple[Provisioned, Provisioned]:

@@ -1,0 +1,156 @@
+"""`vmtax run --host ssh://…` where the host is Windows: it is measured, and a VM with Windows on it, as they run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from vmtax.cli.app import NOBODY, BadUse, agree, say, warn
+from vmtax.cli.files import check_room
+from vmtax.cli.work import RunWork
+from vmtax.core.events import ExpectedTime
+from vmtax.core.layers import EXISTING, LAYERS
+from vmtax.core.records import Json
+from vmtax.core.units import count_of, format_room
+from vmtax.experiment import live, progress, runner
+from vmtax.experiment.outlook import Line, how_long, what_is_done, writes_of_work
+from vmtax.experiment.resume import CannotResume
+from vmtax.plan.estimate import Emulation, Foreseen, foresee
+from vmtax.store import Store
+from vmtax.testbed.host import needs
+from vmtax.testbed.machines.on_windows import (
+    HOST,
+    WindowsHosts,
+    WindowsTestbed,
+    connected_to_windows,
+    fitted_to_windows,
+)
+from vmtax.testbed.session.exclusive import HostBusy
+from vmtax.testbed.session.windows_way import ENTERS
+from vmtax.testbed.subjects.existing import not_measured
+
+ROOM = 32 * 2**20  # bytes that a run of some hours stores
+LOGIN = "--guest ssh://Administrator@vm"
+
+
+def carry_out(store: Store, work: RunWork, *, yes: bool) -> str:
+    """As for a host with Linux: check what can be checked, announce the work, ask, do it; returns the run's id.
+
+    Raises CannotDo.
+    """
+    agreed = yes or work.agreed
+    if not agreed and not sys.stdin.isatty():
+        raise BadUse(NOBODY)
+    refuse_asked(work)
+    with connected_to_windows(work.plan.host, work.options.testbed, warn) as hosts:
+        for login in hosts.layers.values():
+            if login.uuid and not store.take_host(f"windows {login.uuid}"):
+                raise HostBusy(f"another run of this store measures {login.name}: `vmtax runs` lists it")
+        work = _fitted(work, hosts)
+        store.refuse_unwritable()
+        if store.directory is not None:
+            check_room(store.directory, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
+        expected = _foreseen(store, work)
+        progress.tell((line.what, line.text) for line in lines(work, hosts, expected))
+        crowd = "Begin although other VMs run there? [y/N]"
+        agree(agreed, crowd if hosts.running_vms > len(hosts.layers) - 1 else "Begin? [Y/n]")
+        journal = live.Journal(hosts.local)
+        with progress.open_screen() as journal.screen:
+            journal.emit(ExpectedTime(*expected.seconds))
+
+            def set_up(keep: Callable[[Mapping[str, Json]], None]) -> WindowsTestbed:
+                keep({login.there.path: hosts.facts(layer) for layer, login in hosts.layers.items()})
+                return WindowsTestbed(work.plan, hosts, journal.emit)
+
+            if work.resumed:
+                return runner.resume(work.resumed.id, store, journal.emit, set_up)
+            return runner.run(store, work.options, journal.emit, set_up)
+
+
+def refuse_asked(work: RunWork) -> None:
+    """Raises BadUse for what no Windows can do."""
+    plan, options = work.plan, work.options.testbed
+    if booted := [name for name in plan.layers if name not in (HOST, EXISTING)]:
+        titles = ", ".join(LAYERS[name].title for name in booted)
+        raise BadUse(
+            f"--host {plan.host}: is Windows, where vmtax starts no {titles}: name a VM of it with {LOGIN}, or measure"
+            " it alone: --layers host"
+        )
+    if plan.space.factors or any(part.levels for part in plan.space.parts):
+        raise BadUse(
+            f"--host {plan.host}: is Windows, whose settings vmtax does not change: leave out --vary, or name a plan"
+            " without factors, such as quick"
+        )
+    for option, value in _only_on_linux(work):
+        if value:
+            raise BadUse(f"{option}: {plan.host} is Windows, where that is not possible: leave it out")
+    if options.existing and not options.existing.name.startswith("ssh://"):
+        raise BadUse(f"--guest {options.existing.name}: {plan.host} is Windows, whose VMs are entered by {LOGIN}")
+
+
+def _only_on_linux(work: RunWork) -> Iterator[tuple[str, object]]:
+    options, target = work.options.testbed, work.options.testbed.target
+    yield "--interleave-with", options.interleave_with
+    yield "--qemu", options.qemu
+    yield "--card", options.wire
+    yield "--power-cut", options.power_cut
+    yield "--destination", options.destination
+    yield "--disk-device", target.devices
+    yield "--disk-group", target.group
+    yield "--disk-pool", target.pool
+    yield "--emulate", options.emulate
+    yield "--clone", options.existing is not None and options.existing.clone
+
+
+def _fitted(work: RunWork, hosts: WindowsHosts) -> RunWork:
+    """The work with the VM's size, and without what Windows has no programs for. Raises CannotResume, and what the
+    parts raise.
+    """
+    measures = hosts.vm or hosts.host
+    if left_out := not_measured(work.plan, measures):
+        say(f"left out, because Windows has no programs for it: {', '.join(left_out)}", file=sys.stderr)
+    plan = fitted_to_windows(work.plan, hosts)
+    if work.resumed is not None:
+        for login in hosts.layers.values():
+            known = (work.resumed.facts.get(login.there.path) or {}).get("uuid")
+            if plan.guest != work.plan.guest or (known or None) != (login.uuid or None):
+                raise CannotResume(
+                    f"{work.resumed.id} cannot go on: {login.name} has another size now, or is another machine: begin a"
+                    " new run"
+                )
+    return replace(work, plan=plan)
+
+
+def _foreseen(store: Store, work: RunWork) -> Foreseen:
+    plan, before = work.plan, work.resumed
+    return foresee(
+        plan,
+        plan.entries(),
+        Emulation(),
+        measured=store.seconds_per_round(plan.model_dump(mode="json"), plan.host, None, emulated=False),
+        done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
+    )
+
+
+def lines(work: RunWork, hosts: WindowsHosts, expected: Foreseen) -> Iterator[Line]:
+    """What is done, and how long it takes, for the person who is asked. Raises BadInput if the plan allows fewer writes
+    than it needs.
+    """
+    plan = work.plan
+    if work.resumed:
+        yield Line("resumes", f"{work.resumed.id}, whose {len(work.resumed.trials)} trials are kept")
+    names = [treatment.name for treatment in plan.treatments()[0]]
+    yield Line("what", what_is_done(plan, work.options.testbed, names, expected.done))
+    yield Line("how long", how_long(plan, expected))
+    for text in expected.losses:
+        yield Line("budget", text)
+    if hosts.running_vms:
+        yield Line("beside", f"{count_of(hosts.running_vms, 'VM')} of {hosts.host.name} running now")
+    size = needs.disk_size(plan.build_workloads())
+    for login in hosts.layers.values():
+        if size:
+            work_writes = writes_of_work(plan, plan.treatments()[0], expected)
+            more = f", {work_writes}" if work_writes.most else ""
+            yield Line("writes", f"{format_room(size)} to {login.home} of {login.name}{more}; removed again")
+        yield Line("enters", f"{login.name}: {ENTERS}")

@@ -1,0 +1,236 @@
+"""The testbed of a host with Windows, and of a VM with Windows on it if the user names one: the same programs work in
+both as they run. No guest is booted, and nothing of either is changed but for a directory of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PureWindowsPath
+from typing import Any, NoReturn
+
+from vmtax.core.layers import EXISTING, EXISTING_PATH
+from vmtax.core.machines import MachineError, MachineLost
+from vmtax.core.records import Json, Treatment
+from vmtax.hypervisor import Guest
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import ssh_route
+from vmtax.machine.windows.machine import WindowsMachine, connect_guest
+from vmtax.meter.hyper_v import HyperVFacts, read_hyper_v
+from vmtax.plan.schema import Plan
+from vmtax.storage.file import FirstWrite
+from vmtax.testbed.host import needs
+from vmtax.testbed.session.base import RunningSubject, RunningTreatment
+from vmtax.testbed.session.cloning import ClonedBoot
+from vmtax.testbed.session.session import CannotMeasure, Emit, TestbedOptions, close_machine
+from vmtax.testbed.session.windows_way import UNPROVED, WindowsLogin, carry_there, unpacked, windows_login
+from vmtax.testbed.subjects.existing import sized, without_programs
+from vmtax.testbed.subjects.windows import DISK_FILE, filled, refuse_little_room
+from vmtax.workload import Site, Workload
+from vmtax.workload.chess import Chess
+from vmtax.workload.fio import Disk
+
+HOST = "host"  # the layer, and the host's path
+# The name by which a VM of Hyper-V may know the host that runs it.
+PHYSICAL_HOST = r'reg query "HKLM\SOFTWARE\Microsoft\Virtual Machine\Guest\Parameters" /v PhysicalHostName'
+COMPARED = ("os", "windows_power_plan", "windows_vbs", "windows_hvci", "windows_defender_real_time")  # facts
+NOTES = (
+    "On the host, programs have as many threads as the VM has CPUs, and Windows chooses on which CPUs they run.",
+    "File caches stay as they are, and other programs of both Windows go on.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsHosts:
+    """The host and the VM, connected and read; nothing is on them yet."""
+
+    local: LocalMachine
+    host: WindowsLogin
+    hyper_v: HyperVFacts
+    vm: WindowsLogin | None = None  # None: only the host is measured
+
+    @property
+    def layers(self) -> Mapping[str, WindowsLogin]:
+        return {HOST: self.host, **({EXISTING: self.vm} if self.vm else {})}
+
+    @property
+    def running_vms(self) -> int:
+        """Of Hyper-V, as far as it says."""
+        return sum(guest.runs for guest in self.hyper_v.guests)
+
+    def facts(self, layer: str) -> Json:
+        """What is stored of one of them."""
+        login = self.layers[layer]
+        facts = login.facts.to_json() | {"uuid": login.uuid}
+        if layer == HOST and self.hyper_v.is_host:  # under its own hypervisor, which says nothing about another one
+            facts |= {"virtualized": None, "hyper_v_vms_running": self.running_vms}
+        return facts
+
+
+@contextlib.contextmanager
+def connected_to_windows(url: str, options: TestbedOptions, warn: Callable[[str], None]) -> Iterator[WindowsHosts]:
+    """Log in to both. At exit, remove what is ours; `warn` gets what is left. Raises MachineError and CannotMeasure."""
+    with contextlib.ExitStack() as stack:
+        local = LocalMachine("local")
+        stack.callback(close_machine, local, warn)
+
+        def entered(name: str, path: str) -> WindowsMachine:
+            machine = connect_guest(local, ssh_route(name), path)
+            stack.callback(close_machine, machine, warn)
+            if isinstance(machine, WindowsMachine):
+                return machine
+            raise CannotMeasure(
+                f"{name}: is no Windows, and its host {url} is: programs are compared with the same build of them"
+            )
+
+        host = windows_login(url, entered(url, HOST), options.target.directory, "--disk-dir")
+        login = None
+        if vm := options.existing:
+            login = _measurable(windows_login(vm.name, entered(vm.name, EXISTING_PATH), vm.directory))
+        found = WindowsHosts(local, _measurable(host), read_hyper_v(host.there), login)
+        refuse_strangers(found)
+        yield found
+
+
+def refuse_strangers(hosts: WindowsHosts) -> None:
+    """Raises CannotMeasure unless the VM may be one of that host's."""
+    vm = hosts.vm
+    if vm is None:
+        return
+    if vm.facts.is_vm is False:
+        raise CannotMeasure(f"{vm.name} is no VM: it says that no hypervisor runs it")
+    if vm.uuid and vm.uuid == hosts.host.uuid:
+        raise CannotMeasure(f"{vm.name} is the same machine as its host, {hosts.host.name}")
+    named, own = _physical_host(vm.there), hosts.host.there.carry("hostname").stdout.strip().lower()
+    if named and own and named.partition(".")[0] != own:
+        raise CannotMeasure(f"{vm.name} runs on {named}, and {hosts.host.name} is {own}: name that host")
+
+
+def _physical_host(there: WindowsMachine) -> str:
+    """As the VM knows it; "" if it does not."""
+    said = there.carry(PHYSICAL_HOST)
+    words = said.stdout.split()
+    return words[-1].lower() if said.code == 0 and "REG_SZ" in words[:-1] else ""
+
+
+def fitted_to_windows(plan: Plan, hosts: WindowsHosts) -> Plan:
+    """The plan with the VM's size and without workloads for which Windows has no programs.
+
+    Raises CannotMeasure, StorageError, MachineError, and BadInput if no workload is left.
+    """
+    vm = hosts.vm
+    plan = without_programs(sized(plan, vm) if vm else plan, vm or hosts.host)
+    if (cpus := hosts.host.facts.cpus or 0) < plan.guest.vcpus:
+        whose = f"{vm.name} has" if vm else "the plan wants"
+        raise CannotMeasure(f"{hosts.host.name} has {cpus} CPUs, and {whose} {plan.guest.vcpus}: not the same can work")
+    for layer, login in hosts.layers.items():
+        option = "--disk-dir" if layer == HOST else "--guest-dir"
+        refuse_little_room(login.name, login.there, login.home, needs.disk_size(plan.build_workloads()), option)
+    return plan
+
+
+class WindowsTestbed:
+    """Implements `Testbed`."""
+
+    host_emulated = False
+    power = None
+
+    def __init__(self, plan: Plan, hosts: WindowsHosts, emit: Emit) -> None:
+        """Brings the programs, and writes the disks under test in full. Raises MachineError and StorageError."""
+        self.plan = plan
+        self.hosts = hosts
+        self.workloads: Sequence[Workload[Any]] = plan.build_workloads()
+        self.digests = unpacked(hosts.local, emit)
+        for login in hosts.layers.values():
+            carry_there(login.there, login.home, hosts.local, self.digests, emit)
+        self.written: dict[str, FirstWrite] = {}
+        if size := needs.disk_size(self.workloads):
+            self.written = {layer: filled(login.there, size) for layer, login in hosts.layers.items()}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        own = NOTES if self.hosts.vm else NOTES[1:]
+        known = self.hosts.vm is None or _physical_host(self.hosts.vm.there)
+        unseen = () if known else (f"That the VM runs on {self.hosts.host.name} is not verified.",)
+        return (*own, *unseen, UNPROVED)
+
+    @property
+    def impossible(self) -> Mapping[str, str]:
+        return {}
+
+    def host_facts(self) -> dict[str, Json]:
+        return {login.there.path: self._facts(layer) for layer, login in self.hosts.layers.items()}
+
+    def _facts(self, layer: str) -> Json:
+        facts = self.hosts.facts(layer) | {"windows_programs": dict(self.digests)}
+        if layer in self.written:
+            facts["disk"] = {"directory": str(self.hosts.layers[layer].there.directory)}
+        return facts
+
+    def guest_facts(self, running: RunningTreatment, guest: Guest) -> NoReturn:
+        raise AssertionError("no guest is booted")
+
+    def clone_facts(self, running: RunningTreatment, boot: ClonedBoot) -> NoReturn:
+        raise AssertionError("nothing is cloned")
+
+    def facts_path(self, treatment: Treatment, path: str) -> str:
+        return path
+
+    def differences(self, facts: Mapping[str, Json]) -> list[str]:
+        return []  # there are no sides
+
+    def layer_differences(self, facts: Mapping[str, Json]) -> list[str]:
+        if self.hosts.vm is None:
+            return []
+        host, vm = facts[HOST], facts[EXISTING_PATH]
+        return [
+            f"{name.removeprefix('windows_').replace('_', ' ')} differs between the layers, so a part of any difference"
+            f" may be its: host: {_word(host.get(name))}; VM: {_word(vm.get(name))}"
+            for name in COMPARED
+            if host.get(name) != vm.get(name)
+        ]
+
+    def first_writes(self, treatment: Treatment) -> tuple[str, Json]:
+        written = self.written.get(treatment.layer)
+        path = self._login(treatment).there.path
+        return path, ({HOST: written.to_json()} if written else {})
+
+    @contextlib.contextmanager
+    def opened(self, treatment: Treatment) -> Iterator[RunningTreatment]:
+        there = self._login(treatment).there
+        if not there.answers():
+            raise MachineError(f"{there.path}: does not answer as it did")
+        file = str(_file(there)) if treatment.layer in self.written else None
+        site = Site(there, treatment.layer, self.plan.guest.vcpus, (), disk=file)
+        subject = RunningSubject(site, path=there.path)
+        yield RunningTreatment((subject,), self.hosts.host.there, meters=(), guest_meters=())
+
+    def check(self, *, ask: bool = True) -> None:
+        if ask:
+            for login in self.hosts.layers.values():
+                _refuse_lost(login.there)
+
+    def check_host(self, treatment: Treatment) -> None:
+        _refuse_lost(self._login(treatment).there)
+
+    def _login(self, treatment: Treatment) -> WindowsLogin:
+        return self.hosts.layers[treatment.layer]
+
+
+def _measurable(login: WindowsLogin) -> WindowsLogin:
+    """The same, with what a Windows measures beside another one: the other end of `transfer` is on Linux."""
+    return replace(login, measures=(Chess.name, Disk.name))
+
+
+def _refuse_lost(there: WindowsMachine) -> None:
+    if not there.answers():
+        raise MachineLost(f"{there.path}: does not answer as it did")
+
+
+def _file(there: WindowsMachine) -> PureWindowsPath:
+    return there.directory / DISK_FILE
+
+
+def _word(value: object) -> str:
+    return {None: "not known", True: "on", False: "off"}.get(value, str(value))  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,217 @@
+"""A host with Windows in a run: what is refused in one line, what is looked at, and what is said beside its figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, cast
+
+import pytest
+
+from tests.sample import sample_experiment
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.builds import has_other_builds, is_like
+from vmtax.cli.app import BadUse
+from vmtax.cli.asked import DiskOptions
+from vmtax.cli.measuring import disk_target
+from vmtax.cli.on_windows import lines, refuse_asked
+from vmtax.cli.work import RunWork
+from vmtax.core.layers import EXISTING, EXISTING_PATH
+from vmtax.core.machines import MachineLost
+from vmtax.core.records import Treatment
+from vmtax.experiment.runner import Options
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.windows.command import WindowsOutcome
+from vmtax.machine.windows.machine import WindowsMachine
+from vmtax.meter.hyper_v import HyperVFacts, HyperVGuest
+from vmtax.meter.windows import WindowsFacts
+from vmtax.plan.estimate import Emulation, foresee
+from vmtax.plan.schema import Plan, parse
+from vmtax.report.wording.guest_settings import guest_settings
+from vmtax.storage import Target
+from vmtax.storage.file import StorageError
+from vmtax.testbed.machines.on_windows import (
+    HOST,
+    PHYSICAL_HOST,
+    WindowsHosts,
+    WindowsTestbed,
+    fitted_to_windows,
+    refuse_strangers,
+)
+from vmtax.testbed.session.session import CannotMeasure, Destination, ExistingVm, TestbedOptions
+from vmtax.testbed.session.windows_way import WindowsLogin
+from vmtax.workload.chess import NODES_PER_SECOND
+
+URL = "ssh://Administrator@hyperv"
+TWO = "{name: x, layers: [host, existing], workloads: [chess, disk, memory], rounds: {min: 1, max: 1}, budget: 1h}"
+OF_VM = WindowsFacts(cpus=2, memory_bytes=4 * 2**30, is_vm=True, uuid="b", scheme_name="Balanced", system="Windows 11")
+OF_HOST = replace(OF_VM, cpus=8, uuid="a", scheme_name="High performance")
+RUNNING = HyperVGuest("win", "Running", 2, 2, 4 * 2**30, None)
+
+
+class FarWindows:
+    """A `WindowsMachine` that answers by these rules."""
+
+    def __init__(self, path: str, answers: dict[str, str], free: int = 2**40) -> None:
+        self.path, self.rules, self.free, self.is_there = path, answers, free, True
+        self.directory = PureWindowsPath("C:\\vmtax-1")
+
+    def carry(self, line: str) -> WindowsOutcome:
+        return WindowsOutcome(self.rules[line], "", 0) if line in self.rules else WindowsOutcome("", "", 1)
+
+    def free_bytes(self, directory: PureWindowsPath) -> int:
+        return self.free
+
+    def answers(self) -> bool:
+        return self.is_there
+
+
+def login(name: str, path: str, facts: WindowsFacts, answers: dict[str, str], free: int = 2**40) -> WindowsLogin:
+    far = FarWindows(path, answers, free)
+    return WindowsLogin(name, cast("WindowsMachine", far), PureWindowsPath("C:\\x"), facts, measures=("chess", "disk"))
+
+
+def hosts(
+    vm: WindowsFacts = OF_VM, named: str = "HYPERV.example.org", host: WindowsFacts = OF_HOST, free: int = 2**40
+) -> WindowsHosts:
+    key = f"\n    PhysicalHostName    REG_SZ    {named}\n\n"
+    there = login("ssh://win", EXISTING_PATH, vm, {PHYSICAL_HOST: key} if named else {}, free)
+    here = login(URL, HOST, host, {"hostname": "hyperv\n"})
+    return WindowsHosts(cast("LocalMachine", None), here, HyperVFacts((RUNNING,), is_host=True), there)
+
+
+def work(plan: str = TWO, **options: Any) -> RunWork:
+    asked = TestbedOptions(**{"existing": ExistingVm("ssh://win"), **options})
+    return RunWork(parse(plan).model_copy(update={"host": URL}), Options("vmtax run", asked))
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (work("{name: x, layers: [host, vm], workloads: [chess]}"), "where vmtax starts no VM: name a VM of it with"),
+        (
+            work("{name: x, layers: [host, existing], workloads: [disk], factors: {disk.cache: [none, writeback]}}"),
+            "whose settings vmtax does not change: leave out --vary",
+        ),
+        (work(qemu="/usr/bin/kvm"), "--qemu: ssh://Administrator@hyperv is Windows, where that is not possible"),
+        (work(target=Target(devices=("/dev/sdb",))), "--disk-device: "),
+        (work(emulate=True), "--emulate: "),
+        (work(destination=Destination("ssh://b", "a", "b")), "--destination: "),
+        (work(existing=ExistingVm("ssh://win", clone=True)), "--clone: "),
+        (work(existing=ExistingVm("libvirt:win")), "--guest libvirt:win: ssh://Administrator@hyperv is Windows, whose"),
+    ],
+)
+def test_what_no_windows_can_do_is_refused(asked: RunWork, words: str) -> None:
+    with pytest.raises(BadUse) as caught:
+        refuse_asked(asked)
+    assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+def test_what_a_windows_can_do_is_not_refused() -> None:
+    refuse_asked(work())
+    refuse_asked(work("{name: x, layers: [host], workloads: [chess]}", existing=None))
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        (hosts(replace(OF_VM, is_vm=False)), "ssh://win is no VM"),
+        (hosts(replace(OF_VM, uuid="a")), "ssh://win is the same machine as its host, ssh://Administrator@hyperv"),
+        (hosts(named="OTHER"), "ssh://win runs on other, and ssh://Administrator@hyperv is hyperv"),
+    ],
+)
+def test_a_vm_of_somewhere_else_is_refused(there: WindowsHosts, words: str) -> None:
+    with pytest.raises(CannotMeasure, match=words):
+        refuse_strangers(there)
+
+
+@pytest.mark.parametrize("there", [hosts(), hosts(named=""), hosts(replace(OF_VM, uuid=None))])
+def test_a_vm_that_may_be_its_own_is_measured(there: WindowsHosts) -> None:
+    refuse_strangers(there)
+
+
+def test_a_plan_gets_the_vms_size_and_what_there_are_programs_for() -> None:
+    plan = fitted_to_windows(parse(TWO), hosts())
+    assert [one.name for one in plan.workloads] == ["chess", "disk"]
+    assert (plan.guest.vcpus, plan.guest.memory) == (2, 4 * 2**30)
+    with pytest.raises(CannotMeasure, match="hyperv has 1 CPUs, and ssh://win has 2"):
+        fitted_to_windows(parse(TWO), hosts(host=replace(OF_HOST, cpus=1)))
+    with pytest.raises(StorageError, match=r"ssh://win: .* another directory with --guest-dir"):
+        fitted_to_windows(parse(TWO), hosts(free=2**20))
+
+
+def test_before_the_question_all_is_said_that_is_done_there() -> None:
+    there, asked = hosts(), work()
+    asked = replace(asked, plan=fitted_to_windows(asked.plan, there))
+    said = [*lines(asked, there, foresee(asked.plan, asked.plan.entries(), Emulation()))]
+    assert [line.what for line in said] == ["what", "how long", "beside", *("writes", "enters") * 2]
+    assert said[2].text == "1 VM of ssh://Administrator@hyperv running now"
+    assert [line.text.split(" of ")[1].split(",")[0] for line in said if line.what == "writes"] == [URL, "ssh://win"]
+    assert all("never run on Windows" in line.text for line in said if line.what == "enters")
+
+
+def of_windows(plan: Plan, there: WindowsHosts) -> WindowsTestbed:
+    made = WindowsTestbed.__new__(WindowsTestbed)  # nothing is brought there
+    made.plan, made.hosts, made.workloads = plan, there, plan.build_workloads()
+    made.digests, made.written = {"fio.exe": "1"}, {}
+    return made
+
+
+def test_a_host_under_its_own_hypervisor_is_not_called_a_vm() -> None:
+    facts = of_windows(fitted_to_windows(parse(TWO), hosts()), hosts()).host_facts()
+    assert facts[HOST]["virtualized"] is None and facts[HOST]["hyper_v_vms_running"] == 1
+    assert facts[EXISTING_PATH]["virtualized"] is True
+    assert facts[HOST]["windows_programs"] == facts[EXISTING_PATH]["windows_programs"] == {"fio.exe": "1"}
+
+
+def test_settings_in_which_host_and_vm_differ_are_notes() -> None:
+    made = of_windows(fitted_to_windows(parse(TWO), hosts()), hosts())
+    (line,) = made.layer_differences(made.host_facts())
+    assert line.startswith("power plan differs between the layers") and line.endswith("High performance; VM: Balanced")
+    assert not any("not verified" in note for note in made.notes)
+    unknown = of_windows(made.plan, hosts(named=""))
+    assert "That the VM runs on ssh://Administrator@hyperv is not verified." in unknown.notes
+
+
+def test_a_treatment_works_where_its_layer_is() -> None:
+    there = hosts()
+    made = of_windows(fitted_to_windows(parse(TWO), there), there)
+    for name, path in ((HOST, HOST), (EXISTING, EXISTING_PATH)):
+        with made.opened(Treatment(name, name)) as running:
+            (subject,) = running.subjects
+        assert (subject.machine, subject.site.layer, subject.site.vcpus, running.guests) == (path, name, 2, ())
+    made.check()
+    cast("Any", there.host.there).is_there = False
+    with pytest.raises(MachineLost, match="host: does not answer"):
+        made.check_host(Treatment(HOST, HOST))
+    made.check_host(Treatment(EXISTING, EXISTING))
+
+
+def test_the_same_builds_compare_and_others_only_without_the_cpu() -> None:
+    metric = NODES_PER_SECOND
+    host, vm = Treatment(HOST, HOST), Treatment(EXISTING, EXISTING)
+    built, other = {"windows_programs": {"a": "1"}}, {"windows_programs": {"a": "2"}}
+    assert is_like(metric, host, vm, {"host": built, EXISTING_PATH: built})
+    for facts in ({"host": {}, EXISTING_PATH: built}, {"host": other, EXISTING_PATH: built}):
+        assert has_other_builds(facts) and not is_like(metric, host, vm, facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"host": {"windows_programs": {}}, EXISTING_PATH: {"windows_programs": {}}}, "The same Windows builds on"),
+        ({"host": {"windows_programs": {}}}, "vmtax was never run on Windows itself, only on Wine."),
+        ({"host": {}, EXISTING_PATH: {"windows_programs": {}}}, "Windows build against Linux build"),
+    ],
+)
+def test_what_the_builds_mean_stands_beside_the_figures(facts: dict[str, Any], words: str) -> None:
+    run = replace(sample_experiment(), facts=facts, options={})
+    said = guest_settings(Analysis(run))
+    assert words in said and "never run on Windows" in said
+
+
+def test_a_directory_of_windows_is_for_a_far_host_alone(tmp_path: Path) -> None:
+    asked = DiskOptions("D:\\tests", [], None, None, [])
+    assert disk_target(URL, asked).directory == PurePosixPath("D:\\tests")
+    with pytest.raises(BadUse, match=r"--disk-dir D:\\tests: must be absolute, for it is on lab:x"):
+        disk_target("lab:x", asked)
