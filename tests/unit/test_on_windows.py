@@ -27,6 +27,8 @@ from vmtax.meter.hyper_v import HyperVFacts, HyperVGuest
 from vmtax.meter.windows import WindowsFacts
 from vmtax.plan.estimate import Emulation, foresee
 from vmtax.plan.schema import Plan, parse
+from vmtax.report.sections.next_steps import next_steps
+from vmtax.report.sections.noise import section
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.storage import Target
 from vmtax.storage.file import StorageError
@@ -215,3 +217,26 @@ def test_a_directory_of_windows_is_for_a_far_host_alone(tmp_path: Path) -> None:
     assert disk_target(URL, asked).directory == PurePosixPath("D:\\tests")
     with pytest.raises(BadUse, match=r"--disk-dir D:\\tests: must be absolute, for it is on lab:x"):
         disk_target("lab:x", asked)
+
+
+def test_a_vm_that_is_not_booted_is_not_called_booted_twice() -> None:
+    run = sample_experiment()
+    twice = [replace(each, repeats="vm", name="vm again") for each in run.treatments if each.layer == "vm"][:1]
+    trials = [replace(each, treatment="vm again") for each in run.trials if each.treatment == "vm"]
+    run = replace(run, treatments=(*run.treatments, *twice), trials=(*run.trials, *trials))
+    own = tuple(replace(each, layer=EXISTING) if each.layer == "vm" else each for each in run.treatments)
+    for treatments, words in ((run.treatments, "in boots of its own"), (own, "is not booted is measured twice")):
+        said = section(Analysis(replace(run, treatments=treatments)))
+        assert said is not None and words in str(said.blocks[0])
+
+
+def test_what_to_do_next_names_the_host_that_was_measured() -> None:
+    run = sample_experiment()
+    kept = tuple(each for each in run.treatments if each.layer == HOST)
+    run = replace(run, treatments=kept, trials=tuple(each for each in run.trials if each.treatment == HOST), host=URL)
+    for programs, command in (
+        ({"windows_programs": {}}, f"vmtax run quick --host {URL} --guest ssh://Administrator@vm"),
+        ({}, f"vmtax run quick --host {URL}"),
+    ):
+        steps = dict(next_steps(Analysis(replace(run, facts={"host": programs}))))
+        assert steps.get(command) == "what a VM costs there", steps

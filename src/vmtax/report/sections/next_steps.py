@@ -8,6 +8,7 @@ import shlex
 
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.builds import runs_windows
 from vmtax.analysis.summary import summary
 from vmtax.core.records import Experiment
 from vmtax.core.units import format_cost
@@ -44,7 +45,9 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     if analysis.emulated and any(cause.code == "emulated" for cause in analysis.causes):
         steps.append(("vmtax doctor", "why it is emulated"))
     if not analysis.comparisons and {treatment.layer for treatment in run.treatments} == {"host"}:
-        steps.append(("vmtax run quick", "what a VM costs here"))
+        host = "" if run.host == "local" else f" --host {shlex.quote(run.host)}"
+        guest = " --guest ssh://Administrator@vm" if runs_windows(run.facts) else ""
+        steps.append((f"vmtax run quick{host}{guest}", "what a VM costs there" if host else "what a VM costs here"))
     if analysis.survival is not None:
         if (rounds := _rounds_to_show(analysis)) is not None:
             command = f"{_ONCE.sub('', run.command)} --rounds {rounds}"

@@ -30,6 +30,7 @@ from vmtax.testbed.subjects.windows import DISK_FILE, filled, refuse_little_room
 from vmtax.workload import Site, Workload
 from vmtax.workload.chess import Chess
 from vmtax.workload.fio import Disk
+from vmtax.workload.transfer import PROGRAM
 
 HOST = "host"  # the layer, and the host's path
 # The name by which a VM of Hyper-V may know the host that runs it.
@@ -141,7 +142,8 @@ class WindowsTestbed:
         self.plan = plan
         self.hosts = hosts
         self.workloads: Sequence[Workload[Any]] = plan.build_workloads()
-        self.digests = unpacked(hosts.local, emit)
+        programs = unpacked(hosts.local, emit)
+        self.digests = {name: digest for name, digest in programs.items() if not name.startswith(PROGRAM)}
         for login in hosts.layers.values():
             carry_there(login.there, login.home, hosts.local, self.digests, emit)
         self.written: dict[str, FirstWrite] = {}
