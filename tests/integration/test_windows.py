@@ -207,7 +207,7 @@ def test_the_self_test_records_everything_and_leaves_nothing(windows: WindowsHos
 
 def test_no_guest_of_ours_is_started_on_it(windows: WindowsHost, tmp_path: Path) -> None:
     done = windows.vmtax("run", "quick", "--yes", "--host", "ssh://win", directory=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "is Windows, where vmtax starts no VM, nested VM: name a VM of it with --guest ssh://" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
