@@ -214,19 +214,19 @@ FAULTS = (
     ),
     Fault(
         "testbed/machines/on_windows.py",
-        "if named and own and named.partition(\".\")[0] != own:",
+        'if named and own and named.partition(".")[0] != own:',
         "if False:",
         "a VM of another host of Hyper-V is compared with this one",
     ),
     Fault(
         "testbed/machines/on_windows.py",
-        "if layer == HOST and self.hyper_v.is_host:",
+        "if layer == HOST and self.hyper_v.is_host:  # under its own hypervisor, which says nothing about another one",
         "if False:",
         "a host of Hyper-V is called a VM, because its own hypervisor runs it",
     ),
     Fault(
         "analysis/builds.py",
-        "return used is not None and used != (facts.get(\"host\") or {}).get(PROGRAMS)",
+        'return used is not None and used != (facts.get("host") or {}).get(PROGRAMS)',
         "return used is not None",
         "the CPU of two Windows with the same builds is not compared",
     ),
@@ -1836,7 +1836,7 @@ FAULTS = (
     ),
     Fault(
         "analysis/builds.py",
-        "return not (of_cpu and differ and has_windows(facts))",
+        "return not (of_cpu and differ and has_other_builds(facts))",
         "return True",
         "a Windows VM costs less CPU than none, because another compiler built its stockfish",
     ),
