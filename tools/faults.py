@@ -21,6 +21,24 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "workload/build.py",
+        'return self.parameters.files == "disk"',
+        "return True",
+        "every kernel is built on the disk under test, and its figures are those of the disk",
+    ),
+    Fault(
+        "testbed/parts/directory.py",
+        'if treatment.layer == "host" and not settings.is_file:',
+        "if not settings.is_file:",
+        "a guest with a bare device is said to have no directory, though it makes a file system there",
+    ),
+    Fault(
+        "plan/rules.py",
+        "if one.filled_bytes and one.name != name",
+        "if one.filled_bytes and one.name == name",
+        "a plan lets fio write over the file system in which a kernel is built",
+    ),
+    Fault(
         "design/iterations.py",
         "if len(found) * roles(trials[0].workload) == len(trials)",
         "if len(found) == len(trials)",

@@ -159,7 +159,14 @@ def disk_sizes(plan: Plan) -> tuple[int, int, int]:
     outer = sum(outer_disks(plan, size)) if size and "nested" in plan.layers else 0
     fresh = fresh_size(workloads)
     images = (size + fresh) * (has_snapshots(plan) + is_copied(plan))
-    return size, fresh + images + cut_size(workloads), outer + cut_room(plan)
+    return size, fresh + images + cut_size(workloads) + _directory_room(plan), outer + cut_room(plan)
+
+
+def _directory_room(plan: Plan) -> int:
+    """Bytes of a directory beside a disk's file, in which the host builds a kernel, or a guest that shares it."""
+    room = max((one.filled_bytes for one in plan.build_workloads() if isinstance(one, Build)), default=0)
+    beside = (each.layer == "host" or DiskSettings.of(each.levels).is_shared for each in plan.treatments()[0])
+    return room if room and any(beside) else 0
 
 
 def has_snapshots(plan: Plan) -> bool:

@@ -11,6 +11,7 @@ from vmtax.testbed.parts.containers import Containers
 from vmtax.testbed.parts.copying import CopyingPart
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import CuttingPart, PowerCuts
+from vmtax.testbed.parts.directory import DirectoryPart
 from vmtax.testbed.parts.disks import DiskPart, PageCache
 from vmtax.testbed.parts.enlightenments import Enlightened
 from vmtax.testbed.parts.equal import EqualCpus
@@ -52,6 +53,7 @@ PARTS: tuple[Part, ...] = (
     SnapshotPart(),
     CopyingPart(),
     SharingPart(),
+    DirectoryPart(),
     PageCache(),
     MigrationPart(),
     CuttingPart(),
