@@ -39,6 +39,12 @@ FAULTS = (
         "a plan lets fio write over the file system in which a kernel is built",
     ),
     Fault(
+        "experiment/loop.py",
+        "if workload.fresh_bytes and workload.once(case) and None in [site.fresh_disk for site in sites]:",
+        "if workload.once(case) and None in [site.fresh_disk for site in sites]:",
+        "the first touch of memory is measured nowhere, because no machine has a fresh disk",
+    ),
+    Fault(
         "design/iterations.py",
         "if len(found) * roles(trials[0].workload) == len(trials)",
         "if len(found) == len(trials)",

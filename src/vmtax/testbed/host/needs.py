@@ -21,6 +21,7 @@ from vmtax.workload.durability import Durability
 from vmtax.workload.memory import Memory
 from vmtax.workload.migration import Migration
 from vmtax.workload.tlb import Tlb
+from vmtax.workload.touch import Touch
 
 COPIES = 5  # of a disk that is checked: see storage.copies.Copies
 CARRIER_SPARE = 1.15  # the ext4 of an outer VM needs room beside the nested guests' disks
@@ -102,7 +103,7 @@ def refuse_small_for_arrays(plan: Plan) -> None:
     memory = smallest(plan).guest.memory
     if not plan.has_guests:
         return
-    sizes = {one.name: one.array_bytes for one in plan.build_workloads() if isinstance(one, Memory | Tlb)}
+    sizes = {one.name: one.array_bytes for one in plan.build_workloads() if isinstance(one, Memory | Tlb | Touch)}
     name = max(sizes, key=lambda one: sizes[one], default="")
     if name and sizes[name] and (needed := sizes[name] + KERNEL_MEMORY_BYTES) > memory:
         raise BadInput(
@@ -115,7 +116,7 @@ def work_memory(plan: Plan) -> int:
     """Bytes of memory that a guest needs for what the plan's workloads keep in it at once, its kernel included; 0 if
     none is known to need much.
     """
-    arrays = [one.array_bytes for one in plan.build_workloads() if isinstance(one, Memory | Tlb)]
+    arrays = [one.array_bytes for one in plan.build_workloads() if isinstance(one, Memory | Tlb | Touch)]
     servers = databases(plan)
     return max(
         max((needed for needed, _ in _builds(plan)), default=0),
