@@ -45,6 +45,18 @@ FAULTS = (
         "the first touch of memory is measured nowhere, because no machine has a fresh disk",
     ),
     Fault(
+        "testbed/parts/governor.py",
+        "if level not in legal:",
+        "if legal and level not in legal:",
+        "a governor is asked of CPUs that offer none",
+    ),
+    Fault(
+        "testbed/parts/governor.py",
+        "others = {file: governor for file, governor in before.items() if governor != level}",
+        "others = dict(list(before.items())[:1])",
+        "only the first CPUs of a host get the governor",
+    ),
+    Fault(
         "design/iterations.py",
         "if len(found) * roles(trials[0].workload) == len(trials)",
         "if len(found) == len(trials)",
