@@ -21,6 +21,12 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "meter/energy.py",
+        "joules += (grown if grown >= 0 else grown + counter.most) / 1e6",
+        "joules += grown / 1e6",
+        "a counter of energy that began again makes watts negative",
+    ),
+    Fault(
         "workload/build.py",
         'return self.parameters.files == "disk"',
         "return True",
