@@ -83,11 +83,8 @@ def test_a_guest_makes_a_file_system_on_its_disk_and_puts_the_sources_there() ->
     mkdir, mkfs, mount, filled = machine.calls
     assert made.directory == mkdir[-1] == mount[-1] and mkfs[0] == "mkfs.ext4" and mkfs[-1] == mount[-2] == "/dev/vdb"
     assert "nodiscard" in mkfs[-2], "the blocks of its disk stay written"
-    assert filled[:5] == (*PACK, "--bind", made.directory, "/build") and filled[-3:] == (
-        "/src/include",
-        "/src/lib",
-        "/src/arch/x86/include",
-    )
+    assert filled[:5] == (*PACK, "--bind", made.directory, "/build")
+    assert filled[-4:] == ("include|lib|arch/x86/include", "include", "lib", "arch/x86/include")
 
 
 def test_a_guest_with_a_share_uses_it_and_may_write_files_that_are_another_user_s() -> None:

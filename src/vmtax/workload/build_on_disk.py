@@ -10,31 +10,45 @@ from collections.abc import Mapping, Sequence
 
 MIB = 2**20
 SOURCE, BUILD = "/src", "/build"  # of the kernel pack: its source, and an empty directory
-# Parts of the source that are copied, if not all of it: what the target compiles. What make itself reads stays in the
-# pack, as all of make does.
+# Of the target `objects`, only what these parts have of its files is copied: for what it compiles, and for the tools
+# that make would build anew without it. The rest stays in the pack, as make itself does.
 PARTS: Mapping[str, Sequence[str]] = {"objects": ("include", "lib", "arch/x86/include")}
 # Target -> bytes of the disk: for sources, objects and the file system. Measured for the first two.
-BYTES = {"objects": 256 * MIB, "tinyconfig": 1024 * MIB, "defconfig": 5 * 1024 * MIB, "allmodconfig": 32 * 1024 * MIB}
-# Constant text. $1: pattern of directories of which only what describes the build is copied; the rest: parts of the
-# source. The kernel's files belong to whoever copies them: not every directory lets us give files away.
-LAY_OUT = f"""
+BYTES = {"objects": 128 * MIB, "tinyconfig": 1024 * MIB, "defconfig": 5 * 1024 * MIB, "allmodconfig": 32 * 1024 * MIB}
+# Constant text. The copies belong to whoever makes them: not every directory lets us give files away.
+COPY = f"tar -C {SOURCE} --null -T /tmp/list -cf - | tar -C {BUILD}/src --no-same-owner -xf -"
+# $1: pattern of directories of which only what describes the build is copied.
+ALL = f"""
 set -e
-unread=$1
-shift
 mkdir {BUILD}/src {BUILD}/objects
-for part; do
-    mkdir -p "{BUILD}$part"
-    find "$part" ! -type d \\
-        \\( ! -regex "\\($unread\\)/.*" -o -name 'Kconfig*' -o -name 'Kbuild*' -o -name 'Makefile*' \\) \\
-        -printf '%P\\0' > /tmp/list
-    tar -C "$part" --null -T /tmp/list -cf - | tar -C "{BUILD}$part" --no-same-owner -xf -
-done
+find {SOURCE} ! -type d \\
+    \\( ! -regex "\\($1\\)/.*" -o -name 'Kconfig*' -o -name 'Kbuild*' -o -name 'Makefile*' \\) \\
+    -printf '%P\\0' > /tmp/list
+{COPY}
+"""
+# $1: pattern of the parts; the rest: the parts themselves. What the prepared files were made from, their dependencies
+# say.
+NEEDED = f"""
+set -e
+mkdir {BUILD}/src {BUILD}/objects
+parts=$1
+shift
+cd {SOURCE}
+{{
+    cat /read-first
+    find /prepared -name '.*.cmd' -exec cat {{}} + | tr -s ' ()\\\\\\n' '\\n' | grep '^{SOURCE}/' |
+        xargs realpath -q || true
+    find "$@" ! -type d \\( -name 'K[cb]*' -o -name 'Makefile*' -o -path '*/asm-generic/*' -o -path '*/uapi/*' \\)
+}} | sed 's,^{SOURCE}/,,' | grep -E "^($parts)/" | sort -u | tr '\\n' '\\0' > /tmp/list
+{COPY}
 """
 
 
 def lay_out(target: str, unread: str, directory: str) -> tuple[str, ...]:
     """What fills the directory: bubblewrap's options, and the command in the kernel pack."""
-    return ("--bind", directory, BUILD, "--", "sh", "-c", LAY_OUT, "sh", unread, *_parts(target))
+    parts = PARTS.get(target)
+    script = (ALL, "sh", unread) if parts is None else (NEEDED, "sh", "|".join(parts), *parts)
+    return ("--bind", directory, BUILD, "--", "sh", "-c", *script)
 
 
 def mounts(target: str, directory: str) -> tuple[str, ...]:
