@@ -44,6 +44,10 @@ def _threads(count: str) -> Callable[[tuple[str, ...]], bool]:
     return lambda argv: "stockfish" in argv[0] and argv[3:4] == (count,)
 
 
+def _touches(argv: tuple[str, ...]) -> bool:
+    return len(argv) > 3 and "vmtax touch" in argv[-3]
+
+
 VERSION = ("stockfish", "--version")  # asked of each of several machines before they work at once
 _ANY: Any = SimpleNamespace()  # what the stand-ins do not look at
 _IMAGE: Any = SimpleNamespace(identity="i", kernel="k", manifest=lambda: ["busybox 1"])
@@ -165,7 +169,7 @@ class Lab:
             if isinstance(answer, BootFailed | MachineLost):
                 raise answer
             # A list has an answer for each iteration: each of the two cases begins at its start.
-            cases = {_threads("1"): answer, _threads("2"): answer}
+            cases = {_threads("1"): answer, _threads("2"): answer, _touches: answer}
             uptime = self.uptime if treatment.layer != "host" else Reply(code=1)
             path = "host" if treatment.layer == "host" else f"host/{subject.name}"
             machine = FakeMachine(path, {**cases, VERSION: "", ("true",): Reply(), clock.COMMAND: uptime})

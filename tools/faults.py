@@ -21,6 +21,48 @@ class Fault:
 
 FAULTS = (
     Fault(
+        "meter/energy.py",
+        "joules += (grown if grown >= 0 else grown + counter.most) / 1e6",
+        "joules += grown / 1e6",
+        "a counter of energy that began again makes watts negative",
+    ),
+    Fault(
+        "workload/build.py",
+        'return self.parameters.files == "disk"',
+        "return True",
+        "every kernel is built on the disk under test, and its figures are those of the disk",
+    ),
+    Fault(
+        "testbed/parts/directory.py",
+        'if treatment.layer == "host" and not settings.is_file:',
+        "if not settings.is_file:",
+        "a guest with a bare device is said to have no directory, though it makes a file system there",
+    ),
+    Fault(
+        "plan/rules.py",
+        "if one.filled_bytes and one.name != name",
+        "if one.filled_bytes and one.name == name",
+        "a plan lets fio write over the file system in which a kernel is built",
+    ),
+    Fault(
+        "experiment/loop.py",
+        "if workload.fresh_bytes and workload.once(case) and None in [site.fresh_disk for site in sites]:",
+        "if workload.once(case) and None in [site.fresh_disk for site in sites]:",
+        "the first touch of memory is measured nowhere, because no machine has a fresh disk",
+    ),
+    Fault(
+        "testbed/parts/governor.py",
+        "if level not in legal:",
+        "if legal and level not in legal:",
+        "a governor is asked of CPUs that offer none",
+    ),
+    Fault(
+        "testbed/parts/governor.py",
+        "others = {file: governor for file, governor in before.items() if governor != level}",
+        "others = dict(list(before.items())[:1])",
+        "only the first CPUs of a host get the governor",
+    ),
+    Fault(
         "design/iterations.py",
         "if len(found) * roles(trials[0].workload) == len(trials)",
         "if len(found) == len(trials)",

@@ -46,6 +46,29 @@ def test_host_and_vm_compile_the_same_objects(image: Image, plan: Path, tmp_path
     assert "erofs" not in Path("/proc/mounts").read_text(), "the pack is mounted nowhere any more"
 
 
+ON_DISK = """\
+name: build-on-disk
+layers: [host, vm]
+guest: {vcpus: 2, memory: 1GiB}
+factors: {disk.share: [none, 9p], disk.cache: [writeback]}
+workloads: [build: {target: objects, files: disk}]
+rounds: {min: 1, max: 1}
+"""
+
+
+def test_the_same_objects_are_compiled_on_a_disk_and_in_a_shared_directory(
+    image: Image, plan: Path, tmp_path: Path
+) -> None:
+    plan.write_text(ON_DISK)
+    data = measured(str(plan), directory=tmp_path)
+    found = {
+        entry["treatment"]: entry["value"] for entry in data["measurements"] if entry["metric"].endswith(".seconds")
+    }
+    assert sorted(found) == ["host", "vm", "vm disk.share=9p"] and min(found.values()) > 0
+    # `measured` has seen that nothing was refused: the digests of the objects are equal
+    assert list(leftovers(_token(data))) == []
+
+
 def _token(data: dict[str, list[dict[str, list[str]]]]) -> str:
     """Of the run, by which everything of it is called."""
     argv = " ".join(data["boots"][0]["argv"])

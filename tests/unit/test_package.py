@@ -114,6 +114,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "density",
         "disk-aio",
         "disk-backup",
+        "disk-build",
         "disk-cache",
         "durability",
         "idle",

@@ -41,6 +41,14 @@ def test_every_treatment_once_in_every_round_and_all_of_it_stored(lab: Callable[
     assert sum(isinstance(event, TrialFinished) for event in made.events) == 35
 
 
+def test_what_is_valid_once_in_a_boot_needs_no_fresh_disk_unless_it_is_about_one(lab: Callable[..., Lab]) -> None:
+    plan = "name: t\nlayers: [host, vm]\nworkloads: [touch]\niterations: 3\nrounds: {min: 1, max: 1}\nbudget: none\n"
+    line = "vmtax touch: 65536 pages, first 0.100000000 s, again 0.050000000 s\n"
+    found = lab(plan, lambda number, name: Reply(stdout=line)).run()
+    trials = [(trial.treatment, trial.iteration, trial.status) for trial in found.trials]
+    assert sorted(trials) == [("host", 1, "ok"), ("vm", 1, "ok"), ("vm again", 1, "ok")]
+
+
 def test_a_failing_workload_is_recorded_and_the_run_goes_on(lab: Callable[..., Lab]) -> None:
     def answer(number: int, name: str) -> Reply:
         if name == "vm" and number == 3:

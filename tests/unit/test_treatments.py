@@ -34,7 +34,7 @@ FACTOR_LEVELS = st.lists(st.sampled_from(sorted(FACTORS)), max_size=4, unique=Tr
     lambda names: st.fixed_dictionaries({name: LEVELS[name] for name in names})
 )
 OF_HOST = {"disk.format": "raw", "disk.preallocation": "falloc"}
-AS_USUAL = {"host.kernel_arguments": "none"}
+AS_USUAL = {"host.kernel_arguments": "none", "cpu.governor": "as-set"}
 PART_LISTS = st.lists(FACTOR_LEVELS.map(Combination), max_size=3)
 ENTRIES = FACTOR_LEVELS.map(lambda factors: dict(list(factors.items())[:2])).filter(bool)
 LAYER_LISTS = st.lists(st.sampled_from(list(LAYERS)), min_size=1, unique=True)

@@ -2,6 +2,8 @@
 
 import math
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from vmtax.core.records import Disturbance, Trial
 from vmtax.experiment.activity import ACTIVITIES
 from vmtax.experiment.trial import _with_cpu, _work
 from vmtax.meter.clock import START_UP_SECONDS, own_time
-from vmtax.workload import WORKLOADS, BadOutput, Command, words
+from vmtax.workload import WORKLOADS, BadOutput, Command, touching, words
 from vmtax.workload.build import OBJECTS, Build, BuildParameters
 from vmtax.workload.chess import Chess, ChessParameters
 from vmtax.workload.fio import Disk, DiskParameters
@@ -53,6 +55,27 @@ def test_memory_adds_up_its_instances() -> None:
     assert parsed("memory", "faults", "faults.txt") == {"memory.faults.per_second": pytest.approx(2 * 64566.03)}
     assert parsed("memory", "switches", "switches.txt") == {"memory.switches.per_second": pytest.approx(419557.48)}
     assert parsed("memory", "forks", "fork.txt") == {"memory.forks.per_second": pytest.approx(2746.27)}
+
+
+def test_the_first_touch_of_a_page_and_its_reuse_are_two_figures() -> None:
+    assert parsed("touch", "", "touch.txt") == {
+        "touch.first_seconds": pytest.approx(0.574361842 / 65536),
+        "touch.again_seconds": pytest.approx(0.866247438 / 65536),
+    }
+    touch = EVERY["touch"]
+    assert isinstance(touch, Command) and touch.once("") and "existing" not in touch.layers
+    with pytest.raises(BadOutput, match="65536 pages"):
+        touch.parse("", (GOLDEN / "touch.txt").read_text().replace("65536", "65535"))
+
+
+def test_memory_is_touched_page_by_page() -> None:
+    script = Path(touching.__file__).read_text()
+    argv = [sys.executable, "-I", "-S", "-c", script, str(2**22), str(2**20)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("vmtax touch: 1024 pages, first 0.")
+    with touching.mapped(4 * touching.PAGE) as memory:
+        touching.touch(memory)
+        assert [memory[place] for place in range(0, 4 * touching.PAGE, touching.PAGE)] == [1, 1, 1, 1]
 
 
 def test_cpuid_reports_the_time_of_one_instruction() -> None:

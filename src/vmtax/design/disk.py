@@ -129,6 +129,8 @@ ON_ZFS = {"disk.volume": tuple(volume for volume in Volume if volume.is_zfs)}
 CACHED = tuple(mode for mode in CacheMode if not mode.is_direct)
 SHARED = tuple(share for share in Share if share is not Share.NONE)
 MAPPED = tuple(share for share in SHARED if share.is_virtiofs)
+# Of which a guest maps no file to write to it, because it caches nothing -> the level beside it that caches
+UNMAPPED = {Share.NINE_P: Share.NINE_P_LOOSE, Share.VIRTIOFS_NEVER: Share.VIRTIOFS}
 A_DISK = {"disk.share": (Share.NONE,)}  # the guest has a disk, with QEMU's settings for it
 THREADED = ("virtio", "virtio-scsi")  # buses that support an iothread and several queues
 QUEUED = {"disk.bus": THREADED, **A_DISK}
@@ -323,7 +325,8 @@ class DiskSettings(Settings):
         tuple(Share),
         Share,
         "how the guest reaches the disk's file: as a disk (none), or by mounting its directory, which virtiofsd or QEMU"
-        " (9p) shares with it; never, always, loose: what the guest caches, if not auto (virtiofs) or nothing (9p)",
+        " (9p) shares with it; never, always, loose: what the guest caches, if not auto (virtiofs) or nothing (9p)."
+        " DAX has no level: no release of QEMU has it for virtiofs",
         layers=("vm",),
         conflicts=(
             Conflict(

@@ -1,7 +1,7 @@
 """All factors that a plan may name, and which of their levels can be combined. Pure.
 
 A factor is defined by a field of the settings that it belongs to: `disk.py`, `size.py`, `guest.py`, `net.py`,
-`migration.py`, `host.py`.
+`migration.py`, `frequency.py`, `host.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from vmtax.design.disk import DiskSettings
+from vmtax.design.frequency import FrequencySettings
 from vmtax.design.guest import GuestSettings
 from vmtax.design.host import HostSettings
 from vmtax.design.migration import MigrationSettings
@@ -20,7 +21,17 @@ from vmtax.design.size import SizeSettings
 FACTORS: Mapping[str, Factor] = MappingProxyType(
     {
         factor.name: factor
-        for settings in (DiskSettings, SizeSettings, GuestSettings, NetSettings, MigrationSettings, HostSettings)
+        for settings in (
+            *(
+                DiskSettings,
+                SizeSettings,
+                GuestSettings,
+                NetSettings,
+                MigrationSettings,
+                FrequencySettings,
+                HostSettings,
+            ),
+        )
         for factor in settings.factors().values()
     }
 )
@@ -29,6 +40,8 @@ BACKING = tuple(name for name, factor in FACTORS.items() if factor.layers == BAC
 DISK = tuple(name for name, factor in FACTORS.items() if factor.scope == "disk")  # they describe a disk
 # They describe how the host is booted
 REBOOT = tuple(name for name, factor in FACTORS.items() if factor.scope == "reboot")
+# They are settings of the host while a treatment of any layer is measured
+HELD = tuple(name for name, factor in FACTORS.items() if factor.scope == "host" and "host" in factor.layers)
 _DEFAULTS = {name: factor.default for name, factor in FACTORS.items()}
 # The levels that nobody has to ask for: the defaults, but for the path of packets, which is tap where it is not known
 USUAL_LEVELS: Mapping[str, str] = MappingProxyType({**_DEFAULTS, PATH: USUAL_PATH.value})

@@ -12,7 +12,7 @@ from typing import Literal
 
 from vmtax.core.layers import EXISTING, LAYERS, VMS
 from vmtax.core.records import Treatment
-from vmtax.design.factors import BACKING, FACTORS, REBOOT, conflict_of, idle
+from vmtax.design.factors import BACKING, FACTORS, HELD, REBOOT, conflict_of, idle
 from vmtax.design.filling import Filling, NamedPoint, fill, movable_of
 from vmtax.design.guest import COUNT, OVERCOMMIT
 from vmtax.design.host import of_boot
@@ -218,7 +218,7 @@ def host_levels(levels: Mapping[str, str]) -> dict[str, str]:
 
     The number of sets of processes, and how many CPUs they share, are only included if there are several.
     """
-    of_host = {**backing({**levels, **_OF_HOST}), **{n: levels[n] for n in (*REBOOT, *SIZES) if n in levels}}
+    of_host = {**backing({**levels, **_OF_HOST}), **{n: levels[n] for n in (*REBOOT, *HELD, *SIZES) if n in levels}}
     several = levels.get(COUNT.name, COUNT.default) != COUNT.default
     of_sets = (COUNT.name, OVERCOMMIT.name) if several else ()
     sets = {name: levels[name] for name in of_sets if name in levels}

@@ -367,7 +367,7 @@ class Loop:
             if workload.networked and None in [s.link for s in sites]:
                 continue
             for case in (case for case in workload.cases() if (workload.name, case) in todo):
-                if workload.once(case) and None in [site.fresh_disk for site in sites]:
+                if workload.fresh_bytes and workload.once(case) and None in [site.fresh_disk for site in sites]:
                     continue  # a bare device: it is unknown which of its blocks were ever written
                 last = self._iterations(key, running, workload, case, todo[workload.name, case])
                 if any(trial.status == "refused" for trial in last):

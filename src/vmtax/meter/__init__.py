@@ -9,13 +9,14 @@ from types import MappingProxyType
 
 from vmtax.meter.base import At, GuestMeter, Meter, MeteredCommand, MeteredGuest, Readings
 from vmtax.meter.clock import Clock
+from vmtax.meter.energy import Energy
 from vmtax.meter.exits import ExitCounts
 from vmtax.meter.ledger import HostLedger
 from vmtax.meter.pressure import Pressure
 from vmtax.meter.vmstat import Vmstat
 
 # The order in which they read before a trial; after it the order is reversed, so the last one is closest to the trial.
-METERS: tuple[type[Meter], ...] = (HostLedger, Clock, Vmstat, Pressure)
+METERS: tuple[type[Meter], ...] = (HostLedger, Clock, Vmstat, Energy, Pressure)
 GUEST_METERS: tuple[type[GuestMeter], ...] = (ExitCounts,)
 
 __all__ = [

@@ -26,7 +26,7 @@ Typed = Mapping[str, Sequence[str]]  # factor -> levels
 # What a plan must measure for a factor to have an effect: its word -> (what that is, whether a workload does it)
 WORK: Mapping[str, tuple[str, Callable[[Workload[Any]], bool]]] = {
     "disk": (
-        "that uses the disk under test, such as disk",
+        "that uses the disk under test, such as disk, or build with files: disk as in plan disk-build",
         lambda one: bool(one.filled_bytes) or isinstance(one, Durability),
     ),
     "network": ("that uses the network, such as net", lambda one: one.networked),

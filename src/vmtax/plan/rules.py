@@ -291,6 +291,21 @@ def workload_problems(
     return problems
 
 
+def disk_problems(choices: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Problem]:
+    """Workloads that write over the files which another one has on the disk under test."""
+    workloads = [build(*choice) for choice in choices]
+    keepers = [one.name for one in workloads if one.keeps_files]
+    return [
+        (
+            ("workloads", number),
+            f"{one.name} writes over the files that {name} has on the disk under test: make two plans",
+        )
+        for name in keepers
+        for number, one in enumerate(workloads)
+        if one.filled_bytes and one.name != name
+    ]
+
+
 def count_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], space: Space) -> list[Problem]:
     """Numbers of guests at once with which a workload cannot give each of them its part."""
     problems: list[Problem] = []

@@ -315,6 +315,7 @@ class Plan(_Model):
         space = rules.space(factors, "full", info.data.get("combinations", ()), guest)
         least = min(map(int, space.levels_of(VCPUS, str(guest.vcpus))))
         raise_problems(rules.workload_problems(named, info.data.get("layers", LAYERS), least))
+        raise_problems(rules.disk_problems(named))
         raise_problems(rules.count_problems(named, space))
         return choices
 

@@ -12,6 +12,7 @@ from vmtax.report.document import Detail, Document, Place, Section, shown, with_
 from vmtax.report.sections import (
     at_once,
     durability,
+    energy,
     exits,
     host_boots,
     idle,
@@ -75,6 +76,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
         yield numbers.lost(viewed)
     if detail >= Detail.FULL:
         yield exits.section(analysis)
+        yield energy.section(analysis)
         yield ledger.section(analysis)
         yield robustness.section(analysis)
     yield noise.section(analysis)
@@ -130,6 +132,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield at_once.section(analysis)
     yield memory.section(analysis)
     yield exits.section(analysis)
+    yield energy.section(analysis)
     yield ledger.section(analysis, figures.ledger_picture(analysis.ledger, analysis.emulated))
     yield host_boots.section(analysis)
     yield published.section(analysis)

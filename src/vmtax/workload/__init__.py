@@ -24,6 +24,7 @@ from vmtax.workload.site import Link, Site
 from vmtax.workload.smb import Smb
 from vmtax.workload.tile import TileWorkload
 from vmtax.workload.tlb import Tlb
+from vmtax.workload.touch import Touch
 from vmtax.workload.transfer import Transfer
 from vmtax.workload.wakeup import Wakeup
 
@@ -33,6 +34,7 @@ WORKLOADS: dict[str, type[Workload[Any]]] = {
         Chess,
         Cpuid,
         Memory,
+        Touch,
         Tlb,
         Wakeup,
         Disk,

@@ -217,6 +217,11 @@ class Workload(ABC, Generic[P]):
         return 0
 
     @property
+    def keeps_files(self) -> bool:
+        """Whether it has files of its own in a directory on the disk under test (`Site.directory`)."""
+        return False
+
+    @property
     def fresh_bytes(self) -> int:
         """Bytes of the disk that is made anew for each boot; 0 if it needs none."""
         return 0

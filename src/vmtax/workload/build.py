@@ -1,4 +1,6 @@
-"""Kernel build: compile Debian's Linux source in memory, as in the article whose figures are well known."""
+"""Kernel build: compile Debian's Linux source in memory, as in the article whose figures are well known, or on the
+disk under test.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from vmtax.core.layers import LAYERS, OWNERS
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.core.stopwatch import refined
+from vmtax.workload import build_on_disk
 from vmtax.workload.base import Command, Measure, Parameters
 from vmtax.workload.output import BadOutput, only
 from vmtax.workload.site import Site
@@ -40,11 +43,12 @@ UNREAD = {
     r"/src/drivers/\(accel\|clk\|gpu\|iio\|infiniband\|media\|net\|pinctrl\|scsi\|staging\|usb\|video\)"
 }
 NOTHING = "none"
+ALL = "all"
 JOBS_PER_CPU = 2  # as in the article
-BUILD = "/build"  # a tmpfs of the machine under test
-# Constant text. $1: target, $2: jobs, $3: pattern of files that are not read beforehand; the rest: arguments of make.
-# Sources and tools are read before the clock starts, so that no disk is measured. Names, date and paths become part of
-# the result: they are fixed, so that it is the same on every layer.
+BUILD = build_on_disk.BUILD  # a tmpfs of the machine under test, or a directory on its disk
+# Constant text. $1: target, $2: jobs, $3: pattern of files that are not read beforehand, or "all"; the rest: arguments
+# of make. Tools, and sources in memory, are read before the clock starts, so that their disk is not measured. Names,
+# date and paths become part of the result: they are fixed, so that it is the same on every layer.
 SCRIPT = f"""
 set -e
 export PATH=/usr/bin LC_ALL=C KBUILD_BUILD_TIMESTAMP=2020-01-01 KBUILD_BUILD_USER=vmtax KBUILD_BUILD_HOST=vmtax
@@ -53,13 +57,18 @@ shift 3
 trap '[ $? = 0 ] || {{ tail -n 20 /tmp/log; grep -m 1 -E "No space left|error:|\\*\\*\\*" /tmp/log >&2; }}' EXIT
 made() {{ make -C /src O={BUILD} "$@" > /tmp/log 2>&1; }}
 objects() {{ find {BUILD} -name '*.o' | wc -l; }}
+find {BUILD} -mindepth 1 -delete
 if [ "$target" = objects ]; then
-    cp -a /prepared/. {BUILD} 2> /tmp/log
-    xargs cat < /read-first > /dev/null
+    cp -dR --preserve=mode,timestamps /prepared/. {BUILD} 2> /tmp/log
 else
     made "$target"
-    find /src -regex "$unread" -prune -o -type f -exec cat {{}} + > /dev/null
 fi
+sync -f {BUILD}
+case $target,$unread in
+    *,{ALL}) ;;
+    objects,*) xargs cat < /read-first > /dev/null ;;
+    *) find /src -regex "$unread" -prune -o -type f -exec cat {{}} + > /dev/null ;;
+esac
 cat /usr/bin/* /usr/libexec/gcc/*/*/c* /usr/lib/x86_64-linux-gnu/*.so* > /dev/null
 before=$(objects)
 clocks() {{ read -r uptime rest < /proc/uptime && echo "$(date +%s.%N) up $uptime"; }}
@@ -90,14 +99,22 @@ class BuildParameters(Parameters):
         description="what to compile: `objects`, a few files of lib/; or a whole kernel, `tinyconfig`, `defconfig` or"
         " `allmodconfig`. `auto`: `tinyconfig`, or `objects` if a layer is emulated",
     )
+    files: Literal["memory", "disk"] = Field(
+        "memory",
+        description="where sources and object files lie: in memory, read before the clock starts; or in a directory on"
+        " the disk under test, from which the first build of a boot reads the sources. A guest makes an ext4 on its"
+        " disk, or uses the directory that `disk.share` shares; the host uses one beside the disk's file",
+    )
     jobs: int | None = Field(None, ge=1, le=4096, description="compilers at once; by default two for each CPU")
 
 
 class Build(Command[BuildParameters]):
-    """The same compiler and source on every layer, in a tmpfs, with all files read into memory beforehand."""
+    """The same compiler and source on every layer: in a tmpfs, with all files read into memory beforehand; or on the
+    disk under test.
+    """
 
     name = "build"
-    describe = "kernel build: gcc compiles Linux in memory, as in a published comparison; seconds, objects per second"
+    describe = "kernel build: gcc compiles Linux in memory, as in an article, or on disk; seconds, objects per second"
     layers = frozenset(LAYERS) - {"container", *OWNERS}  # the pack is mounted on the host, or is a disk of the guest
     tool = "make"
     doubts = (
@@ -131,7 +148,31 @@ class Build(Command[BuildParameters]):
     def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
         if site.kernel_pack is None:
             raise ValueError(f"{site.machine.path} has no kernel pack")
-        return site.machine, (*site.kernel_pack, "--size", str(TMPFS[self.target]), "--tmpfs", BUILD, "--")
+        if not self.keeps_files:
+            return site.machine, (*site.kernel_pack, "--size", str(TMPFS[self.target]), "--tmpfs", BUILD, "--")
+        if site.directory is None:
+            raise ValueError(f"{site.machine.path} has no directory on the disk under test")
+        return site.machine, (*site.kernel_pack, *build_on_disk.mounts(self.target, site.directory), "--")
+
+    @property
+    def keeps_files(self) -> bool:
+        return self.parameters.files == "disk"
+
+    @property
+    def maps_files(self) -> bool:
+        """Whether it writes to a file that it maps into memory: scripts/sorttable does, at the end of a kernel."""
+        return self.target != "objects"
+
+    def lay_out(self, directory: str) -> tuple[str, ...]:
+        """What puts the sources into the directory of a site, after the command that enters its kernel pack."""
+        return build_on_disk.lay_out(self.target, UNREAD.get(self.target, NOTHING), directory)
+
+    @property
+    def filled_bytes(self) -> int:
+        return build_on_disk.BYTES[self.target] if self.keeps_files else 0
+
+    def written_bytes(self, case: str, *, usual: bool = False) -> float:
+        return float(SOURCE[case] + TMPFS[case]) if self.keeps_files else 0.0
 
     def jobs(self, vcpus: int) -> int:
         """The number of compilers to run at once on that number of CPUs."""
@@ -139,7 +180,8 @@ class Build(Command[BuildParameters]):
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         made = OBJECTS if case == "objects" else ()
-        return ("sh", "-c", SCRIPT, "sh", case, str(self.jobs(site.vcpus)), UNREAD.get(case, NOTHING), *made)
+        unread = ALL if self.keeps_files else UNREAD.get(case, NOTHING)
+        return ("sh", "-c", SCRIPT, "sh", case, str(self.jobs(site.vcpus)), unread, *made)
 
     def seconds(self, case: str) -> float:
         return CPU_SECONDS[case] / 2 + READING_SECONDS  # two CPUs are usual
@@ -148,6 +190,9 @@ class Build(Command[BuildParameters]):
         """Bytes of memory that it needs on that number of CPUs, and how they are calculated."""
         tmpfs, each, source = (table[self.target] for table in (TMPFS, COMPILER, SOURCE))
         jobs = self.jobs(vcpus)
+        if self.keeps_files:  # what is cached of its files can be dropped
+            compilers = f"{jobs} compilers with {each // MIB} MiB each"
+            return jobs * each + SYSTEM, f"target {self.target}: {compilers} and {SYSTEM // MIB} MiB for the system"
         how = (
             f"target {self.target}: {tmpfs // MIB} MiB for what is written, {jobs} compilers with {each // MIB} MiB"
             f" each, {source // MIB} MiB of source and {SYSTEM // MIB} MiB for the system"

@@ -65,7 +65,8 @@ class Memory(Stressing[MemoryParameters]):
             "memory bandwidth",
         ),
         stressors["faults"].metric.name: Measure(
-            "page faults served in a second, minor and major, all vCPUs together",
+            "page faults served in a second, minor and major, all vCPUs together, in memory that is used again and"
+            " again (of the first touch: workload touch)",
             "page faults",
             "page faults per second",
         ),

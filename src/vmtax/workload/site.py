@@ -64,6 +64,7 @@ class Site:
     fresh_disk: str | None = None  # another disk, never written and made for this boot
     # Prefix that enters its userland, without the "--"; None: no kernel is built here
     kernel_pack: tuple[str, ...] | None = None
+    directory: str | None = None  # one on the disk under test, made for this boot, with what its workload finds there
     link: Link | None = None  # to the network peer; None: the network is not measured here
     # Seconds of the same work before and after the time that counts, because machines do not start at exactly the same
     # time

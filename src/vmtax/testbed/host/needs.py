@@ -21,6 +21,7 @@ from vmtax.workload.durability import Durability
 from vmtax.workload.memory import Memory
 from vmtax.workload.migration import Migration
 from vmtax.workload.tlb import Tlb
+from vmtax.workload.touch import Touch
 
 COPIES = 5  # of a disk that is checked: see storage.copies.Copies
 CARRIER_SPARE = 1.15  # the ext4 of an outer VM needs room beside the nested guests' disks
@@ -102,7 +103,7 @@ def refuse_small_for_arrays(plan: Plan) -> None:
     memory = smallest(plan).guest.memory
     if not plan.has_guests:
         return
-    sizes = {one.name: one.array_bytes for one in plan.build_workloads() if isinstance(one, Memory | Tlb)}
+    sizes = {one.name: one.array_bytes for one in plan.build_workloads() if isinstance(one, Memory | Tlb | Touch)}
     name = max(sizes, key=lambda one: sizes[one], default="")
     if name and sizes[name] and (needed := sizes[name] + KERNEL_MEMORY_BYTES) > memory:
         raise BadInput(
@@ -115,7 +116,7 @@ def work_memory(plan: Plan) -> int:
     """Bytes of memory that a guest needs for what the plan's workloads keep in it at once, its kernel included; 0 if
     none is known to need much.
     """
-    arrays = [one.array_bytes for one in plan.build_workloads() if isinstance(one, Memory | Tlb)]
+    arrays = [one.array_bytes for one in plan.build_workloads() if isinstance(one, Memory | Tlb | Touch)]
     servers = databases(plan)
     return max(
         max((needed for needed, _ in _builds(plan)), default=0),
@@ -159,7 +160,14 @@ def disk_sizes(plan: Plan) -> tuple[int, int, int]:
     outer = sum(outer_disks(plan, size)) if size and "nested" in plan.layers else 0
     fresh = fresh_size(workloads)
     images = (size + fresh) * (has_snapshots(plan) + is_copied(plan))
-    return size, fresh + images + cut_size(workloads), outer + cut_room(plan)
+    return size, fresh + images + cut_size(workloads) + _directory_room(plan), outer + cut_room(plan)
+
+
+def _directory_room(plan: Plan) -> int:
+    """Bytes of a directory beside a disk's file, in which the host builds a kernel, or a guest that shares it."""
+    room = max((one.filled_bytes for one in plan.build_workloads() if isinstance(one, Build)), default=0)
+    beside = (each.layer == "host" or DiskSettings.of(each.levels).is_shared for each in plan.treatments()[0])
+    return room if room and any(beside) else 0
 
 
 def has_snapshots(plan: Plan) -> bool:

@@ -20,6 +20,7 @@ from vmtax.testbed.host.cpus import Equal, bound
 from vmtax.testbed.parts import Order
 from vmtax.testbed.parts.sharing import SharedFile
 from vmtax.testbed.session.base import RunningSubject
+from vmtax.testbed.subjects import directories
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.testbed.subjects.sites import guest_site
 
@@ -69,7 +70,7 @@ def running_subject(
     shared = next((offer for offer in offers if isinstance(offer, SharedFile)), None)
     if shared is not None:
         site = replace(site, disk=shared.path, fresh_disk=shared.fresh)
-    return RunningSubject(site, guest, offers)
+    return RunningSubject(directories.in_guest(on, site, is_shared=shared is not None), guest, offers)
 
 
 def boot_all(

@@ -12,6 +12,7 @@ from vmtax.testbed.host import disks
 from vmtax.testbed.host.cpus import ONE, Sets
 from vmtax.testbed.parts.overcommit import sets_of
 from vmtax.testbed.session.base import RunningSubject
+from vmtax.testbed.subjects import directories
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload import Site
 
@@ -25,7 +26,8 @@ def open_layer(
     found = []
     for subject in subjects:
         disk = on.disks.of(treatment, subject.number) if on.disks else None
-        found.append(RunningSubject(site(on, disk, subject.number, sets), path=_path(on, subject.number)))
+        made = directories.on_host(on, site(on, disk, subject.number, sets), disk, stack)
+        found.append(RunningSubject(made, path=_path(on, subject.number)))
     return (), found
 
 

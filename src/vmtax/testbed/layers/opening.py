@@ -15,6 +15,7 @@ from vmtax.hypervisor import BootFailed, Guest
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter import new_meters
 from vmtax.plan.guests import guests_at_once, sized
+from vmtax.testbed import parts
 from vmtax.testbed.host.footprint import Footprint
 from vmtax.testbed.layers import clone, container, existing, host, nested, proof, vm
 from vmtax.testbed.network.standby import Carriers
@@ -78,6 +79,7 @@ def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulate
 def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> RunningTreatment:
     """Make one attempt; each guest that comes up is appended to `guests`."""
     on = replace(on, plan=sized(on.plan, treatment.levels))
+    parts.hold(on, treatment, stack)
     if on.network is not None:
         serving = [servers.start(on, subject.number, stack) for subject in topology(treatment).subjects]
     outer, subjects = OPENERS[treatment.layer](on, treatment, stack, guests)

@@ -8,13 +8,14 @@ from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.testbed.host import obtained
-from vmtax.testbed.parts import enlightenments, isolation, pinning, polling
+from vmtax.testbed.parts import enlightenments, governor, isolation, pinning, polling
 from vmtax.testbed.session.base import RunningTreatment
 from vmtax.testbed.subjects.provisioned import Provisioned
 
 
 def check(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> None:
-    """Read what each guest got. Raises BootFailed if that differs from a factor's level in the plan."""
+    """Read what the host and each guest got. Raises BootFailed if that differs from a factor's level in the plan."""
+    governor.check(on.host, treatment)
     settings = GuestSettings.of(treatment.levels)
     named = {name for name in settings.levels if on.plan.space.first(name) is not None}
     for number, subject in enumerate(running.subjects, start=1):

@@ -11,9 +11,11 @@ from vmtax.testbed.parts.containers import Containers
 from vmtax.testbed.parts.copying import CopyingPart
 from vmtax.testbed.parts.counting import Counting
 from vmtax.testbed.parts.cutting import CuttingPart, PowerCuts
+from vmtax.testbed.parts.directory import DirectoryPart
 from vmtax.testbed.parts.disks import DiskPart, PageCache
 from vmtax.testbed.parts.enlightenments import Enlightened
 from vmtax.testbed.parts.equal import EqualCpus
+from vmtax.testbed.parts.governor import Governor
 from vmtax.testbed.parts.isolation import Isolation
 from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
@@ -30,7 +32,7 @@ from vmtax.testbed.parts.siblings import Siblings
 from vmtax.testbed.parts.snapshots import SnapshotPart
 from vmtax.testbed.subjects.provisioned import Provisioned
 
-__all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "lacking", "notes", "shape", "take"]
+__all__ = ["GUEST_PARTS", "PARTS", "Order", "Part", "Request", "announced", "hold", "lacking", "notes", "shape", "take"]
 
 # What depends on the QEMU and the accelerator of the guests, the other parts on the host alone.
 GUEST_PARTS: tuple[Part, ...] = (Counting(), Polling(), Processors(), Enlightened())
@@ -46,12 +48,14 @@ PARTS: tuple[Part, ...] = (
     Pinning(),
     Siblings(),
     Isolation(),
+    Governor(),
     Overcommit(),
     NetworkPart(),
     DiskPart(),
     SnapshotPart(),
     CopyingPart(),
     SharingPart(),
+    DirectoryPart(),
     PageCache(),
     MigrationPart(),
     CuttingPart(),
@@ -84,6 +88,12 @@ def take(request: Request) -> dict[str, str]:
 def notes(request: Request) -> list[str]:
     """What a reader of the results must know, a line each. Raises MachineError and CannotDo."""
     return [note for part in PARTS for note in part.notes(request)]
+
+
+def hold(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack) -> None:
+    """Set up on the host what lasts as long as the machines of that treatment. Raises MachineError."""
+    for part in PARTS:
+        part.hold(on, treatment, stack)
 
 
 def shape(on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:

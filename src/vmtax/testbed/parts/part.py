@@ -90,6 +90,12 @@ class Part:
         """What a reader of the results must know of it, a line each. Raises MachineError and CannotDo."""
         return ()
 
+    def hold(self, on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack) -> None:
+        """Set up on the host what lasts as long as the machines of a treatment of any layer; `stack` undoes it.
+
+        Raises MachineError.
+        """
+
     def shape(self, on: Provisioned, treatment: Treatment, order: Order, stack: contextlib.ExitStack) -> Order:
         """What a guest of that treatment needs of it, in the guest itself or on its host until `stack` undoes it.
 
