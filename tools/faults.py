@@ -375,6 +375,24 @@ FAULTS = (
         "of the runs of a store that wait, the last one may be the next",
     ),
     Fault(
+        "experiment/trial.py",
+        "if is_alone:",
+        "if False:",
+        "an idle VM of a user's seems to take what its whole host takes, other VMs included",
+    ),
+    Fault(
+        "testbed/session/watching.py",
+        'return "" if state in RUNNING else state',
+        'return ""',
+        "a VM that was paused while it was watched seems to take nothing of a CPU",
+    ),
+    Fault(
+        "meter/ledger.py",
+        'return "other" if other and other.kind == "else" and other.name.startswith(QEMUS) else "vhost"',
+        'return "vhost"',
+        "on older kernels, the network of other VMs counts as that of the VM that is watched",
+    ),
+    Fault(
         "attach/domain.py",
         'if kind := BLOCK_JOB.search(self.ask("blockjob", disk, "--raw").stdout):',
         "if kind := None:",

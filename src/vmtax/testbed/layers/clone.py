@@ -50,12 +50,12 @@ def open_layer(
     site = replace(host.site(there, device), layer=treatment.layer, lead=on.lead)
     clone.machine.run("sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches")
     boot = ClonedBoot(
+        inside.qemu,
+        point.why_void,
         "tcg" if cloning.is_emulated else "kvm",
         command_line(on.host, inside.qemu),
         clone.ready_seconds,
-        inside.qemu,
         cloning.uuid,
-        point.why_void,
     )
     return (), [RunningSubject(site, offers=(boot,), path=CLONE_PATH)]
 

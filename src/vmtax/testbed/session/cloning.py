@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -19,6 +19,7 @@ from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import GuestSize
 from vmtax.storage import Backing
+from vmtax.testbed.session.observed import Observed
 from vmtax.testbed.session.ways import as_libvirt
 
 RUNS = (
@@ -45,15 +46,13 @@ DATA_DISK = (
 
 
 @dataclass(frozen=True, slots=True)
-class ClonedBoot:
+class ClonedBoot(Observed):
     """One boot of a clone, which its subject offers to the record and to whoever measures it."""
 
     accelerator: str  # "kvm" or "tcg"
     argv: tuple[str, ...]  # of its QEMU; () if it cannot be read
     ready_seconds: float
-    qemu: int | None  # the process of its QEMU, on the host; None: not known
     uuid: str  # of the VM
-    why_void: Callable[[], str]  # why what was measured in it does not count; "" if it does. Raises MachineLost
 
 
 @dataclass(frozen=True, slots=True)
