@@ -393,6 +393,18 @@ FAULTS = (
         "on older kernels, the network of other VMs counts as that of the VM that is watched",
     ),
     Fault(
+        "attach/clone/boot.py",
+        "time.sleep(QUIET_SECONDS)",
+        "pass",
+        "a Windows counts as idle in a clone that has just booted, and still works by itself",
+    ),
+    Fault(
+        "attach/clone/levels.py",
+        'ET.SubElement(kvm, "hidden", state="off" if level == OFF else "on")',
+        'ET.SubElement(kvm, "hidden", state="on")',
+        "a clone with cpu.hyperv=off is measured without KVM's own interface, too",
+    ),
+    Fault(
         "attach/domain.py",
         'if kind := BLOCK_JOB.search(self.ask("blockjob", disk, "--raw").stdout):',
         "if kind := None:",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from vmtax import stats
 from vmtax.analysis.comparisons import contrasts
 from vmtax.analysis.values import Values
-from vmtax.core.layers import EXISTING, LAYERS
+from vmtax.core.layers import LAYERS, OWNERS
 from vmtax.core.records import Treatment, Trial
 from vmtax.stats.arrays import np
 from vmtax.workload.idle import CPU
@@ -65,7 +65,7 @@ def _without_the_guest(treatments: Sequence[Treatment], *, is_watched: bool) -> 
         if upper.boots and lower in upper.below and lower.kernels > nearest:
             found[treatment] = baseline
     if is_watched:
-        found |= {each.name: "" for each in treatments if each.layer == EXISTING and each.repeats is None}
+        found |= {each.name: "" for each in treatments if each.layer in OWNERS and each.repeats is None}
     return {name: found[name] for name in layers if name in found}
 
 

@@ -89,8 +89,8 @@ def on_existing(plan: Plan, layers: str | None, layer: str = EXISTING, name: str
     """
     if other := [each for each in plan.layers if each in OWNERS and each != layer]:
         raise BadUse(f"layer {other[0]}: {'leave out' if layer == CLONE else 'add'} --clone, or name layer {layer}")
-    if layer == EXISTING and watches(plan):
-        return _watched(plan, layers)
+    if watches(plan):
+        return _watched(plan, layers, layer)
     wanted = plan.layers if layers is not None or layer in plan.layers else ("host",)
     if wanted == (layer,) and layer == EXISTING:
         raise BadUse(f"--layers {layer}: a VM alone is compared with nothing: --layers host,{layer}")
@@ -139,18 +139,19 @@ def watches(plan: Plan) -> bool:
     return inside == {IdleWorkload.name}
 
 
-def _watched(plan: Plan, layers: str | None) -> Plan:
-    """The plan for that VM alone, which is watched from its host. Raises BadUse."""
-    if layers is not None and layers.strip() != EXISTING:
+def _watched(plan: Plan, layers: str | None, layer: str) -> Plan:
+    """The plan for that VM alone, or for its clones, watched from its host. Raises BadUse."""
+    if layers is not None and layers.strip() != layer:
         raise BadUse(f"--layers {layers}: what an idle VM of yours takes is read by itself, on its host: leave it out")
-    if plan.space.factors:
+    if plan.space.factors and layer == EXISTING:
         raise BadUse(
             f"plan {plan.name} compares {', '.join(plan.space.factors)}, and a VM of yours is watched as it is: leave"
             " them out, or add --clone"
         )
     data = plan.model_dump(mode="json")
-    data["layers"], data["primary"] = [EXISTING], []
-    data["rounds"]["max"] = data["rounds"]["min"]  # no comparison says whether they are enough
+    data["layers"], data["primary"] = [layer], []
+    if layer == EXISTING:
+        data["rounds"]["max"] = data["rounds"]["min"]  # no comparison says whether they are enough
     data["workloads"] = [entry for entry in data["workloads"] if entry["name"] == IdleWorkload.name]
     return from_data(data, source="command line")
 

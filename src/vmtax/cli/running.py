@@ -152,7 +152,7 @@ def new_work(plan: str, asked: Measured) -> RunWork:
     begun, asked = with_values(own_plan(asked.program, plan) or load(plan or DEFAULT_PLAN), asked)
     before = overridden(begun, replace(asked.changes, vary=None))
     before = on_existing(before, asked.changes.layers, vm.layer, vm.name) if vm else without_existing(before)
-    vm = replace(vm, watched=watches(before)) if vm and not vm.clone else vm
+    vm = replace(vm, watched=watches(before)) if vm else None
     by_option = typed_levels(before, asked.changes.vary or ())
     typed = {**typed_in(plan or DEFAULT_PLAN, before), **by_option}
     refuse_idle_layers(before)

@@ -83,6 +83,9 @@ class Machines:
         return facts
 
     def clone_facts(self, running: RunningTreatment, boot: ClonedBoot) -> Json:
+        cloning = self.own.cloning
+        if cloning is not None and cloning.is_watched:
+            return cloning.facts
         facts = read_facts(running.subjects[0].site.machine)
         return {**facts, "uuid": boot.uuid, "os": None}  # what is read there of a system is the image's own
 

@@ -257,7 +257,7 @@ def _own_vm(
 ) -> Way | Cloning | Watching:
     """`directory`: for files on the VM's host. Raises DomainError and MachineError."""
     if vm.clone:
-        return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory)
+        return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory, is_watched=vm.watched)
     if vm.watched:
         return watching(host, vm.name, entered)
     if (found := _found(host, vm.name)) is not None:
