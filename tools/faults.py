@@ -435,6 +435,36 @@ FAULTS = (
         "of the runs of a store that wait, the last one may be the next",
     ),
     Fault(
+        "experiment/trial.py",
+        "if is_alone:",
+        "if False:",
+        "an idle VM of a user's seems to take what its whole host takes, other VMs included",
+    ),
+    Fault(
+        "testbed/session/watching.py",
+        'return "" if state in RUNNING else state',
+        'return ""',
+        "a VM that was paused while it was watched seems to take nothing of a CPU",
+    ),
+    Fault(
+        "meter/ledger.py",
+        'return "other" if other and other.kind == "else" and other.name.startswith(QEMUS) else "vhost"',
+        'return "vhost"',
+        "on older kernels, the network of other VMs counts as that of the VM that is watched",
+    ),
+    Fault(
+        "attach/clone/boot.py",
+        "time.sleep(QUIET_SECONDS)",
+        "pass",
+        "a Windows counts as idle in a clone that has just booted, and still works by itself",
+    ),
+    Fault(
+        "attach/clone/levels.py",
+        'ET.SubElement(kvm, "hidden", state="off" if level == OFF else "on")',
+        'ET.SubElement(kvm, "hidden", state="on")',
+        "a clone with cpu.hyperv=off is measured without KVM's own interface, too",
+    ),
+    Fault(
         "attach/domain.py",
         'if kind := BLOCK_JOB.search(self.ask("blockjob", disk, "--raw").stdout):',
         "if kind := None:",

@@ -419,7 +419,7 @@ def test_a_point_is_void_once_the_owner_does_something_with_the_domain() -> None
 
 def test_a_trial_on_a_void_point_does_not_count() -> None:
     machine = FakeMachine("host/clone", {(lambda argv: True): "Nodes searched  : 100\nNodes/second    : 50\n"})
-    boot = ClonedBoot("tcg", (), 1.0, None, UUID, lambda: "libvirt:web1 was started")
+    boot = ClonedBoot(None, lambda: "libvirt:web1 was started", "tcg", (), 1.0, UUID)
     subject = RunningSubject(Site(machine, CLONE, 1, ()), offers=(boot,), path="host/clone")  # type: ignore[arg-type]
     running = RunningTreatment((subject,), machine, meters=())
     workload = Chess(ChessParameters())

@@ -208,7 +208,7 @@ def test_options_are_stored_by_the_names_that_are_checked() -> None:
         wire=Wire("eth1", "ssh://peer", "eth2"),
         power_cut=PowerCut(("/usr/bin/fence", "--off"), 60.0),
         destination=Destination("ssh://there", "eth1", "eth2"),
-        existing=ExistingVm("libvirt:web1", PurePosixPath("/srv/tmp"), clone=True),
+        existing=ExistingVm("libvirt:web1", PurePosixPath("/srv/tmp"), clone=True, watched=True),
     )
     written = json.loads(json.dumps(full.to_json()))
     assert {*written, "imported"} == {*StoredOptions.model_fields}

@@ -377,13 +377,13 @@ def test_host_cpu_of_an_operation_is_that_of_its_own_time_not_of_the_tool_s_star
     output = (GOLDEN / "randread-4k-qd1.json").read_text()
     busy = Disturbance(4.004, 8.008, 0.0, None, None, None, None, None)
     done = Trial(1, 1, "vm", "disk", "randread-4k-qd1", 1, "ok", 0.0, 4.0, raw=output, disturbance=busy)
-    (cost,) = _with_cpu([done], EVERY["disk"], "host")[0].measurements
+    (cost,) = _with_cpu([done], EVERY["disk"], "host", is_alone=False)[0].measurements
     assert cost.metric.name == "disk.randread-4k-qd1.host_cpu_seconds"
     assert cost.value == pytest.approx(2 * 1.001 / 18017)
     slower = replace(done, disturbance=replace(busy, wall_seconds=0.5, busy_seconds=1.0))
-    assert _with_cpu([slower], EVERY["disk"], "host")[0].measurements[0].value == pytest.approx(1.0 / 18017), (
-        "never more than all"
-    )
+    assert _with_cpu([slower], EVERY["disk"], "host", is_alone=False)[0].measurements[0].value == pytest.approx(
+        1.0 / 18017
+    ), "never more than all"
 
 
 def test_what_the_host_does_beside_guest_code_is_by_its_ledger_and_only_of_guests_on_kvm() -> None:
@@ -402,10 +402,12 @@ def test_what_the_host_does_beside_guest_code_is_by_its_ledger_and_only_of_guest
     busy = Disturbance(1.2 * own, 8.0, 0.0, None, None, None, None, None)
     done = Trial(1, 1, "vm", "net", "tcp-out", 1, "ok", 0.0, 4.0, raw=output, disturbance=busy)
     on_kvm = replace(done, readings={"host": {**ledger, "ledger.seconds": 1.2 * own}})
-    values = {m.metric.measure: m.value for m in _with_cpu([on_kvm], net, "host")[0].measurements}
+    values = {m.metric.measure: m.value for m in _with_cpu([on_kvm], net, "host", is_alone=False)[0].measurements}
     assert values == pytest.approx({"host_cpu_seconds": 8.0 / 1.2 / moved, "host_side_seconds": 1.5 / 1.2 / moved})
     emulated = replace(done, readings={"host": {"ledger.emulator": 5.0, "ledger.seconds": 1.2 * own}})
-    assert [m.metric.measure for m in _with_cpu([emulated], net, "host")[0].measurements] == ["host_cpu_seconds"]
+    assert [m.metric.measure for m in _with_cpu([emulated], net, "host", is_alone=False)[0].measurements] == [
+        "host_cpu_seconds"
+    ]
 
 
 def test_a_title_in_a_sentence_keeps_its_abbreviations() -> None:

@@ -229,7 +229,8 @@ class Analysis:
     @cached_property
     def idle_guests(self) -> tuple[IdleGuest, ...]:
         """What a guest that does nothing takes of its host's CPU; empty: none of them idled."""
-        return idle_guests(self.experiment.treatments, self.trials, self.criteria.alpha)
+        watched = bool((self.experiment.options.get("existing") or {}).get("watched"))
+        return idle_guests(self.experiment.treatments, self.trials, self.criteria.alpha, is_watched=watched)
 
     @cached_property
     def tiles(self) -> tuple[OfRole, ...]:

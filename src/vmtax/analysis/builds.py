@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from vmtax.core.layers import EXISTING, EXISTING_PATH
 from vmtax.core.records import Json, Metric, Treatment
+from vmtax.workload.idle import CPU
 
 OF_COMPILERS = ("chess",)  # workloads whose figures are above all those of the compiler that built the program
 PROGRAMS = "windows_programs"  # fact: the digests of builds for Windows
@@ -26,6 +27,8 @@ def runs_windows(facts: Mapping[str, Json]) -> bool:
 
 def is_like(metric: Metric, one: Treatment, another: Treatment, facts: Mapping[str, Json]) -> bool:
     """Whether figures of these two can be compared: the disk's do not depend on the build, the CPU's do."""
-    of_cpu = metric.workload in OF_COMPILERS or metric.measure in OF_SYSTEMS
     differ = (one.layer == EXISTING) != (another.layer == EXISTING)
+    if differ and metric.name == CPU.name:  # one that idles also does so while another machine is measured
+        return False
+    of_cpu = metric.workload in OF_COMPILERS or metric.measure in OF_SYSTEMS
     return not (of_cpu and differ and has_other_builds(facts))

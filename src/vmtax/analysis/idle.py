@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from vmtax import stats
 from vmtax.analysis.comparisons import contrasts
 from vmtax.analysis.values import Values
-from vmtax.core.layers import LAYERS
+from vmtax.core.layers import LAYERS, OWNERS
 from vmtax.core.records import Treatment, Trial
 from vmtax.stats.arrays import np
 from vmtax.workload.idle import CPU
@@ -24,22 +24,26 @@ class IdleGuest:
     """The CPU time that one idle guest takes of the host."""
 
     treatment: str  # name of its treatment
-    baseline: str  # name of the treatment that is subtracted: the host's, or that of the guest around it
+    baseline: str  # name of the treatment that is subtracted: the host's, or that of the guest around it; "": none is
     rounds: int  # in which both have a figure
     seconds: float  # of the host's CPU in a second: the Hodges-Lehmann estimate of the differences between the two
     low: float | None  # of the interval, in seconds of CPU in a second; null: too few rounds
     high: float | None  # of the interval, likewise
 
 
-def idle_guests(treatments: Sequence[Treatment], trials: Sequence[Trial], alpha: float) -> tuple[IdleGuest, ...]:
-    """One for each treatment whose guest idled, in their order; `trials`: those that count.
+def idle_guests(
+    treatments: Sequence[Treatment], trials: Sequence[Trial], alpha: float, *, is_watched: bool = False
+) -> tuple[IdleGuest, ...]:
+    """One for each treatment whose guest idled, in their order; `trials`: those that count; `is_watched`: the figure of
+    a VM of the user's is that of its QEMU alone.
 
     A round's figure is the median of its trials, because the boot is the unit.
     """
     values = _by_round(trials)
     found = []
-    for treatment, baseline in _without_the_guest(treatments).items() if values else ():
-        before, after = values.get(baseline, {}), values.get(treatment, {})
+    for treatment, baseline in _without_the_guest(treatments, is_watched=is_watched).items() if values else ():
+        after = values.get(treatment, {})
+        before = values.get(baseline, {}) if baseline else dict.fromkeys(after, 0.0)
         differences = np.array([after[number] - before[number] for number in sorted(before.keys() & after.keys())])
         if differences.size:
             low, high = stats.interval(differences, alpha) or (None, None)
@@ -48,9 +52,10 @@ def idle_guests(treatments: Sequence[Treatment], trials: Sequence[Trial], alpha:
     return tuple(found)
 
 
-def _without_the_guest(treatments: Sequence[Treatment]) -> Mapping[str, str]:
-    """Name of each treatment with a guest of ours -> that of its counterpart on the nearest layer below that was
-    measured. A VM of the user's runs while its host is measured, so that the difference would not be its own.
+def _without_the_guest(treatments: Sequence[Treatment], *, is_watched: bool) -> Mapping[str, str]:
+    """Name of each treatment with a guest -> that of its counterpart on the nearest layer below that was measured; ""
+    for one that is watched, whose figure is its own. Another VM of the user's has none: it runs while its host is
+    measured.
     """
     layers = {treatment.name: LAYERS[treatment.layer] for treatment in treatments}
     found: dict[str, str] = {}
@@ -59,6 +64,8 @@ def _without_the_guest(treatments: Sequence[Treatment]) -> Mapping[str, str]:
         nearest = layers[found[treatment]].kernels if treatment in found else -1
         if upper.boots and lower in upper.below and lower.kernels > nearest:
             found[treatment] = baseline
+    if is_watched:
+        found |= {each.name: "" for each in treatments if each.layer in OWNERS and each.repeats is None}
     return {name: found[name] for name in layers if name in found}
 
 

@@ -19,7 +19,7 @@ from vmtax.design.topology import groups
 from vmtax.workload import WORKLOADS
 
 # Raise it if the same records yield other results; `tests/unit/test_results.py` fails until then.
-VERSION = 11
+VERSION = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _are_of(run: Experiment, results: Results) -> bool:
         *(name for one in (*compared, *results.derived_comparisons) for name in (one.baseline, one.treatment)),
         *(name for one in rankings for standing in one.standings for name in (standing.treatment, *standing.beaten_by)),
         *(gain.treatment for gain in gains),
-        *(name for one in results.idle_guests for name in (one.baseline, one.treatment)),
+        *(name for one in results.idle_guests for name in (one.baseline or one.treatment, one.treatment)),
     }
     grouped = {*((one.layer, one.side, one.count) for some in (rankings, effects, gains) for one in some)}
     return (

@@ -67,8 +67,8 @@ class IsWindows(DomainError):
 
     def __init__(self, domain: Domain) -> None:
         super().__init__(
-            f"libvirt:{domain.name} is Windows, of which vmtax boots no clones: leave out --clone to measure it as it"
-            f" runs ({NEVER_RUN})"
+            f"libvirt:{domain.name} is Windows, whose clones are only watched while they idle: vmtax run idle --clone;"
+            f" or leave out --clone to measure it as it runs ({NEVER_RUN})"
         )
 
 

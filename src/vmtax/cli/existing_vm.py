@@ -18,8 +18,10 @@ from vmtax.plan import rules
 from vmtax.plan.schema import Plan, from_data
 from vmtax.storage import DISK_DIRECTORY
 from vmtax.testbed.session.session import ExistingVm
+from vmtax.testbed.session.watching import QEMU
 from vmtax.testbed.session.ways import PLUGGED_BY
 from vmtax.workload import WORKLOADS
+from vmtax.workload.idle import IdleWorkload
 from vmtax.workload.transfer import Transfer
 
 
@@ -69,8 +71,8 @@ def _check_name(name: str) -> None:
             raise BadUse(f"--guest {name}: must be proxmox:VMID, such as proxmox:101; `qm list` lists them")
         return
     right = "must be libvirt:NAME, proxmox:VMID, or ssh://[user@]host[:port], where one can log in to the VM"
-    if name.startswith("qemu:"):
-        raise BadUse(f"--guest {name}: {right}; `vmtax plan from {name}` takes its settings for a guest of ours")
+    if re.fullmatch(r"qemu:[1-9][0-9]{0,8}", name):
+        return  # for what is watched; `on_existing` refuses the rest
     try:
         if not name.startswith("ssh://"):
             raise ValueError(right)
@@ -79,17 +81,25 @@ def _check_name(name: str) -> None:
         raise BadUse(f"--guest {name}: {right}") from error
 
 
-def on_existing(plan: Plan, layers: str | None, layer: str = EXISTING) -> Plan:
+def on_existing(plan: Plan, layers: str | None, layer: str = EXISTING, name: str = "") -> Plan:
     """The plan for the host and that VM, or for the layers that the plan or the command line names beside it, with what
     can be measured in the VM. Raises BadUse and BadInput.
 
-    layer: EXISTING, or CLONE for clones of it
+    layer: EXISTING, or CLONE for clones of it; name: of the VM
     """
     if other := [each for each in plan.layers if each in OWNERS and each != layer]:
         raise BadUse(f"layer {other[0]}: {'leave out' if layer == CLONE else 'add'} --clone, or name layer {layer}")
+    if watches(plan):
+        return _watched(plan, layers, layer)
     wanted = plan.layers if layers is not None or layer in plan.layers else ("host",)
     if wanted == (layer,) and layer == EXISTING:
         raise BadUse(f"--layers {layer}: a VM alone is compared with nothing: --layers host,{layer}")
+    if name.startswith(QEMU):
+        raise BadUse(
+            f"--guest {name}: only idleness is measured of a QEMU by its number: vmtax run idle --guest {name}; name"
+            f" the VM as libvirt:NAME, proxmox:VMID or ssh://[user@]host[:port]; `vmtax plan from {name}` takes its"
+            " settings for a guest of ours"
+        )
     data = plan.model_dump(mode="json")
     data["layers"] = [*dict.fromkeys((*wanted, layer))]
     named = dict.fromkeys([*plan.space.factors, *(each for part in plan.space.parts for each in part.levels)])
@@ -104,6 +114,13 @@ def on_existing(plan: Plan, layers: str | None, layer: str = EXISTING) -> Plan:
             " or add their layer, such as --layers host,vm"
         )
     fits = {name for name, kind in WORKLOADS.items() if layer in kind.layers}
+    if layer == EXISTING and any(each.name == IdleWorkload.name for each in plan.workloads):
+        fits.remove(IdleWorkload.name)
+        say(
+            "left out, because what an idle VM takes is read from its host alone: idle: vmtax run idle --guest …",
+            file=sys.stderr,
+        )
+        data["workloads"] = [entry for entry in data["workloads"] if entry["name"] in fits]
     if left_out := [entry["name"] for entry in data["workloads"] if entry["name"] not in fits]:
         say(f"left out, because a VM that is not ours cannot measure it: {', '.join(left_out)}", file=sys.stderr)
     data["workloads"] = [entry for entry in data["workloads"] if entry["name"] in fits]
@@ -114,6 +131,29 @@ def on_existing(plan: Plan, layers: str | None, layer: str = EXISTING) -> Plan:
     if any(workload.networked for workload in measured.build_workloads() if layer in workload.layers):
         raise BadUse("a VM that is not ours has no card on the network under test: leave out --serve, or --guest")
     return measured
+
+
+def watches(plan: Plan) -> bool:
+    """Whether nothing of it, on a VM of the user's as it runs, is done in that VM."""
+    inside = {each.name for each in plan.workloads if EXISTING in WORKLOADS[each.name].layers}
+    return inside == {IdleWorkload.name}
+
+
+def _watched(plan: Plan, layers: str | None, layer: str) -> Plan:
+    """The plan for that VM alone, or for its clones, watched from its host. Raises BadUse."""
+    if layers is not None and layers.strip() != layer:
+        raise BadUse(f"--layers {layers}: what an idle VM of yours takes is read by itself, on its host: leave it out")
+    if plan.space.factors and layer == EXISTING:
+        raise BadUse(
+            f"plan {plan.name} compares {', '.join(plan.space.factors)}, and a VM of yours is watched as it is: leave"
+            " them out, or add --clone"
+        )
+    data = plan.model_dump(mode="json")
+    data["layers"], data["primary"] = [layer], []
+    if layer == EXISTING:
+        data["rounds"]["max"] = data["rounds"]["min"]  # no comparison says whether they are enough
+    data["workloads"] = [entry for entry in data["workloads"] if entry["name"] == IdleWorkload.name]
+    return from_data(data, source="command line")
 
 
 def without_existing(plan: Plan) -> Plan:

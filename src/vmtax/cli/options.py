@@ -260,7 +260,7 @@ Guest = Annotated[
     _option(
         "VM",
         "Measure this VM of yours as it runs, against its host: libvirt:NAME, proxmox:VMID (never run on Proxmox VE"
-        " itself), or ssh://[user@]host[:port] of the VM.",
+        " itself), or ssh://[user@]host[:port] of the VM; plan idle, which only reads its host, also takes qemu:PID.",
     ),
 ]
 Clone = Annotated[

@@ -14,7 +14,7 @@ import typer
 from vmtax.cli.app import BadUse, say, warn
 from vmtax.cli.asked import Continued, Measured, PlanChanges, PowerOptions, RunOptions, WithoutKvm
 from vmtax.cli.cards import with_cards
-from vmtax.cli.existing_vm import existing_vm, on_existing, without_existing
+from vmtax.cli.existing_vm import existing_vm, on_existing, watches, without_existing
 from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import disk_target, going_on, measure, options_of, program
 from vmtax.cli.notify import checked_command, notify, seen
@@ -151,7 +151,8 @@ def new_work(plan: str, asked: Measured) -> RunWork:
     vm = existing_vm(asked)
     begun, asked = with_values(own_plan(asked.program, plan) or load(plan or DEFAULT_PLAN), asked)
     before = overridden(begun, replace(asked.changes, vary=None))
-    before = on_existing(before, asked.changes.layers, vm.layer) if vm else without_existing(before)
+    before = on_existing(before, asked.changes.layers, vm.layer, vm.name) if vm else without_existing(before)
+    vm = replace(vm, watched=watches(before)) if vm else None
     by_option = typed_levels(before, asked.changes.vary or ())
     typed = {**typed_in(plan or DEFAULT_PLAN, before), **by_option}
     refuse_idle_layers(before)

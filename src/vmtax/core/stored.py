@@ -205,6 +205,7 @@ class ExistingOptions(StoredJson):
     name: Argument
     directory: Argument
     clone: bool = False  # not as it ran, but clones of it
+    watched: bool = False  # from its host alone
 
 
 class StoredOptions(StoredJson):

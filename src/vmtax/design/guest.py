@@ -268,6 +268,7 @@ class GuestSettings(Settings):
         " neither of the two (hidden); all that is listed here (all), or one of them with those that it needs and"
         f" {hyperv.BASE}, or several joined by +. At each level but off, a Linux guest takes itself for"
         " a guest of Hyper-V, as far as it has that interface; only KVM has it",
+        layers=CLONED,
         scope="guest",
         others=OtherLevels(hyperv.SETS, form="several of the parts after all, joined by +, as vapic+time"),
         conflicts=(
@@ -284,6 +285,7 @@ class GuestSettings(Settings):
         "whether the guest has an HPET, a timer that QEMU emulates; auto: not on KVM, QEMU's default elsewhere. On KVM,"
         " Linux needs it only while it boots, but QEMU serves it from then on, some hundred times a second, also while"
         " the guest is idle; so virt-install leaves it out, while QEMU's own default is on",
+        layers=CLONED,
         scope="guest",
         only_with={"cpu.timer": ("auto", "kvm-clock", "tsc", "acpi_pm")},
     )

@@ -142,6 +142,8 @@ _XML_OF_LEVEL: Mapping[tuple[str, str], str] = {
     ("disk.iothread", "off"): "<driver …/> without iothread",
     ("disk.queues", "auto"): "<driver …/> without queues",
     ("cpu.model", "host"): "<cpu mode='host-passthrough'/>",
+    ("guest.hpet", "on"): "<timer name='hpet' present='yes'/> in <clock>",
+    ("guest.hpet", "off"): "<timer name='hpet' present='no'/> in <clock>",
     ("cpu.topology", "cores"): "<topology sockets='1' cores='…' threads='1'/> in <cpu>",
     ("cpu.topology", "sockets"): "<topology sockets='…' cores='1' threads='1'/> in <cpu>",
     ("cpu.topology", "threads"): "<topology sockets='1' cores='…' threads='2'/> in <cpu>",
@@ -174,8 +176,17 @@ def change_of_xml(factor: str, level: str) -> str:
     """What a domain's definition says at this level of a factor; "" if no line of it does."""
     if (text := _XML_OF_LEVEL.get((factor, level))) is not None:
         return text
+    if factor == "cpu.hyperv":
+        return _hyperv_in_xml(level)
     words, form = _XML.get(factor, ({}, ""))
     return form.format(words.get(level, level))
+
+
+def _hyperv_in_xml(level: str) -> str:
+    clock = ", <timer name='hypervclock' present='yes'/> in <clock>" if "time" in parts_of(level) else ""
+    parts = [f"<{name} …/>" for name in parts_of(level) if name not in ("time", "stimer-direct")]
+    direct = ", <direct …/> in <stimer>" if "stimer-direct" in parts_of(level) else ""
+    return f"{''.join(parts)} in <hyperv>{direct}{clock}" if parts else f"no <hyperv>{clock}"
 
 
 def _in_xml(change: SettingAdvice, guest: ExistingGuest) -> str:

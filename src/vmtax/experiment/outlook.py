@@ -33,6 +33,7 @@ MANY = 1000  # a value of rounds.max that means no limit
 BRIDGE = "a bridge in a network namespace of its own"
 DROPS = "drops the page cache of the whole host before each configuration, so other programs read from disks again"
 HANDS_OFF = "it is not rebooted, and no setting of it is changed; its caches stay as they are"
+WATCHED = "counters of this host are read, and nothing else is done here or in the VM: keep it idle meanwhile"
 USER_NETWORK, WARM = "user networking in place of a bridge", "caches stay warm"
 
 
@@ -48,6 +49,8 @@ def _rights(place: Place) -> Line:
     """What is done as root, or what is missing without root."""
     if place.is_existing:
         return Line("hands off", HANDS_OFF)
+    if place.is_watched:
+        return Line("hands off", WATCHED)
     networked = any(workload.networked for workload in place.plan.build_workloads())
     if examine.is_root(place.machine):
         warm = examine.why_warm(place.machine)

@@ -36,6 +36,7 @@ from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.power import refuse_cuts
 from vmtax.testbed.session.room import refuse_few_cpus
 from vmtax.testbed.session.session import CannotMeasure, Hosts, TestbedOptions
+from vmtax.testbed.session.watching import Watching
 from vmtax.testbed.storage import cutting, host_disk
 from vmtax.testbed.subjects import existing
 from vmtax.workload.build import Build
@@ -57,6 +58,7 @@ class Place:
     accelerators: Sequence[Accelerator] = ()
     is_existing: bool = False  # it is a VM of the user's, which is measured as it runs
     measures_one: bool = False  # one of the VMs that run there is measured
+    is_watched: bool = False  # nothing else is measured there
 
     @property
     def possible(self) -> list[Treatment]:
@@ -86,8 +88,8 @@ def look(
     _refuse_unbuilt(plan, image)
     examine.refuse_nameless(hosts.local)
     treatments = both(plan.entries(), options.interleave_with)
-    whole, plan = plan, existing.plan_beside(plan)
-    beside = [each for each in treatments if each.layer != EXISTING]
+    whole, plan = plan, existing.plan_beside(plan, hosts.existing)
+    beside = [each for each in treatments if each.layer in plan.layers]
     named = [(hosts.host, plan.host, [t for t in beside if hosts.other is None or not t.side])]
     if hosts.other is not None:
         named.append((hosts.other, hosts.other.path, [t for t in treatments if t.side]))
@@ -108,7 +110,8 @@ def look(
             destination.look(machine, hosts.destination, plan, options.destination)
         impossible = _not_here(machine, plan, qemus, options, hosts)
         _refuse(machine, plan, impossible, typed)
-        others = read_neighbours(machine)
+        watches = isinstance(hosts.existing, Watching)  # which disturbs nobody
+        others = Neighbours() if watches else read_neighbours(machine)
         place = Place(
             machine,
             name,
@@ -119,6 +122,7 @@ def look(
             others,
             accelerators,
             measures_one=hosts.existing is not None,
+            is_watched=watches,
         )
         places.append(_with_disks(place, options.target, hosts.local, emit, typed))
     if (vm := hosts.existing) is not None and options.existing is not None:

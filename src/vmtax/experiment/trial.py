@@ -23,10 +23,10 @@ from vmtax.hypervisor import Guest
 from vmtax.machine import CommandStuck, Machine, MachineError, MachineLost, Outcome
 from vmtax.meter import GuestMeter, Meter, MeteredCommand, Readings
 from vmtax.meter.exits import ExitCounts
-from vmtax.meter.ledger import SERVING, HostLedger, split_by_samples
+from vmtax.meter.ledger import SERVING, HostLedger, of_qemus, split_by_samples
 from vmtax.testbed.session.base import Overdue, RunningSubject, RunningTreatment
-from vmtax.testbed.session.cloning import ClonedBoot
 from vmtax.testbed.session.copying import NAME as COPYING
+from vmtax.testbed.session.observed import Observed, Watched
 from vmtax.workload import BadOutput, Command
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 from vmtax.workload.output import reading
@@ -107,9 +107,10 @@ def run_trials(
         for place, (subject, beside_it) in enumerate(zip(running.subjects, copied, strict=True)):
             if beside_it is not None and subject.guest is not None:
                 trials[place] = with_readings(trials[place], COPYING, subject.guest, beside_it)
-        boots = [subject.offer(ClonedBoot) for subject in running.subjects]
-        trials = [voided(trial, boot.why_void()) if boot else trial for trial, boot in zip(trials, boots, strict=True)]
-        return tuple(_with_cpu(_void(trials), workload, running.host.path))
+        seen = [subject.offer(Observed) for subject in running.subjects]
+        trials = [voided(trial, each.why_void()) if each else trial for trial, each in zip(trials, seen, strict=True)]
+        is_alone = running.subjects[0].offer(Watched) is not None
+        return tuple(_with_cpu(_void(trials), workload, running.host.path, is_alone=is_alone))
 
 
 def _end_overdue(running: RunningTreatment, ended: Sequence[Done]) -> None:
@@ -278,8 +279,9 @@ def with_readings(trial: Trial, name: str, machine: Machine | Guest, found: Read
     )
 
 
-def _with_cpu(trials: Sequence[Trial], workload: Command[Any], host: str) -> list[Trial]:
-    """Add the host's CPU time per operation of all subjects together, if the workload counts operations.
+def _with_cpu(trials: Sequence[Trial], workload: Command[Any], host: str, *, is_alone: bool) -> list[Trial]:
+    """Add the host's CPU time per operation of all subjects together, if the workload counts operations; `is_alone`:
+    that of the QEMU that is watched.
 
     Only the share of the trial's CPU time that falls to its operations counts: the rest is the tool's own start, which
     would distort short runs.
@@ -288,12 +290,16 @@ def _with_cpu(trials: Sequence[Trial], workload: Command[Any], host: str) -> lis
     metric = next((m for m in workload.reports(first.case) if m.measure == CPU_PER_OPERATION), None)
     counted = [_sum(trial, workload.tool, workload.operations) for trial in trials]
     operations = sum(filter(None, counted)) if all(counted) else 0
-    if not operations or metric is None or first.disturbance is None or first.disturbance.busy_seconds <= 0:
+    rows, seen = first.readings.get(host, {}), first.disturbance
+    busy, wall = (seen.busy_seconds, seen.wall_seconds) if seen else (0.0, 0.0)
+    if is_alone:
+        busy, wall = of_qemus(_under(f"{HostLedger.name}.", rows)), rows.get(f"{HostLedger.name}.seconds", 0.0)
+    if not operations or metric is None or busy <= 0:
         return list(trials)
-    wall, own = first.disturbance.wall_seconds, _sum(first, workload.tool, workload.own_seconds)
+    own = _sum(first, workload.tool, workload.own_seconds)
     share = min(1.0, own / wall) if own and wall > 0 else 1.0
-    cost = Measurement(metric, first.disturbance.busy_seconds * share / operations)
-    serving = _host_side(first.readings.get(host, {}), workload.reports(first.case), operations, own)
+    cost = Measurement(metric, busy * share / operations)
+    serving = _host_side(rows, workload.reports(first.case), operations, own)
     costs = (cost, *serving)
     return [replace(trial, measurements=(*trial.measurements, *costs)) for trial in trials]
 

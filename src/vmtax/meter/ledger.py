@@ -56,6 +56,7 @@ SERVING = (
     "soft_irq",
     "idle_irq",
 )
+OF_QEMUS = ("guest", "vcpu_kernel", "vcpu_user", "emulator", "main_loop", "iothreads", "qemu_other", "vhost")
 SPLIT = {"guest": "guest", "vcpu_kernel": "kernel", "vcpu_user": "user"}  # entry -> name of its samples
 QEMUS = ("qemu-system", "qemu-kvm", "kvm")  # the last on Proxmox VE
 TICKS_OF_ERROR = 2  # user and system time are each rounded down to whole ticks
@@ -259,6 +260,11 @@ def reckon(before: LedgerReading, after: LedgerReading) -> dict[str, float]:
     return {**rows, "busy": busy, "seconds": wall, "error": error + ticks}
 
 
+def of_qemus(rows: Mapping[str, float]) -> float:
+    """Core-seconds of the threads of QEMUs, and of the kernel's for their cards; `rows`: of `reckon`"""
+    return sum(rows.get(entry, 0.0) for entry in OF_QEMUS)
+
+
 def split_by_samples(rows: Mapping[str, float], samples: Mapping[str, float]) -> dict[str, float]:
     """The rows with the time of vCPUs split by `samples`, not by the kernel's ticks; unchanged without samples.
 
@@ -344,8 +350,9 @@ def _name(
     process: ProcessTimes, by_pid: Mapping[int, ProcessTimes], launcher: tuple[int, int] | None, reader: int
 ) -> str:
     if process.kind == "kernel":
-        if process.name.startswith("vhost-"):
-            return "vhost"
+        if owner := re.match(r"vhost-(\d{1,9})", process.name, re.ASCII):
+            other = by_pid.get(int(owner[1]))
+            return "other" if other and other.kind == "else" and other.name.startswith(QEMUS) else "vhost"
         kind = re.match(r"[A-Za-z_]{1,30}", process.name)
         return "ksoftirqd" if kind and kind[0] == "ksoftirqd" else KERNEL + (kind[0].rstrip("_") if kind else "others")
     if process.pid == reader or (process.kind == "ours" and process.name == "ssh"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vmtax import stats
-from vmtax.core.layers import GUESTS, LAYERS
+from vmtax.core.layers import EXISTING, GUESTS, LAYERS
 from vmtax.core.records import Treatment
 from vmtax.core.units import at_most, count_of, format_duration, format_percent
 from vmtax.design.factors import idle
@@ -67,8 +67,11 @@ def check(plan: Plan) -> list[str]:
 
 def compares_nothing(plan: Plan, treatments: Sequence[Treatment]) -> bool:
     """Whether a plan that is to compare has no two configurations for that. Work with roles compares numbers of guests,
-    one tile against several, so it needs no such pair.
+    one tile against several, so it needs no such pair; a VM of the user's alone is one that is watched, whose figure
+    stands by itself.
     """
+    if plan.layers == (EXISTING,):
+        return False
     work = plan.build_workloads()
     return bool(plan.primary) and none_alike(treatments) and all(each.roles == 1 for each in work)
 

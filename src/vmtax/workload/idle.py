@@ -33,7 +33,8 @@ class IdleWorkload(Command[IdleParameters]):
     headline = CPU.name
     measures: ClassVar = {
         CPU.name: Measure(
-            "CPU time of the host in a second in which one machine does nothing; on the host layer, this is the host",
+            "CPU time of the host in a second in which one machine does nothing; on the host layer, this is the host;"
+            " of an existing VM, that of its QEMU alone",
             "host's CPU time in a second",
             "the host's CPU time of an idle machine",
         )

@@ -11,9 +11,10 @@ from pathlib import PurePosixPath
 
 from vmtax.attach import agent
 from vmtax.attach.agent import PATIENCE
+from vmtax.attach.clone.definition import TPM
 from vmtax.attach.clone.edit import CloneDisk, CloneParts, Overlay, edited
 from vmtax.attach.clone.point import ClonePoint
-from vmtax.attach.domain import SECONDS, VIRSH, Domain, DomainError, script, words_of_virsh
+from vmtax.attach.domain import SECONDS, VIRSH, WINDOWS, Domain, DomainError, script, words_of_virsh
 from vmtax.attach.entry import log_in, put_image
 from vmtax.attach.libvirt import LibvirtVm
 from vmtax.attach.pluggable import DATA, IMAGE, PORT
@@ -24,10 +25,17 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 
 BOOT_SECONDS, EMULATED_BOOT_SECONDS = 300.0, 900.0  # until its agent answers
+WINDOWS_BOOT_SECONDS = 900.0  # it may check its disks, or finish an update, at each boot of the same point
 LOGS = PurePosixPath("/var/log/libvirt/qemu")  # where libvirt leaves a log of each domain
 SERVICES_SECONDS = 120  # until all of its services have started
 # Ends when systemd has started everything, at once where there is none. Argument: the most seconds. Constant text.
 STARTED = 'command -v systemctl > /dev/null && timeout "$1" systemctl is-system-running --wait; exit 0'
+QUIET_SECONDS = 300.0  # in which a Windows that was booted works by itself, and does not say until when
+# Of a clone without its TPM that does not come up.
+LOCKED = (
+    "; its TPM was left out: if a key in it locks the disk, it waits for the recovery key: in that Windows, before the"
+    " run: manage-bde -protectors -disable C:"
+)
 LAST_LINES = 3  # of its console, for a boot that failed
 
 
@@ -36,7 +44,7 @@ class Cloned:
     """A clone that was entered."""
 
     domain: Domain
-    machine: SshMachine
+    machine: SshMachine | None  # None: it is only watched
     device: str | None  # the disk under test in it; None: it has none
     ready_seconds: float  # from its start to the login
 
@@ -46,11 +54,13 @@ def booted(
     point: ClonePoint,
     path: str,
     local: LocalMachine,
-    image: Placed,
+    image: Placed | None,
     levels: Mapping[str, str],
     data: CloneDisk | None,
 ) -> Iterator[Cloned]:
     """A clone with these levels and that disk under test, until it is left. The guard of its host ends it, too.
+
+    image: by which it is entered; None: it is only watched
 
     Raises DomainError, AgentRefused, MachineLost and CommandFailed.
     """
@@ -69,6 +79,11 @@ def booted(
         if not said.ok:
             raise DomainError(f"a clone of {point.name}: {words_of_virsh(said)}")
         _await_agent(point, clone, parts)
+        if image is None:
+            ready = time.monotonic() - began
+            _await_quiet(clone)
+            yield Cloned(clone, None, None, ready)
+            return
         _await_services(clone)
         machine = log_in(LibvirtVm(clone), path, local)
         ready = time.monotonic() - began
@@ -87,7 +102,7 @@ def booted(
 
 
 def _make(
-    point: ClonePoint, clone: Domain, directory: PurePosixPath, image: Placed, data: CloneDisk | None
+    point: ClonePoint, clone: Domain, directory: PurePosixPath, image: Placed | None, data: CloneDisk | None
 ) -> CloneParts:
     """The files of a clone, in a directory of its own."""
     host = clone.host
@@ -102,13 +117,14 @@ def _make(
     for file, copied in copies.items():  # libvirt gives what a guest boots from to the user of its QEMU
         host.run("cp", "--", file, copied)
     root, console = directory / "image", directory / "console"
-    put_image(host, image, root)
+    if image is not None:
+        put_image(host, image, root)
     return CloneParts(
         name=clone.name,
         uuid=clone.uuid,
         overlays=overlays,
         copies=copies,
-        image=str(root),
+        image=str(root) if image is not None else "",
         image_serial=clone.serial(IMAGE),
         port=clone.serial(PORT),
         console=str(console),
@@ -120,6 +136,8 @@ def _make(
 def _await_agent(point: ClonePoint, clone: Domain, parts: CloneParts) -> None:
     """Wait until the clone's agent answers. Raises DomainError."""
     seconds = EMULATED_BOOT_SECONDS if point.definition.is_emulated else BOOT_SECONDS
+    if WINDOWS.search(point.definition.text):
+        seconds = max(seconds, WINDOWS_BOOT_SECONDS)
     limit = time.monotonic() + seconds
     ping = ("qemu-agent-command", "--timeout", "5", "--cmd", agent.command("guest-ping", {}))
     while not clone.ask(*ping).ok:
@@ -129,8 +147,17 @@ def _await_agent(point: ClonePoint, clone: Domain, parts: CloneParts) -> None:
             last = " | ".join([line.strip() for line in lines if line.strip()][-LAST_LINES:]) or "nothing"
             what = "ended by itself" if not state.ok else f"had no guest agent that answered within {seconds:.0f} s"
             hint = "" if not state.ok else ": qemu-guest-agent must be installed in the VM"
+            hint += LOCKED if TPM in point.definition.left_out else ""
             raise DomainError(f"a clone of {point.name} {what}{hint}; its console said: {last}")
         time.sleep(1.0)
+
+
+def _await_quiet(clone: Domain) -> None:
+    """Wait until it may idle: a Linux until its services have started, a Windows for a time. Raises AgentRefused."""
+    if clone.is_windows():
+        time.sleep(QUIET_SECONDS)
+    else:
+        _await_services(clone)
 
 
 def _await_services(clone: Domain) -> None:

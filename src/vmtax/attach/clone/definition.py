@@ -13,6 +13,7 @@ LARGEST = 4 * 2**20  # characters of a definition
 FORMATS = ("raw", "qcow2", "qed", "vdi", "vmdk", "vpc", "vhdx")  # of images that qemu-nbd serves
 STORES = {"rbd": "Ceph", "iscsi": "iSCSI", "iscsi-direct": "iSCSI", "gluster": "Gluster", "nbd": "NBD", "nfs": "NFS"}
 KINDS = {"volume": "a volume of a pool of libvirt's", "nvme": "an NVMe disk of its host", "vhostuser": "vhost-user"}
+TPM = "its TPM, so that what depends on a key in it does not start"
 INSTEAD = "measure it as it runs, without --clone"
 
 
@@ -146,7 +147,7 @@ def _path(disk: ET.Element) -> str | None:
 def _left_out(domain: ET.Element) -> Iterator[str]:
     words = {
         "devices/interface": "its network",
-        "devices/tpm": "its TPM, so that what depends on a key in it does not start",
+        "devices/tpm": TPM,
         "devices/filesystem": "its shared directories",
         "devices/vsock": "its vsock",
         "devices/shmem": "its shared memory",

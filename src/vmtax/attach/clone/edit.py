@@ -16,7 +16,7 @@ QEMU_WORDS = "{http://libvirt.org/schemas/domain/qemu/1.0}"
 # What would meet the owner's own guest, or its host's users, or takes something that only one guest can have.
 DROPPED = (
     *("interface", "hostdev", "redirdev", "redirfilter", "channel", "console", "serial", "parallel", "graphics"),
-    *("video", "audio", "sound", "filesystem", "smartcard", "tpm", "vsock", "shmem", "lease", "input", "hub", "nvram"),
+    *("video", "audio", "sound", "filesystem", "smartcard", "tpm", "vsock", "shmem", "lease", "hub", "nvram"),
 )
 OF_PERSON = ("title", "description", "metadata", "seclabel", "genid")
 # Of the domain's first disk, not of a disk of ours.
@@ -52,7 +52,7 @@ class CloneParts:
     uuid: str
     overlays: Mapping[str, Overlay]  # name of the domain's disk -> what the clone has in its place
     copies: Mapping[str, str]  # file that the domain boots from -> its copy
-    image: str  # file with the root image
+    image: str  # file with the root image; "": it is not entered
     image_serial: str
     port: str  # name of the port by which it is entered
     console: str  # file with what its serial port prints
@@ -111,6 +111,8 @@ def _is_medium(device: ET.Element) -> bool:
 
 def _takes_a_file(device: ET.Element) -> bool:
     """A device behind which is a file or a program of the host that the owner's guest has too."""
+    if device.tag == "input":  # a tablet, which a guest polls, is nobody's; these are of the host
+        return device.get("type") in ("passthrough", "evdev")
     if device.tag == "rng":
         backend = device.find("backend")
         return backend is None or backend.get("model") not in ("random", "builtin")
@@ -205,14 +207,15 @@ def _put_last(domain: ET.Element, new: Sequence[ET.Element]) -> None:
 
 def _add_ways(domain: ET.Element, devices: ET.Element, parts: CloneParts) -> None:
     """The root image, the agent's channel, the port by which the guest is entered, and its console."""
-    image = ET.SubElement(devices, "disk", type="file", device="disk", snapshot="no")
-    ET.SubElement(image, "driver", name="qemu", type="raw")
-    source = ET.SubElement(image, "source", file=parts.image)
-    ET.SubElement(source, "seclabel", model="dac", relabel="no")
-    ET.SubElement(image, "target", dev=free_name(domain, "virtio"), bus="virtio")
-    ET.SubElement(image, "readonly")
-    ET.SubElement(image, "serial").text = parts.image_serial
-    for name in (AGENT, parts.port):
+    if parts.image:
+        image = ET.SubElement(devices, "disk", type="file", device="disk", snapshot="no")
+        ET.SubElement(image, "driver", name="qemu", type="raw")
+        source = ET.SubElement(image, "source", file=parts.image)
+        ET.SubElement(source, "seclabel", model="dac", relabel="no")
+        ET.SubElement(image, "target", dev=free_name(domain, "virtio"), bus="virtio")
+        ET.SubElement(image, "readonly")
+        ET.SubElement(image, "serial").text = parts.image_serial
+    for name in (AGENT, *([parts.port] if parts.image else [])):
         channel = ET.SubElement(devices, "channel", type="unix")
         ET.SubElement(channel, "target", type="virtio", name=name)
     serial = ET.SubElement(devices, "serial", type="file")

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from string import ascii_lowercase
 
 from vmtax.attach.domain import COPIED
+from vmtax.design.hyperv import OFF, SPINS, parts_of
 
 OF_VIRTIO = ("ioeventfd", "event_idx", "iommu", "ats", "packed", "page_per_vq")  # attributes of a driver
 BUSES = {"virtio-scsi": "scsi"}  # factor disk.bus -> libvirt's word, where they differ
 LARGE_PAGES = {"2MiB": "2048", "1GiB": "1048576"}  # memory.backing -> KiB
+SWITCHED = {"on": "yes", "off": "no"}
 Change = Callable[[ET.Element, ET.Element | None, str], None]  # of a clone and its disk under test, to a level
 
 
@@ -181,8 +183,48 @@ def _topology(domain: ET.Element, data: ET.Element | None, level: str) -> None:
 
 
 def _cpu(domain: ET.Element) -> ET.Element:
-    cpu = domain.find("cpu")
-    return ET.SubElement(domain, "cpu") if cpu is None else cpu
+    return _child(domain, "cpu")
+
+
+def _child(parent: ET.Element, tag: str) -> ET.Element:
+    found = parent.find(tag)
+    return ET.SubElement(parent, tag) if found is None else found
+
+
+def _timer(domain: ET.Element, name: str, present: str) -> None:
+    """Whether it has that timer: "yes" or "no"."""
+    clock = _child(domain, "clock")
+    if not clock.attrib:
+        clock.set("offset", "utc")
+    for each in [one for one in clock.findall("timer") if one.get("name") == name]:
+        clock.remove(each)
+    ET.SubElement(clock, "timer", name=name, present=present)
+
+
+def _hpet(domain: ET.Element, data: ET.Element | None, level: str) -> None:
+    if level in SWITCHED:
+        _timer(domain, "hpet", SWITCHED[level])
+
+
+def _hyperv(domain: ET.Element, data: ET.Element | None, level: str) -> None:
+    """As the factor has it: wherever it is offered, KVM's own interface is hidden."""
+    features, parts = _child(domain, "features"), parts_of(level)
+    for each in features.findall("hyperv"):
+        features.remove(each)
+    kvm = _child(features, "kvm")
+    for each in kvm.findall("hidden"):
+        kvm.remove(each)
+    ET.SubElement(kvm, "hidden", state="off" if level == OFF else "on")
+    _timer(domain, "hypervclock", SWITCHED["on" if "time" in parts else "off"])
+    if not parts:
+        return
+    hyperv = ET.SubElement(features, "hyperv", mode="custom")
+    for name in (each for each in parts if each not in ("time", "stimer-direct")):
+        part = ET.SubElement(hyperv, name, state="on")
+        if name == "spinlocks":
+            part.set("retries", str(SPINS))
+        if name == "stimer" and "stimer-direct" in parts:
+            ET.SubElement(part, "direct", state="on")
 
 
 # Factor -> how its level is written into the definition. The bus comes before what depends on it.
@@ -198,4 +240,6 @@ CHANGES: Mapping[str, Change] = {
     "memory.merge": _merge,
     "cpu.model": _model,
     "cpu.topology": _topology,
+    "cpu.hyperv": _hyperv,
+    "guest.hpet": _hpet,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vmtax.attach.domain import DomainError
 from vmtax.attach.proxmox.config import config_lines, drive_settings, has_windows
 from vmtax.attach.proxmox.vm import PROXMOX, SECONDS, ProxmoxVm, words_of_qm
@@ -24,6 +26,16 @@ ANSWERS = {
 
 
 def find_vm(host: Machine, vmid: str) -> ProxmoxVm:
+    """The running VM of that number, which can be entered. Raises DomainError, which says what to type, and
+    MachineError.
+    """
+    vm = find_running(host, vmid)
+    if (reason := why_not_entered(vmid, vm.config)) is not None:
+        raise DomainError(f"{vm.name} {reason}")
+    return vm
+
+
+def find_running(host: Machine, vmid: str) -> ProxmoxVm:
     """The running VM of that number. Raises DomainError, which says what to type, and MachineError."""
     name = f"{PROXMOX}{vmid}"
     said = _asked(host, "pvesh", "get", f"/nodes/localhost/qemu/{vmid}/status/current", "--output-format", "json")
@@ -39,7 +51,7 @@ def find_vm(host: Machine, vmid: str) -> ProxmoxVm:
         why = words_of_qm(config) if status is not None else f"pvesh answered {said.stdout[:80]!r} to its status"
         raise DomainError(f"{name}: {why}")
     lines = config_lines(config.stdout)
-    if (reason := why_not_plugged(vmid, {key: str(value) for key, value in status.items()}, lines)) is not None:
+    if (reason := why_not_running(vmid, {key: str(value) for key, value in status.items()}, lines)) is not None:
         raise DomainError(f"{name} {reason}")
     what = f"pvesh: {{}} of {name}"
     balloon = status.get("balloon", status.get("maxmem", ""))
@@ -54,8 +66,8 @@ def find_vm(host: Machine, vmid: str) -> ProxmoxVm:
     )
 
 
-def why_not_plugged(vmid: str, status: dict[str, str], lines: dict[str, str]) -> str | None:
-    """Why it cannot be measured as it runs, and what to type; None if it can."""
+def why_not_running(vmid: str, status: dict[str, str], lines: dict[str, str]) -> str | None:
+    """Why it does not run by itself, and what to type; None if it does."""
     if lines.get("template") == "1":
         return "is a template, which never runs: name a VM that was made of it"
     # A VM that was suspended to disk is locked, too.
@@ -64,6 +76,11 @@ def why_not_plugged(vmid: str, status: dict[str, str], lines: dict[str, str]) ->
     state = status.get("qmpstatus", status.get("status", "unknown"))
     if state != "running":
         return ANSWERS.get(state, f"is {state}, and not running: qm status {{}}").format(vmid)
+    return None
+
+
+def why_not_entered(vmid: str, lines: Mapping[str, str]) -> str | None:
+    """Why it cannot be entered as it runs, and what to type; None if it can."""
     agent = drive_settings(lines.get("agent", ""), "enabled")
     if agent.get("enabled", "0") != "1":
         login = BY_LOGIN.replace("root", "Administrator") if has_windows(lines) else BY_LOGIN

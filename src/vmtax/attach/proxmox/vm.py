@@ -170,11 +170,15 @@ class ProxmoxVm:
     def leave(self) -> dict[str, object]:
         while self.listed:
             self.listed.pop().undo()
-        state = self._qm("status", self.vmid).stdout.strip().removeprefix("status: ")
+        state = self.status()
         now = [self._configuration(), *([self._devices()] if state == "running" else [])]
         names = ("configuration", "devices as it runs")
         changed = [name for name, *pair in zip(names, self.before, now, strict=False) if pair[0] != pair[1]]
         return {"definition_sha256": now, "changed": changed, "state": state}
+
+    def status(self) -> str:
+        """In the words of Proxmox VE: "running". Raises MachineLost."""
+        return self._qm("status", self.vmid).stdout.strip().removeprefix("status: ")
 
     def _configuration(self) -> str:
         """A digest of its configuration. Raises DomainError."""

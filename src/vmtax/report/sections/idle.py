@@ -8,11 +8,15 @@ from vmtax.core.units import MINUS
 from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
 
 TITLE = "An idle guest takes"
-READING = (
-    "The host's CPU time while the guest does nothing, less what the host takes without it, in the same rounds; 100 %"
-    " is one CPU. A nested guest is without the guest around it. The interval is at the run's confidence; – where there"
-    " are too few rounds."
+LESS = (
+    "The host's CPU time while the guest does nothing, less what the host takes without it, in the same rounds. A"
+    " nested guest is without the guest around it."
 )
+OWN = (
+    "Of an existing VM, what the threads of its QEMU take, whether it does nothing or not: nothing was looked at"
+    " inside. Interrupts of the host for it are not in it."
+)
+READING = "100 % is one CPU. The interval is at the run's confidence; – where there are too few rounds."
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -22,7 +26,13 @@ def section(analysis: Analysis) -> Section | None:
     columns = (Column("configuration"), Column("of one CPU"), Column("interval"), Column("rounds"))
     rows = tuple(_row(each, analysis) for each in analysis.idle_guests)
     table = Table(TITLE, columns, rows, "settings")
-    return Section("idle", TITLE, (table, Paragraph(READING, "note", Detail.FULL)), "Idle guests")
+    return Section("idle", TITLE, (table, Paragraph(_reading(analysis), "note", Detail.FULL)), "Idle guests")
+
+
+def _reading(analysis: Analysis) -> str:
+    subtracted = [bool(each.baseline) for each in analysis.idle_guests]
+    whole = [*([LESS] if any(subtracted) else []), *([] if all(subtracted) else [OWN]), READING]
+    return " ".join(whole)
 
 
 def _row(each: IdleGuest, analysis: Analysis) -> Row:

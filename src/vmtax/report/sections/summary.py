@@ -10,7 +10,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
 from vmtax.analysis.effects import Effect, effect
 from vmtax.analysis.emulation import host_path, on_emulated_hosts
-from vmtax.core.layers import CONTRASTS
+from vmtax.core.layers import CONTRASTS, EXISTING
 from vmtax.core.records import Metric
 from vmtax.core.units import MINUS, TIMES, Cost, format_cost, format_duration
 from vmtax.design.topology import none_alike
@@ -133,6 +133,8 @@ def banner(analysis: Analysis) -> str | None:
     if not emulated:
         return None
     on_hosts = on_emulated_hosts(experiment.treatments, experiment.facts)
+    if all(treatment.layer == EXISTING for treatment in experiment.treatments):
+        return f"The VM is emulated (TCG), and so is every figure. {NOT_A_COST}"
     if on_hosts.issuperset(treatment.name for treatment in experiment.treatments):
         two = len({host_path(treatment) for treatment in experiment.treatments}) > 1
         hosts = "Both hosts under test are themselves" if two else "The host under test is itself"

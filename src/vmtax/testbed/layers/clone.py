@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from vmtax.attach import DomainError
+from vmtax.attach.clone import Cloned
+from vmtax.core.events import Step
 from vmtax.core.layers import CLONE_PATH
 from vmtax.core.records import Treatment
 from vmtax.hypervisor import BootFailed, Guest
@@ -17,12 +19,15 @@ from vmtax.machine import Machine
 from vmtax.storage import Backing
 from vmtax.testbed.layers import host
 from vmtax.testbed.session.base import RunningSubject
-from vmtax.testbed.session.cloning import ClonedBoot
+from vmtax.testbed.session.cloning import ClonedBoot, Cloning
 from vmtax.testbed.session.examine import examine
+from vmtax.testbed.session.observed import Watched
 from vmtax.testbed.session.session import TestbedOptions
-from vmtax.testbed.session.ways import Inside
+from vmtax.testbed.session.ways import Inside, find_qemu
 from vmtax.testbed.subjects.existing import plan_inside, refuse_unentered
 from vmtax.testbed.subjects.provisioned import Provisioned
+
+ENDED = "a clone of {} ended while it was watched: a system that restarts by itself, as after an update, is ended"
 
 
 def open_layer(
@@ -38,10 +43,14 @@ def open_layer(
     if why := point.why_void():
         raise BootFailed(why)
     disk = on.disks.of(treatment) if on.disks else None
+    if cloning.is_watched:
+        session.emit(Step("booting a clone, and leaving it alone", treatment.name))
     try:
         clone = stack.enter_context(cloning.booted(session.local, on.placed, treatment.levels, disk))
     except DomainError as error:  # this configuration is impossible, others may not be
         raise BootFailed(str(error)) from error
+    if clone.machine is None:
+        return (), [_watched(on, treatment, cloning, clone)]
     placed = place(clone.machine, session.local, session.image, session.emit)
     refuse_unentered(f"a clone of {cloning.name}", clone.machine, placed)
     inside = Inside(clone.machine, placed, uuid=clone.domain.uuid).on(on.host)
@@ -50,14 +59,32 @@ def open_layer(
     site = replace(host.site(there, device), layer=treatment.layer, lead=on.lead)
     clone.machine.run("sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches")
     boot = ClonedBoot(
+        inside.qemu,
+        point.why_void,
         "tcg" if cloning.is_emulated else "kvm",
         command_line(on.host, inside.qemu),
         clone.ready_seconds,
-        inside.qemu,
         cloning.uuid,
-        point.why_void,
     )
     return (), [RunningSubject(site, offers=(boot,), path=CLONE_PATH)]
+
+
+def _watched(on: Provisioned, treatment: Treatment, cloning: Cloning, clone: Cloned) -> RunningSubject:
+    """A clone that was not entered. Raises BootFailed."""
+    qemu, why = find_qemu(on.host, clone.domain.uuid)
+    if qemu is None:
+        raise BootFailed(f"a clone of {cloning.name}: what it takes cannot be seen: {why}")
+    point = cloning.take(on.session.local)
+
+    def why_void() -> str:
+        ended = "" if clone.domain.ask("domstate").ok else ENDED.format(cloning.name)
+        return point.why_void() or ended
+
+    accelerator = "tcg" if cloning.is_emulated else "kvm"
+    argv = command_line(on.host, qemu)
+    boot = ClonedBoot(qemu, why_void, accelerator, argv, clone.ready_seconds, cloning.uuid)
+    site = replace(host.site(on, None), layer=treatment.layer, lead=on.lead)
+    return RunningSubject(site, offers=(boot, Watched(qemu, why_void)), path=CLONE_PATH)
 
 
 def command_line(machine: Machine, pid: int | None) -> tuple[str, ...]:

@@ -27,6 +27,9 @@ def open_layer(
 
     Raises BootFailed and MachineError.
     """
+    if on.watching is not None:
+        site = replace(host.site(on, None), layer=treatment.layer)
+        return (), [RunningSubject(site, offers=(on.watching.watched,), path=EXISTING_PATH)]
     vm = on.existing
     assert vm is not None, "a treatment of this layer has a VM"
     disk = vm.disks.of(treatment) if vm.disks else None

@@ -20,7 +20,7 @@ from vmtax.testbed.host.footprint import Footprint
 from vmtax.testbed.layers import clone, container, existing, host, nested, proof, vm
 from vmtax.testbed.network.standby import Carriers
 from vmtax.testbed.session.base import RunningSubject, RunningTreatment
-from vmtax.testbed.session.cloning import ClonedBoot
+from vmtax.testbed.session.observed import Observed, Watched
 from vmtax.testbed.subjects import cards, servers
 from vmtax.testbed.subjects.provisioned import Provisioned
 
@@ -93,13 +93,14 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
         (*_carriers(on, subjects), *new_meters(_qemus(on, treatment, subjects)), *_footprint(on, outer, subjects)),
     )
     time.sleep(SETTLE_SECONDS)
-    drop_caches(on, running)
+    if treatment.boots or subjects[0].offer(Watched) is None:  # otherwise it is somebody's host at work
+        drop_caches(on, running)
     return running
 
 
 def _qemus(on: Provisioned, treatment: Treatment, subjects: Sequence[RunningSubject]) -> dict[str, int]:
     """Path of the host -> the QEMU there of an existing VM, or of a clone, if that is measured."""
-    entered = on.existing.entered if on.existing and treatment.layer == EXISTING else subjects[0].offer(ClonedBoot)
+    entered = on.existing.entered if on.existing and treatment.layer == EXISTING else subjects[0].offer(Observed)
     return {on.host.path: entered.qemu} if entered and entered.qemu else {}
 
 

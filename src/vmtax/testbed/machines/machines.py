@@ -26,6 +26,7 @@ from vmtax.testbed.session.cloning import ClonedBoot, Cloning
 from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.power import Power
 from vmtax.testbed.session.session import Emit, Hosts, Session, TestbedOptions, Wired
+from vmtax.testbed.session.watching import Watching
 from vmtax.testbed.subjects import existing, host_facts
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload import Workload
@@ -82,6 +83,9 @@ class Machines:
         return facts
 
     def clone_facts(self, running: RunningTreatment, boot: ClonedBoot) -> Json:
+        cloning = self.own.cloning
+        if cloning is not None and cloning.is_watched:
+            return cloning.facts
         facts = read_facts(running.subjects[0].site.machine)
         return {**facts, "uuid": boot.uuid, "os": None}  # what is read there of a system is the image's own
 
@@ -114,6 +118,8 @@ class Machines:
             side.existing.host.answers()
         if treatment.layer == CLONE and side.cloning is not None:
             side.cloning.check()
+        if treatment.layer == EXISTING and side.watching is not None:
+            side.watching.check()
         side.check_guards()
 
 
@@ -140,6 +146,8 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
     if isinstance(vm := hosts.existing, Cloning):
         vm.take(hosts.local)
         sides = [replace(side, cloning=vm, notes=(*side.notes, *vm.notes)) for side in sides]
+    elif isinstance(vm, Watching):
+        sides = [replace(side, watching=vm, notes=(*side.notes, *vm.notes)) for side in sides]
     elif vm is not None:
         sides = [replace(side, existing=existing.examined(side, vm, options)) for side in sides]
     for side in sides:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from vmtax.core.layers import GUESTS
 from vmtax.design import hyperv
 from vmtax.design.guest import GuestSettings
 from vmtax.machine import Machine
@@ -44,7 +45,7 @@ class Enlightened(Part):
         return {name: f"{HYPERV}={level}{reasons[level]}" for name, level in guests.items() if level in reasons}
 
     def notes(self, request: Request) -> Sequence[str]:
-        if request.plan.space.first(HYPERV) is None:
+        if request.plan.space.first(HYPERV) is None or not any(each.layer in GUESTS for each in request.treatments):
             return ()
         levels = dict.fromkeys(GuestSettings.of(each.levels).hyperv for each in request.treatments if each.boots)
         unused = [level for level in levels if level in hyperv.ENLIGHTENMENTS and not _is_used(level)]

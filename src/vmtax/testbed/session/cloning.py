@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.attach import LIBVIRT, Domain, why_not
 from vmtax.attach import clone as clones
+from vmtax.attach.clone.boot import QUIET_SECONDS
 from vmtax.core.layers import CLONE_PATH
 from vmtax.core.machines import MachineLost
 from vmtax.core.records import Json
 from vmtax.design.disk import THREADS
 from vmtax.design.factors import FACTORS
+from vmtax.design.hyperv import OFF
 from vmtax.design.settings import BACKED
 from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.login_shell import NEVER_RUN
 from vmtax.plan.schema import GuestSize
 from vmtax.storage import Backing
+from vmtax.testbed.session.observed import Observed
 from vmtax.testbed.session.ways import as_libvirt
 
 RUNS = (
@@ -31,13 +35,23 @@ BOOTS = (
     ". Clones of it are booted on this host beside it, with its programs and services, but without a network; what they"
     " write is thrown away"
 )
+HYPERV = "cpu.hyperv"
 INSTEAD_OF = {  # (factor, level) -> why a clone cannot have it
     ("disk.bus", "nvme"): "libvirt has no NVMe disk that QEMU emulates",
+    ("guest.hpet", "auto"): "it is off or on in a clone",
     ("memory.backing", "4k"): "libvirt has no word for memory without transparent huge pages",
     **{
         ("disk.iothread", level): "a clone's disk has one iothread" for level, threads in THREADS.items() if threads > 1
     },
 }
+ALONE = (
+    "Nothing is done in them but asking whether they are up; a Windows is left alone for"
+    f" {QUIET_SECONDS / 60:.0f} minutes then, in which it works by itself; vmtax was {NEVER_RUN}"
+)
+WATCHED = (
+    "Nothing was looked at inside: its figure is the time of its QEMU's threads, in a clone that has no screen and no"
+    " network, so that the VM itself may take more."
+)
 DATA_DISK = (
     "The disk under test is a disk of ours with the settings of the VM's first disk; its own disks are overlays, which"
     " are not measured."
@@ -45,15 +59,13 @@ DATA_DISK = (
 
 
 @dataclass(frozen=True, slots=True)
-class ClonedBoot:
+class ClonedBoot(Observed):
     """One boot of a clone, which its subject offers to the record and to whoever measures it."""
 
     accelerator: str  # "kvm" or "tcg"
     argv: tuple[str, ...]  # of its QEMU; () if it cannot be read
     ready_seconds: float
-    qemu: int | None  # the process of its QEMU, on the host; None: not known
     uuid: str  # of the VM
-    why_void: Callable[[], str]  # why what was measured in it does not count; "" if it does. Raises MachineLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +82,14 @@ class Cloning:
     verb: str = "clone"
     takes_root: bool = True
     measures: None = None
+    is_watched: bool = False  # its clones are not entered
 
     @classmethod
-    def of(cls, found: tuple[Domain, str], directory: PurePosixPath) -> Cloning:
+    def of(cls, found: tuple[Domain, str], directory: PurePosixPath, *, is_watched: bool = False) -> Cloning:
         """Raises DomainError if that domain cannot be cloned."""
         domain, state = found
-        return cls(domain, state, directory, clones.refuse(domain, state, directory))
+        definition = clones.refuse(domain, state, directory, is_watched=is_watched)
+        return cls(domain, state, directory, definition, is_watched=is_watched)
 
     @property
     def name(self) -> str:
@@ -89,7 +103,8 @@ class Cloning:
     def announced(self) -> str:
         left_out = self.definition.left_out[1:] if self.definition.left_out[:1] == ("its network",) else ()
         also = f" They also lack {', '.join(left_out)}." if left_out else ""
-        return f"{IS_OFF if self.state == clones.OFF else RUNS}{BOOTS}.{also}".removesuffix(".")
+        alone = f" {ALONE}." if self.is_watched else ""
+        return f"{IS_OFF if self.state == clones.OFF else RUNS}{BOOTS}.{also}{alone}".removesuffix(".")
 
     @property
     def is_emulated(self) -> bool:
@@ -103,6 +118,8 @@ class Cloning:
         for name, level in levels.items():
             if (why := INSTEAD_OF.get((name, level))) is not None:
                 return f"{name}={level}: {why}"
+        if self.is_emulated and (level := levels.get(HYPERV, OFF)) != OFF:
+            return f"{HYPERV}={level}: only KVM has it, and libvirt emulates {self.name} (type qemu)"
         options = {name: level for name, level in levels.items() if "libvirt" in FACTORS[name].options}
         return why_not(self.definition.settings, as_libvirt(options))
 
@@ -123,7 +140,12 @@ class Cloning:
         state = "shut off" if self.state == clones.OFF else "as it ran, its file systems frozen"
         left_out = ", ".join(self.definition.left_out)
         without = f" It lacks {left_out}." if left_out else ""
-        return (f"It is a clone of {self.name}, {state}.{without}", DATA_DISK)
+        return (f"It is a clone of {self.name}, {state}.{without}", WATCHED if self.is_watched else DATA_DISK)
+
+    @property
+    def facts(self) -> Json:
+        """Of clones that are only watched."""
+        return {"uuid": self.uuid, "cpus_online": self.domain.vcpus, "memory_bytes": self.domain.memory}
 
     @contextmanager
     def booted(
@@ -133,7 +155,8 @@ class Cloning:
         data = None
         if disk is not None:
             data = clones.CloneDisk(str(disk.path), disk.settings.format, is_device=disk.is_device)
-        with clones.booted(self.take(local), CLONE_PATH, local, image, levels, data) as clone:
+        entered = None if self.is_watched else image
+        with clones.booted(self.take(local), CLONE_PATH, local, entered, levels, data) as clone:
             yield clone
 
     def leave(self) -> Json:

@@ -25,6 +25,7 @@ from vmtax.testbed.host.hosts import lab_of
 from vmtax.testbed.session.cloning import Cloning
 from vmtax.testbed.session.room import refuse_few_cpus, refuse_little_memory, refuse_small
 from vmtax.testbed.session.session import CannotMeasure, Session, TestbedOptions, There, Wire
+from vmtax.testbed.session.watching import Watching
 from vmtax.testbed.session.ways import Inside
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
@@ -69,6 +70,7 @@ class Examined:
     existing: Examined | None = None  # a VM that is measured as it runs, examined like a host
     entered: Inside | None = None  # how, if this is that VM
     cloning: Cloning | None = None  # of the VM whose clones are measured
+    watching: Watching | None = None  # the VM that is only watched from here
 
     @property
     def lab(self) -> Lab | None:
@@ -153,6 +155,8 @@ class Examined:
             return self.guests.accelerator.reason
         if self.existing is not None and self.existing.host_emulated and not self.host_emulated:
             return "the CPU of the existing VM is emulated"
+        if self.watching is not None and self.watching.is_emulated:
+            return f"the CPU of {self.watching.name} is emulated, as the names of its QEMU's threads say"
         if self.cloning is not None and self.cloning.is_emulated:
             return f"libvirt emulates the CPU of {self.cloning.name}, as its definition says (type qemu)"
         return ""

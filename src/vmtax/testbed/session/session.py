@@ -28,6 +28,7 @@ from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.testbed.host import hosts
 from vmtax.testbed.session.cloning import Cloning
 from vmtax.testbed.session.power import Power, PowerCut
+from vmtax.testbed.session.watching import Watching, watching
 from vmtax.testbed.session.ways import Login, Plugged, Way
 from vmtax.testbed.session.windows_agent import WindowsByAgent, windows_by_agent
 from vmtax.testbed.session.windows_way import windows_login
@@ -66,6 +67,7 @@ class ExistingVm:
     name: str  # as the user names it: ssh://root@10.0.0.5
     directory: PurePosixPath = DISK_DIRECTORY  # in the VM, of the file for disk tests
     clone: bool = False  # clones of it are measured, of layer clone, and not the VM as it runs
+    watched: bool = False  # it is watched from its host alone
 
     @property
     def layer(self) -> str:
@@ -73,7 +75,9 @@ class ExistingVm:
         return CLONE if self.clone else EXISTING
 
     def to_json(self) -> Json:
-        return {"name": self.name, "directory": str(self.directory), **({"clone": True} if self.clone else {})}
+        kinds = {"clone": self.clone, "watched": self.watched}
+        more = {name: True for name, applies in kinds.items() if applies}
+        return {"name": self.name, "directory": str(self.directory), **more}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class TestbedOptions:
             wire=Wire(wire.card, wire.peer, wire.peer_card) if wire else None,
             power_cut=PowerCut(tuple(cut.command), cut.back_within) if cut else None,
             destination=Destination(to.host, to.card, to.far_card) if to else None,
-            existing=ExistingVm(vm.name, PurePosixPath(vm.directory), vm.clone) if vm else None,
+            existing=ExistingVm(vm.name, PurePosixPath(vm.directory), vm.clone, vm.watched) if vm else None,
         )
 
 
@@ -199,7 +203,7 @@ class Hosts:
     other: Machine | None = None  # a second host under test
     peer: Machine | None = None  # at the other end of the wire that the user named
     destination: Machine | None = None  # where guests are migrated to, if that is another host
-    existing: Way | Cloning | None = None  # a VM of the user's that is measured, or of which clones are
+    existing: Way | Cloning | Watching | None = None  # a VM of the user's that is measured, or of which clones are
 
 
 @contextlib.contextmanager
@@ -250,10 +254,12 @@ def _own_vm(
     directory: PurePosixPath,
     local: LocalMachine,
     entered: Callable[[str], SshMachine | WindowsMachine],
-) -> Way | Cloning:
+) -> Way | Cloning | Watching:
     """`directory`: for files on the VM's host. Raises DomainError and MachineError."""
     if vm.clone:
-        return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory)
+        return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory, is_watched=vm.watched)
+    if vm.watched:
+        return watching(host, vm.name, entered)
     if (found := _found(host, vm.name)) is not None:
         if found.is_windows:
             return windows_by_agent(found, Path(local.scratch))

@@ -58,13 +58,19 @@ class Inside:
         """The same, with its QEMU, or with a note that says why that is not known."""
         if self.qemu is not None:
             return self
-        why, seen = "it does not say its UUID, which only root reads there", list[str]()
-        if UUID.fullmatch(self.uuid) and not set(self.uuid) <= {"0", "-"}:
-            seen = host.try_run(*FIND_QEMU, self.uuid).stdout.split()
-            why = "several QEMUs there have its UUID" if seen else "no QEMU there has its UUID"
-        if len(seen) == 1:
-            return replace(self, qemu=whole_of(host, "the process id of a QEMU", seen[0], most=2**31))
-        return replace(self, notes=(*self.notes, UNSEEN.format(host.path, why)))
+        qemu, why = find_qemu(host, self.uuid)
+        notes = () if qemu else (UNSEEN.format(host.path, why),)
+        return replace(self, qemu=qemu, notes=(*self.notes, *notes))
+
+
+def find_qemu(host: Machine, uuid: str) -> tuple[int | None, str]:
+    """The process there that runs the VM with this UUID; None if that is not known, and why. Raises MachineError."""
+    if not UUID.fullmatch(uuid) or set(uuid) <= {"0", "-"}:
+        return None, "it does not say its UUID, which only root reads there"
+    seen = host.try_run(*FIND_QEMU, uuid).stdout.split()
+    if len(seen) != 1:
+        return None, "several QEMUs there have its UUID" if seen else "no QEMU there has its UUID"
+    return whole_of(host, "the process id of a QEMU", seen[0], most=2**31), ""
 
 
 class OwnVm(Protocol):

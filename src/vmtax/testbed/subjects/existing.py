@@ -21,6 +21,7 @@ from vmtax.testbed.host.cpus import allowed_cpus
 from vmtax.testbed.session import examine
 from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.session import CannotMeasure, ExistingVm, TestbedOptions
+from vmtax.testbed.session.watching import Watching
 from vmtax.testbed.session.ways import PLUGGED_BY, OwnVm, Way
 from vmtax.testbed.session.windows_way import WindowsInside, WindowsLogin
 from vmtax.testbed.subjects import senders
@@ -36,8 +37,10 @@ def plan_inside(plan: Plan) -> Plan:
     return plan.model_copy(update={"layers": ("host",)})
 
 
-def plan_beside(plan: Plan) -> Plan:
-    """What is measured on its host: the plan's other layers."""
+def plan_beside(plan: Plan, vm: OwnVm | None) -> Plan:
+    """What is measured on its host: the plan's other layers, and what is only watched from there."""
+    if isinstance(vm, Watching):
+        return plan
     return plan.model_copy(update={"layers": tuple(layer for layer in plan.layers if layer != EXISTING)})
 
 
@@ -45,7 +48,7 @@ def fitted(plan: Plan, vm: OwnVm) -> Plan:
     """The plan with the size of that VM, and without workloads for which it has no programs. Raises MachineError, and
     BadInput if none is left.
     """
-    return without_programs(sized(plan, vm), vm)
+    return plan if isinstance(vm, Watching) else without_programs(sized(plan, vm), vm)
 
 
 def sized(plan: Plan, vm: OwnVm) -> Plan:
@@ -79,6 +82,8 @@ def look(plan: Plan, host: Machine, vm: OwnVm) -> None:
     for treatment in plan.treatments()[0]:
         if treatment.layer in OWNERS and (why := vm.why_not(treatment.levels)):
             raise CannotMeasure(f"{vm.name}, {treatment.name}: {why}")
+    if isinstance(vm, Watching):
+        return
     if (cpus := len(allowed_cpus(host))) < plan.guest.vcpus:
         raise CannotMeasure(
             f"{host.path}: vmtax may use {cpus} of its CPUs, and {vm.name} has {plan.guest.vcpus}: the host cannot be"

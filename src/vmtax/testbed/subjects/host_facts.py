@@ -29,6 +29,7 @@ def host_facts(sides: Sequence[Examined]) -> dict[str, Json]:
     """
     found = {root_facts_path(one): _facts_of_qemu(one) if one.second_qemu else _facts_of_host(one) for one in sides}
     found |= {there.machine.path: facts_of_destination(there) for one in sides if (there := one.destination)}
+    found |= {one.watching.path: one.watching.facts for one in sides if one.watching}
     return found | {vm.host.path: _facts_of_existing(vm) for one in sides if (vm := one.existing)}
 
 

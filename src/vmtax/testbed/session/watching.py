@@ -1,0 +1,147 @@
+"""A VM of the user's that is only watched from its host: what its QEMU takes there. Nothing is looked at inside, so
+that neither a guest agent nor a program in it is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from vmtax.attach import LIBVIRT, PROXMOX, DomainError
+from vmtax.attach.domain import RUNNING, Domain, find_domain, words_of_virsh
+from vmtax.attach.proxmox.find import find_running
+from vmtax.core.layers import EXISTING_PATH
+from vmtax.core.machines import MachineLost
+from vmtax.core.records import Json
+from vmtax.machine import Machine
+from vmtax.machine.windows.machine import WindowsMachine
+from vmtax.meter.ledger import QEMUS
+from vmtax.meter.windows import read_windows
+from vmtax.plan.schema import GuestSize
+from vmtax.testbed.session.observed import Watched
+from vmtax.testbed.session.ways import Login, find_qemu
+from vmtax.workload.idle import IdleWorkload
+
+SEEN = (
+    "{} was watched from its host alone: nothing was looked at inside, so that what it did meanwhile is not known. Its"
+    " figure is the time of its QEMU's threads; interrupts of the host for it are not in it."
+)
+QEMU = "qemu:"  # followed by the number of its process on the host
+NAME_IT = "name it as libvirt:NAME, proxmox:VMID or qemu:PID, on its own host (--host)"
+THREADS = ("sh", "-c", 'cat "/proc/$1/task/"*/comm', "sh")  # their names. Argument: the process
+STAT = re.compile(r".*\) (?:\S+ ){19}(\d+)", re.DOTALL)  # of /proc/PID/stat: when it was started, in ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """A VM that ran when it was named."""
+
+    name: str
+    host: Machine
+    uuid: str  # "": it has none
+    qemu: int  # its process, on the host
+    vcpus: int | None  # None: not known
+    memory: int | None  # bytes; None: not known
+    state: Callable[[], str]  # in the words of who runs it; "" if it runs. Raises MachineLost
+    started: str  # when that process was: its number can become another one's
+    is_emulated: bool  # without KVM
+    machine: None = None
+    path: str = EXISTING_PATH
+    verb: str = "watch"
+    announced: str = ""
+    takes_root: bool = False
+    measures: tuple[str, ...] = (IdleWorkload.name,)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know about it."""
+        return (SEEN.format(self.name),)
+
+    @property
+    def facts(self) -> Json:
+        known: Json = {"cpus_online": self.vcpus, "memory_bytes": self.memory}
+        return {**known, "uuid": self.uuid, "emulated_cpu": self.is_emulated, "watched": True}
+
+    @property
+    def watched(self) -> Watched:
+        return Watched(self.qemu, self.why_void)
+
+    def size(self) -> GuestSize:
+        raise AssertionError("nothing beside it gets as many CPUs")
+
+    def why_not(self, levels: Mapping[str, str]) -> str | None:
+        return f"{', '.join(levels)}: it is watched as it is, and gets none" if levels else None
+
+    def why_void(self) -> str:
+        if (state := self.state()) != "":
+            return f"{self.name} is {state}, and did not idle"
+        return "" if _started(self.host, self.qemu) == self.started else f"the QEMU of {self.name} has ended"
+
+    def check(self) -> None:
+        """Raises MachineLost if there is nothing to watch any more."""
+        if why := self.why_void():
+            raise MachineLost(why)
+
+    def leave(self) -> Json:
+        """Nothing was done to it."""
+        return {}
+
+
+def watching(host: Machine, name: str, entered: Callable[[str], Machine]) -> Watching:
+    """`entered`: logs in to a VM that is named so. Raises DomainError, which says what to type, and MachineError."""
+    if name.startswith(LIBVIRT):
+        domain = find_domain(host, name.removeprefix(LIBVIRT))
+        size = (domain.vcpus, domain.memory)
+        return _of(f"{LIBVIRT}{domain.name}", host, domain.uuid, None, size, lambda: _state(domain))
+    if name.startswith(PROXMOX):
+        vm = find_running(host, name.removeprefix(PROXMOX))
+        return _of(vm.name, host, vm.uuid, vm.qemu, (vm.vcpus, vm.memory), lambda: vm.status().replace("running", ""))
+    if name.startswith(QEMU):
+        return _of(name, host, "", _process(host, name), (None, None), lambda: "")
+    there = entered(name)
+    if isinstance(there, WindowsMachine):
+        facts = read_windows(there)
+        return _of(name, host, facts.uuid or "", None, (facts.cpus, facts.memory_bytes), lambda: "")
+    login = Login(name, there, host.scratch)
+    has = login.size()
+    return _of(name, host, login.uuid, None, (has.vcpus, has.memory), lambda: "")
+
+
+def _of(
+    name: str,
+    host: Machine,
+    uuid: str,
+    qemu: int | None,
+    size: tuple[int | None, int | None],
+    state: Callable[[], str],
+) -> Watching:
+    if qemu is None:
+        qemu, why = find_qemu(host, uuid)
+        if qemu is None:
+            raise DomainError(f"{name}: what it takes of {host.path} cannot be seen: {why}: {NAME_IT}")
+    names = host.try_run(*THREADS, str(qemu)).stdout.splitlines()
+    is_emulated = any(each.endswith("/TCG") for each in names)
+    return Watching(name, host, uuid, qemu, *size, state, _started(host, qemu), is_emulated)
+
+
+def _process(host: Machine, name: str) -> int:
+    """The number in it. Raises DomainError if no QEMU has it."""
+    pid = int(name.removeprefix(QEMU))
+    comm = host.try_run("cat", f"/proc/{pid}/comm").stdout.strip()
+    if not comm.startswith(QEMUS):
+        what = f"process {pid} there is {comm}, and no QEMU" if comm else f"there is no process {pid}"
+        raise DomainError(f"{host.path}: {name}: {what}: `pgrep -l 'qemu|kvm'` lists those that run")
+    return pid
+
+
+def _started(host: Machine, pid: int) -> str:
+    """When that process was started; "" if there is none."""
+    found = STAT.match(host.try_run("cat", f"/proc/{pid}/stat").stdout)
+    return found[1] if found else ""
+
+
+def _state(domain: Domain) -> str:
+    said = domain.ask("domstate")
+    state = said.stdout.strip() if said.ok else words_of_virsh(said)
+    return "" if state in RUNNING else state
