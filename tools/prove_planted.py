@@ -25,12 +25,12 @@ layers: [host, vm]
 workloads:
   - {workload}
 primary: [{metric}]
-rounds: {{min: 6, max: 6}}
+rounds: {{min: 12, max: 12}}
 budget: 4h
 iterations: 1
 """
 GONE = 0.7  # of a cost, in logarithms of times, at least
-AFTER_ROUNDS = 3  # of a run that shows that it is gone
+AFTER_ROUNDS = 6  # of a run that shows that it is gone
 # The cache mode of a disk of ours in a domain's XML.
 OURS = re.compile(r"cache='(\w+)'/?>(?:(?!</disk>).)*?<alias name='ua-vmtax-\w+-data'/>", re.DOTALL)
 

@@ -24,8 +24,7 @@ OF_ANY_USER = ("CAP_DAC_OVERRIDE", "CAP_FOWNER")
 
 def on_host(on: Provisioned, site: Site, disk: Backing | None, stack: contextlib.ExitStack) -> Site:
     """The site with a directory beside the disk's file; `stack` removes it."""
-    build = _wanting(on)
-    if build is None or disk is None:
+    if disk is None or (build := _wanting(on)) is None:
         return site
     directory = disk.path.with_name(f"data{next(_numbers)}")
     stack.callback(on.host.remove_later(directory).undo)
