@@ -11,11 +11,12 @@ import pytest
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.builds import has_other_builds, is_like
+from vmtax.cli import on_windows
 from vmtax.cli.app import BadUse
 from vmtax.cli.asked import DiskOptions
 from vmtax.cli.measuring import disk_target
 from vmtax.cli.on_windows import lines, refuse_asked
-from vmtax.cli.work import RunWork
+from vmtax.cli.work import RunWork, until_free
 from vmtax.core.layers import EXISTING, EXISTING_PATH
 from vmtax.core.machines import MachineLost
 from vmtax.core.records import Treatment
@@ -32,6 +33,7 @@ from vmtax.report.sections.noise import section
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.storage import Target
 from vmtax.storage.file import StorageError
+from vmtax.store import Store
 from vmtax.testbed.machines.on_windows import (
     HOST,
     PHYSICAL_HOST,
@@ -40,6 +42,7 @@ from vmtax.testbed.machines.on_windows import (
     fitted_to_windows,
     refuse_strangers,
 )
+from vmtax.testbed.session.exclusive import HostBusy
 from vmtax.testbed.session.session import CannotMeasure, Destination, ExistingVm, TestbedOptions
 from vmtax.testbed.session.windows_way import WindowsLogin
 from vmtax.workload.chess import NODES_PER_SECOND
@@ -240,3 +243,11 @@ def test_what_to_do_next_names_the_host_that_was_measured() -> None:
     ):
         steps = dict(next_steps(Analysis(replace(run, facts={"host": programs}))))
         assert steps.get(command) == "what a VM costs there", steps
+
+
+def test_one_run_of_a_store_measures_a_windows_at_a_time(store: Store) -> None:
+    with Store(store.path) as theirs:
+        assert theirs.take_host("windows b")
+        with pytest.raises(HostBusy, match="another run of this store measures ssh://win: `vmtax runs` lists it"):
+            until_free(lambda: on_windows._busy(store, hosts()), waits=False)
+    until_free(lambda: on_windows._busy(store, hosts()), waits=False)

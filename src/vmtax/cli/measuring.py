@@ -17,7 +17,7 @@ from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_cut, agree_to_erase, f
 from vmtax.cli.asked import DiskOptions
 from vmtax.cli.files import check_room
 from vmtax.cli.keeping import keep_results
-from vmtax.cli.work import RunWork, fitted, foreseen, outlook_of
+from vmtax.cli.work import RunWork, fitted, foreseen, outlook_of, until_free
 from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.events import ExpectedTime, RunStarted
 from vmtax.core.records import Experiment, Json
@@ -46,7 +46,7 @@ from vmtax.testbed.host.hosts import lab_of
 from vmtax.testbed.machines.machines import Machines, examined, set_up
 from vmtax.testbed.machines.on_windows import HOST
 from vmtax.testbed.session.examine import Examined
-from vmtax.testbed.session.exclusive import WAIT_SECONDS, Claim, HostBusy, hold, ids_of, others_first
+from vmtax.testbed.session.exclusive import Claim, hold, ids_of, others_first
 from vmtax.testbed.session.session import Hosts, TestbedOptions, connected
 from vmtax.testbed.session.ways import OwnVm
 from vmtax.testbed.subjects.host_facts import host_facts
@@ -145,25 +145,14 @@ def _alone(store: Store, work: RunWork, turn: Turn) -> None:
         others = others_first(turn, work.plan.host) if work.waits else ""
         return _busy(store, work) or others
 
-    _until_free(busy, waits=work.waits)
+    until_free(busy, waits=work.waits)
 
 
 def _alone_on_machines(store: Store, hosts: Hosts, *, waits: bool) -> None:
     """The same, whatever that run calls the host."""
     ids = ids_of(hosts)
     busy = "another run of this store measures this host, perhaps under another name: `vmtax runs` lists it"
-    _until_free(lambda: "" if all(store.take_host(id) for id in ids) else busy, waits=waits)
-
-
-def _until_free(busy: Callable[[], str], *, waits: bool) -> None:
-    said = ""
-    while words := busy():
-        if not waits:
-            raise HostBusy(words)
-        if words != said:
-            progress.tell([("waits", words)])
-            said = words
-        time.sleep(WAIT_SECONDS)
+    until_free(lambda: "" if all(store.take_host(id) for id in ids) else busy, waits=waits)
 
 
 def _busy(store: Store, work: RunWork) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from vmtax.cli.app import NOBODY, BadUse, agree, say, warn
 from vmtax.cli.files import check_room
-from vmtax.cli.work import RunWork
+from vmtax.cli.work import RunWork, until_free
 from vmtax.core.events import ExpectedTime
 from vmtax.core.layers import EXISTING, LAYERS
 from vmtax.core.records import Json
@@ -26,7 +26,6 @@ from vmtax.testbed.machines.on_windows import (
     connected_to_windows,
     fitted_to_windows,
 )
-from vmtax.testbed.session.exclusive import HostBusy
 from vmtax.testbed.session.windows_way import ENTERS
 from vmtax.testbed.subjects.existing import not_measured
 
@@ -44,9 +43,7 @@ def carry_out(store: Store, work: RunWork, *, yes: bool) -> str:
         raise BadUse(NOBODY)
     refuse_asked(work)
     with connected_to_windows(work.plan.host, work.options.testbed, warn) as hosts:
-        for login in hosts.layers.values():
-            if login.uuid and not store.take_host(f"windows {login.uuid}"):
-                raise HostBusy(f"another run of this store measures {login.name}: `vmtax runs` lists it")
+        until_free(lambda: _busy(store, hosts), waits=work.waits)
         work = _fitted(work, hosts)
         store.refuse_unwritable()
         if store.directory is not None:
@@ -66,6 +63,13 @@ def carry_out(store: Store, work: RunWork, *, yes: bool) -> str:
             if work.resumed:
                 return runner.resume(work.resumed.id, store, journal.emit, set_up)
             return runner.run(store, work.options, journal.emit, set_up)
+
+
+def _busy(store: Store, hosts: WindowsHosts) -> str:
+    """Which of them another run of this store measures; "" if none is, and they are ours. No other lock is there."""
+    taken = (one.name for one in hosts.layers.values() if one.uuid and not store.take_host(f"windows {one.uuid}"))
+    name = next(taken, "")
+    return name and f"another run of this store measures {name}: `vmtax runs` lists it"
 
 
 def refuse_asked(work: RunWork) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vmtax.cli.app import say
 from vmtax.core.records import Experiment
+from vmtax.experiment import progress
 from vmtax.experiment.outlook import Line, outlook
 from vmtax.experiment.preview import Place
 from vmtax.experiment.resume import CannotResume
@@ -19,6 +21,7 @@ from vmtax.plan.schema import Plan
 from vmtax.store import Store
 from vmtax.testbed.host.hosts import lab_of
 from vmtax.testbed.parts.usual_card import with_usual_card
+from vmtax.testbed.session.exclusive import WAIT_SECONDS, HostBusy
 from vmtax.testbed.session.session import Destination, ExistingVm, Hosts, TestbedOptions, Wire
 from vmtax.testbed.storage.host_disk import more_seconds
 from vmtax.testbed.subjects import existing
@@ -61,6 +64,21 @@ class RunWork:
     def on(self, testbed: TestbedOptions) -> RunWork:
         """The same, with these testbed options."""
         return replace(self, options=replace(self.options, testbed=testbed))
+
+
+def until_free(busy: Callable[[], str], *, waits: bool) -> None:
+    """Wait until nobody is in the way, and say for whom; without `waits`, raises HostBusy if somebody is.
+
+    busy: says who is in the way; "" if nobody is
+    """
+    said = ""
+    while words := busy():
+        if not waits:
+            raise HostBusy(words)
+        if words != said:
+            progress.tell([("waits", words)])
+            said = words
+        time.sleep(WAIT_SECONDS)
 
 
 def fitted(work: RunWork, hosts: Hosts) -> RunWork:
