@@ -364,7 +364,10 @@ def test_two_settings_never_change_at_once_unsaid(named: dict[str, str], why: st
 
 @pytest.mark.parametrize(
     "factors",
-    ["guest.vcpus: ['1', '2']", "guest.memory: [1GiB, 2GiB]", "guest.count: ['1', '2']", "disk.filesystem: [ext4]"],
+    [
+        *("guest.vcpus: ['1', '2']", "guest.memory: [1GiB, 2GiB]", "guest.count: ['1', '2']"),
+        *("disk.filesystem: [ext4]", "cpu.governor: [performance]"),
+    ],
 )
 def test_a_vm_is_not_compared_with_a_host_of_other_levels(factors: str) -> None:
     plan = parse(f"{{name: x, layers: [host, existing, vm], factors: {{{factors}}}, workloads: [disk]}}")

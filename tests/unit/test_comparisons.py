@@ -61,6 +61,17 @@ def only(trials: Sequence[Trial], boots: Sequence[Boot] = (), alpha: float = 0.0
     return found
 
 
+def test_what_a_host_is_held_at_is_compared_with_the_same_alone() -> None:
+    governors = ("performance", "powersave")
+    host, guest = (
+        [Treatment(f"{layer} {level}", layer, {"cpu.governor": level}) for level in governors]
+        for layer in ("host", "vm")
+    )
+    across = [pair for pair in contrasts([*host, *guest]) if pair[0].startswith("host") and pair[1].startswith("vm")]
+    assert across == [("host performance", "vm performance"), ("host powersave", "vm powersave")]
+    assert contrasts([host[0], guest[1]]) == ()
+
+
 def test_contrasts_pair_equal_levels_across_layers_and_first_levels_within() -> None:
     none, back = {"disk.cache": "none"}, {"disk.cache": "writeback"}
     treatments = (

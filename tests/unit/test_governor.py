@@ -71,7 +71,8 @@ def test_it_is_there_on_all_layers_where_every_cpu_offers_it() -> None:
             host(listed(good, ("powersave", "powersave"))),
             "is not offered by the host's cpufreq driver, which has powersave",
         ),
-        (host(listed(("userspace", ""))), "is not offered by the host's cpufreq driver, which has none"),
+        (host(listed(("userspace", "userspace performance"))), "would lose the speed that "),
+        (host(listed(("powersave", ""))), "is not offered by the host's cpufreq driver, which has none"),
         (host(listed(good), user="1000"), "needs root, to write"),
     ):
         said = lacking(machine)
@@ -85,7 +86,10 @@ def test_a_plan_that_does_not_name_it_asks_the_host_nothing_and_says_nothing() -
     assert Governor().lacking(request) == {} and Governor().announced(request) == ()
     named = plan("as-set", "performance")
     (line,) = Governor().announced(Request(FakeMachine(), named, named.treatments()[0]))
-    assert line.startswith("the governor performance for all CPUs of the host") and line.endswith("put back")
+    assert (
+        line.startswith("the governor performance for all CPUs of the host")
+        and "put back, but for its own settings" in line
+    )
 
 
 def test_all_cpus_get_it_while_the_machines_are_up_and_then_what_they_had(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, cast
@@ -17,16 +18,18 @@ from vmtax.cli.asked import DiskOptions
 from vmtax.cli.measuring import disk_target
 from vmtax.cli.on_windows import lines, refuse_asked
 from vmtax.cli.work import RunWork, until_free
+from vmtax.core.errors import BadInput
 from vmtax.core.layers import EXISTING, EXISTING_PATH
 from vmtax.core.machines import MachineLost
 from vmtax.core.records import Treatment
+from vmtax.experiment.resume import CannotResume
 from vmtax.experiment.runner import Options
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.meter.hyper_v import HyperVFacts, HyperVGuest
 from vmtax.meter.windows import WindowsFacts
-from vmtax.plan.estimate import Emulation, foresee
+from vmtax.plan.estimate import Emulation, Foreseen, foresee
 from vmtax.plan.schema import Plan, parse
 from vmtax.report.sections.next_steps import next_steps
 from vmtax.report.sections.noise import section
@@ -122,6 +125,7 @@ def test_what_a_windows_can_do_is_not_refused() -> None:
     [
         (hosts(replace(OF_VM, is_vm=False)), "ssh://win is no VM"),
         (hosts(replace(OF_VM, uuid="a")), "ssh://win is the same machine as its host, ssh://Administrator@hyperv"),
+        (hosts(named="HYPERV-CLUSTER-"), "ssh://win runs on hyperv-cluster-, and"),
         (hosts(named="OTHER"), "ssh://win runs on other, and ssh://Administrator@hyperv is hyperv"),
     ],
 )
@@ -130,7 +134,11 @@ def test_a_vm_of_somewhere_else_is_refused(there: WindowsHosts, words: str) -> N
         refuse_strangers(there)
 
 
-@pytest.mark.parametrize("there", [hosts(), hosts(named=""), hosts(replace(OF_VM, uuid=None))])
+LONG = hosts(named="HYPERV-CLUSTER-")
+cast("Any", LONG.host.there).rules["hostname"] = "hyperv-cluster-01\n"
+
+
+@pytest.mark.parametrize("there", [hosts(), hosts(named=""), hosts(replace(OF_VM, uuid=None)), LONG])
 def test_a_vm_that_may_be_its_own_is_measured(there: WindowsHosts) -> None:
     refuse_strangers(there)
 
@@ -148,11 +156,23 @@ def test_a_plan_gets_the_vms_size_and_what_there_are_programs_for() -> None:
 def test_before_the_question_all_is_said_that_is_done_there() -> None:
     there, asked = hosts(), work()
     asked = replace(asked, plan=fitted_to_windows(asked.plan, there))
-    said = [*lines(asked, there, foresee(asked.plan, asked.plan.entries(), Emulation()))]
+    said = [*lines(asked, there, foreseen(asked.plan))]
     assert [line.what for line in said] == ["what", "how long", "beside", *("writes", "enters") * 2]
     assert said[2].text == "1 VM of ssh://Administrator@hyperv running now"
     assert [line.text.split(" of ")[1].split(",")[0] for line in said if line.what == "writes"] == [URL, "ssh://win"]
     assert all("never run on Windows" in line.text for line in said if line.what == "enters")
+    apart = [line.text.rpartition("at most ")[2] for line in said if line.what == "writes"]
+    alone = replace(asked, plan=asked.plan.model_copy(update={"layers": ("host",)}))
+    (once,) = [line for line in lines(alone, replace(there, vm=None), foreseen(alone.plan)) if line.what == "writes"]
+    assert apart[0] == once.text.rpartition("at most ")[2], "what is written there, not on both together"
+    limited = replace(asked, plan=asked.plan.model_copy(update={"max_writes": 2**40}))
+    assert [line.text for line in lines(limited, there, foreseen(limited.plan))][-1].startswith("before a round")
+    with pytest.raises(BadInput, match="max_writes"):
+        [*lines(replace(asked, plan=asked.plan.model_copy(update={"max_writes": 2**20})), there, foreseen(asked.plan))]
+
+
+def foreseen(plan: Plan) -> Foreseen:
+    return foresee(plan, plan.entries(), Emulation())
 
 
 def of_windows(plan: Plan, there: WindowsHosts) -> WindowsTestbed:
@@ -251,3 +271,12 @@ def test_one_run_of_a_store_measures_a_windows_at_a_time(store: Store) -> None:
         with pytest.raises(HostBusy, match="another run of this store measures ssh://win: `vmtax runs` lists it"):
             until_free(lambda: on_windows._busy(store, hosts()), waits=False)
     until_free(lambda: on_windows._busy(store, hosts()), waits=False)
+
+
+def test_a_run_does_not_go_on_with_other_builds() -> None:
+    made = of_windows(fitted_to_windows(parse(TWO), hosts()), hosts())
+    for digest, refused in (("1", False), ("2", True)):
+        began = replace(sample_experiment(), facts={HOST: {"windows_programs": {"fio.exe": digest}}})
+        goes_on = replace(work(), resumed=began)
+        with pytest.raises(CannotResume, match="other builds for Windows") if refused else contextlib.nullcontext():
+            assert on_windows._with_the_same_programs(goes_on, made) is made

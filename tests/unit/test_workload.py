@@ -17,6 +17,8 @@ from vmtax.core.records import Disturbance, Trial
 from vmtax.experiment.activity import ACTIVITIES
 from vmtax.experiment.trial import _with_cpu, _work
 from vmtax.meter.clock import START_UP_SECONDS, own_time
+from vmtax.plan.errors import PlanError
+from vmtax.plan.schema import parse
 from vmtax.workload import WORKLOADS, BadOutput, Command, touching, words
 from vmtax.workload.build import OBJECTS, Build, BuildParameters
 from vmtax.workload.chess import Chess, ChessParameters
@@ -66,6 +68,14 @@ def test_the_first_touch_of_a_page_and_its_reuse_are_two_figures() -> None:
     assert isinstance(touch, Command) and touch.once("") and "existing" not in touch.layers
     with pytest.raises(BadOutput, match="65536 pages"):
         touch.parse("", (GOLDEN / "touch.txt").read_text().replace("65536", "65535"))
+
+
+def test_what_must_come_first_is_refused_after_other_work() -> None:
+    text = "{{name: x, layers: [vm], workloads: [{}]}}"
+    for legal in ("touch, memory", "boot, touch", "touch"):
+        parse(text.format(legal))
+    with pytest.raises(PlanError, match="touch is no first use any more after memory: put it before"):
+        parse(text.format("memory, touch"))
 
 
 def test_memory_is_touched_page_by_page() -> None:

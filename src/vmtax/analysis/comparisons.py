@@ -20,7 +20,7 @@ from vmtax.analysis.values import Values
 from vmtax.core.layers import CONTRASTS
 from vmtax.core.notices import MEANINGS, Notice
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
-from vmtax.design.factors import idle
+from vmtax.design.factors import HELD, idle
 from vmtax.design.host import of_boot
 from vmtax.design.interleaved import is_host
 from vmtax.design.size import VCPUS
@@ -207,11 +207,12 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
     otherwise the plain one is used.
 
     None if the number of machines differs, because four guests at once do other work than one; or that of their CPUs;
-    or if the host is booted differently.
+    or if the host is booted differently, or held at another level of a factor of its own.
     """
     candidates = [each for each in candidates if machines_at_once(each) == machines_at_once(treatment)]
     candidates = [each for each in candidates if of_boot(each) == of_boot(treatment)]
-    candidates = [each for each in candidates if each.levels.get(VCPUS) == treatment.levels.get(VCPUS)]
+    alike_in = (VCPUS, *HELD)
+    candidates = [each for each in candidates if all(each.levels.get(n) == treatment.levels.get(n) for n in alike_in)]
     for candidate in candidates:
         if not candidate.boots:
             alike = dict(candidate.levels) == under(candidate.layer, treatment.levels)

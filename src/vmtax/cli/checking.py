@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from vmtax.cli import on_windows
 from vmtax.cli.app import answer, say_wrapped, warn
 from vmtax.cli.asked import Measured
 from vmtax.cli.running import new_work
@@ -14,6 +15,7 @@ from vmtax.core.units import format_room
 from vmtax.experiment.outlook import Line, writes_of_work
 from vmtax.experiment.preview import Place, look
 from vmtax.experiment.writes import ForeseenWrites
+from vmtax.machine.login_shell import WindowsThere
 from vmtax.plan.asked import NotMeasured
 from vmtax.plan.cuts import not_ended
 from vmtax.plan.estimate import Foreseen, check, foresee, settled
@@ -28,6 +30,7 @@ from vmtax.report.answers.checked import (
 )
 from vmtax.store import Store
 from vmtax.testbed.host import needs
+from vmtax.testbed.machines.on_windows import HOST
 from vmtax.testbed.session.session import connected
 
 NOT_TRIED = "whether guests boot with KVM is tried when `vmtax run` begins, before it asks"
@@ -62,7 +65,7 @@ def checked(plan: str, asked: Measured) -> PlanCheck:
     work = new_work(plan, asked)
     lines, refused = check(work.plan), None
     try:
-        here = _here(work)
+        here = _on_its_system(work)
         said = [line.text if line.what in IN_ADVICE else f"{line.what}: {line.text}" for line in here.actions]
         lines += [HERE, *(line for line in [*said, *here.more] if line not in lines)]
     except NotMeasured:
@@ -111,6 +114,19 @@ def _left_out(here: _Here) -> Iterator[PlannedLeftOut]:
         if why is not None:
             about = [name for name in treatment.levels if f"{name}=" in why]
             yield PlannedLeftOut(treatment.name, "workload" if treatment.name in ended else "host", about, why)
+
+
+def _on_its_system(work: RunWork) -> _Here:
+    """On the system that the host has. Raises what would prevent the run: CannotDo and BadInput."""
+    try:
+        return _here(work)
+    except WindowsThere as there:
+        if there.path != HOST:
+            raise
+    with Store(reads=True) as store:
+        work, foreseen, lines = on_windows.looked_at(store, work)
+    writes = writes_of_work(work.plan.model_copy(update={"max_writes": None}), work.plan.entries(), foreseen)
+    return _Here(work.plan, foreseen, writes, lines)
 
 
 def _here(work: RunWork) -> _Here:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from vmtax.analysis.builds import PROGRAMS
 from vmtax.cli.app import NOBODY, BadUse, agree, say, warn
 from vmtax.cli.files import check_room
 from vmtax.cli.work import RunWork, until_free
@@ -16,6 +17,7 @@ from vmtax.core.units import count_of, format_room
 from vmtax.experiment import live, progress, runner
 from vmtax.experiment.outlook import Line, how_long, what_is_done, writes_of_work
 from vmtax.experiment.resume import CannotResume
+from vmtax.experiment.writes import machines_of, refuse_too_much
 from vmtax.plan.estimate import Emulation, Foreseen, foresee
 from vmtax.store import Store
 from vmtax.testbed.host import needs
@@ -58,11 +60,31 @@ def carry_out(store: Store, work: RunWork, *, yes: bool) -> str:
 
             def set_up(keep: Callable[[Mapping[str, Json]], None]) -> WindowsTestbed:
                 keep({login.there.path: hosts.facts(layer) for layer, login in hosts.layers.items()})
-                return WindowsTestbed(work.plan, hosts, journal.emit)
+                return _with_the_same_programs(work, WindowsTestbed(work.plan, hosts, journal.emit))
 
             if work.resumed:
                 return runner.resume(work.resumed.id, store, journal.emit, set_up)
             return runner.run(store, work.options, journal.emit, set_up)
+
+
+def looked_at(store: Store, work: RunWork) -> tuple[RunWork, Foreseen, list[Line]]:
+    """The work as it would be done there, how long it takes, and what would be said before the question.
+
+    Raises CannotDo and BadInput.
+    """
+    refuse_asked(work)
+    with connected_to_windows(work.plan.host, work.options.testbed, warn) as hosts:
+        work = _fitted(work, hosts)
+        expected = _foreseen(store, work)
+        return work, expected, [*lines(work, hosts, expected)]
+
+
+def _with_the_same_programs(work: RunWork, testbed: WindowsTestbed) -> WindowsTestbed:
+    """Raises CannotResume if the run began with other builds."""
+    used = ((work.resumed.facts if work.resumed else {}).get(HOST) or {}).get(PROGRAMS)
+    if work.resumed and used not in (None, testbed.digests):
+        raise CannotResume(f"{work.resumed.id} cannot go on: it used other builds for Windows: begin a new run")
+    return testbed
 
 
 def _busy(store: Store, hosts: WindowsHosts) -> str:
@@ -152,9 +174,15 @@ def lines(work: RunWork, hosts: WindowsHosts, expected: Foreseen) -> Iterator[Li
     if hosts.running_vms:
         yield Line("beside", f"{count_of(hosts.running_vms, 'VM')} of {hosts.host.name} running now")
     size = needs.disk_size(plan.build_workloads())
-    for login in hosts.layers.values():
+    every = plan.treatments()[0]
+    refuse_too_much(plan, needs.disk_bytes(plan), machines_of(every))
+    for layer, login in hosts.layers.items():
         if size:
-            work_writes = writes_of_work(plan, plan.treatments()[0], expected)
-            more = f", {work_writes}" if work_writes.most else ""
+            own = [each for each in every if each.layer == layer]
+            writes = writes_of_work(plan.model_copy(update={"max_writes": None}), own, expected)
+            more = f", {writes}" if writes.most else ""
             yield Line("writes", f"{format_room(size)} to {login.home} of {login.name}{more}; removed again")
         yield Line("enters", f"{login.name}: {ENTERS}")
+    if size and plan.max_writes is not None:
+        limit = format_room(plan.max_writes)
+        yield Line("ends", f"before a round with which all that is written to both may exceed {limit}")

@@ -20,7 +20,8 @@ class FrequencySettings(Settings):
         str,
         "the governor that chooses the frequency of all CPUs of the host: the one that is set there (as-set), or one of"
         " these, where the host's cpufreq driver has it; set while the machines of a configuration are up, and put"
-        " back. Tried only on files that stand in for such a driver",
+        " back, though its own settings (ondemand's sampling_rate) begin anew. Tried only on"
+        " files that stand in for such a driver",
         layers=tuple(layer for layer in LAYERS if layer not in OWNERS),
         scope="host",
     )

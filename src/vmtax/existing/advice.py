@@ -186,7 +186,8 @@ def _hyperv_in_xml(level: str) -> str:
     clock = ", <timer name='hypervclock' present='yes'/> in <clock>" if "time" in parts_of(level) else ""
     parts = [f"<{name} …/>" for name in parts_of(level) if name not in ("time", "stimer-direct")]
     direct = ", <direct …/> in <stimer>" if "stimer-direct" in parts_of(level) else ""
-    return f"{''.join(parts)} in <hyperv>{direct}{clock}" if parts else f"no <hyperv>{clock}"
+    hidden = f", <kvm><hidden state='{'off' if level == OFF else 'on'}'/></kvm>"
+    return f"{''.join(parts)} in <hyperv>{direct}{clock}{hidden}" if parts else f"no <hyperv>{clock}{hidden}"
 
 
 def _in_xml(change: SettingAdvice, guest: ExistingGuest) -> str:

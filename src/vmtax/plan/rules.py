@@ -306,6 +306,18 @@ def disk_problems(choices: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Prob
     ]
 
 
+def order_problems(choices: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Problem]:
+    """Workloads that must come first, and do not."""
+    from vmtax.workload import Command
+
+    types, problems, before = workload_types(), list[Problem](), ""
+    for number, (name, _) in enumerate(choices):
+        if before and types[name].comes_first:
+            problems.append((("workloads", number), f"{name} is no first use any more after {before}: put it before"))
+        before = before or (name if issubclass(types[name], Command) else "")
+    return problems
+
+
 def count_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], space: Space) -> list[Problem]:
     """Numbers of guests at once with which a workload cannot give each of them its part."""
     problems: list[Problem] = []

@@ -316,6 +316,7 @@ class Plan(_Model):
         least = min(map(int, space.levels_of(VCPUS, str(guest.vcpus))))
         raise_problems(rules.workload_problems(named, info.data.get("layers", LAYERS), least))
         raise_problems(rules.disk_problems(named))
+        raise_problems(rules.order_problems(named))
         raise_problems(rules.count_problems(named, space))
         return choices
 

@@ -102,6 +102,7 @@ class Workload(ABC, Generic[P]):
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset(LAYERS)
+    comes_first: ClassVar[bool] = False  # whether it measures what no other command may have done before
     # Workloads that need a guest which shuts down in order, which this workload prevents
     not_with: ClassVar[frozenset[str]] = frozenset()
     # How many kinds of work, each with its own metrics, it gives in turn to machines that work at once. The number of

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from vmtax.core.layers import EXISTING, LAYERS
+from vmtax.core.layers import LAYERS, OWNERS
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Measurement, Metric
 from vmtax.core.units import parse_bytes
@@ -36,17 +36,19 @@ class TouchParameters(Parameters):
 
 
 class Touch(Command[TouchParameters]):
-    """Once in each boot, before other work has used the memory: it comes first in a plan's list."""
+    """Once in each boot, before other work has used the memory."""
 
     name = "touch"
     describe = "memory: the first touch of a page, and that of a page that was used before (a program of vmtax's)"
     tool = "python3"
     title = "Memory touch"
-    layers = frozenset(LAYERS) - {EXISTING}  # whose memory may have been used before
+    layers = frozenset(LAYERS) - {*OWNERS}  # whose system may have used any of its memory before
+    comes_first = True
     headline = FIRST.name
     measures: ClassVar = {
         "first_seconds": Measure(
-            "mean time to touch a page of 4 KiB that the machine has not used since it was booted, on one CPU",
+            "mean time to touch a page of 4 KiB that a guest has not used since it was booted, on one CPU; on a host"
+            " and in a container, one that the program has not used",
             "first touch",
             "first touch of a page",
         ),

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from vmtax.core.layers import EXISTING, EXISTING_PATH
 from vmtax.core.machines import MachineError, MachineLost
 from vmtax.core.records import Json, Treatment
+from vmtax.core.units import count_of
 from vmtax.hypervisor import Guest
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import ssh_route
@@ -35,11 +36,9 @@ from vmtax.workload.transfer import PROGRAM
 HOST = "host"  # the layer, and the host's path
 # The name by which a VM of Hyper-V may know the host that runs it.
 PHYSICAL_HOST = r'reg query "HKLM\SOFTWARE\Microsoft\Virtual Machine\Guest\Parameters" /v PhysicalHostName'
+NETBIOS = 15  # characters of a host's name that the VM may know
 COMPARED = ("os", "windows_power_plan", "windows_vbs", "windows_hvci", "windows_defender_real_time")  # facts
-NOTES = (
-    "On the host, programs have as many threads as the VM has CPUs, and Windows chooses on which CPUs they run.",
-    "File caches stay as they are, and other programs of both Windows go on.",
-)
+AS_THEY_ARE = "File caches stay as they are, and other programs of Windows go on."
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ def refuse_strangers(hosts: WindowsHosts) -> None:
     if vm.uuid and vm.uuid == hosts.host.uuid:
         raise CannotMeasure(f"{vm.name} is the same machine as its host, {hosts.host.name}")
     named, own = _physical_host(vm.there), hosts.host.there.carry("hostname").stdout.strip().lower()
-    if named and own and named.partition(".")[0] != own:
+    if named and own and named.partition(".")[0][:NETBIOS] != own[:NETBIOS]:
         raise CannotMeasure(f"{vm.name} runs on {named}, and {hosts.host.name} is {own}: name that host")
 
 
@@ -152,7 +151,10 @@ class WindowsTestbed:
 
     @property
     def notes(self) -> Sequence[str]:
-        own = NOTES if self.hosts.vm else NOTES[1:]
+        at_once = f"Programs have up to {count_of(self.plan.guest.vcpus, 'thread')} at work"
+        own = (f"{at_once}, as the VM has CPUs, and Windows chooses on which CPUs of the host they run.", AS_THEY_ARE)
+        if self.hosts.vm is None:
+            own = (f"{at_once}, and Windows chooses on which CPUs they run.", AS_THEY_ARE)
         known = self.hosts.vm is None or _physical_host(self.hosts.vm.there)
         unseen = () if known else (f"That the VM runs on {self.hosts.host.name} is not verified.",)
         return (*own, *unseen, UNPROVED)

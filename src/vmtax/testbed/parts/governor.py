@@ -45,7 +45,8 @@ class Governor(Part):
         if not levels:
             return ()
         return (
-            f"the governor {' or '.join(levels)} for all CPUs of the host, in each configuration with it; put back",
+            f"the governor {' or '.join(levels)} for all CPUs of the host, in each configuration with it; put back, but"
+            " for its own settings, which begin anew",
         )
 
     def hold(self, on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack) -> None:
@@ -95,7 +96,11 @@ def _why_not(files: Files, level: str, request: Request, *, root: bool) -> str:
     policies = _by_file(files)
     if not policies:
         return f"needs cpufreq, and the host has none in {POLICIES}: a VM leaves frequencies to what is below it"
-    for file in policies:
+    for file, now in policies.items():
+        if now == "userspace":
+            return (
+                f"would lose the speed that {file.removesuffix(NOW)}scaling_setspeed was set to: set another one first"
+            )
         legal = files.get(file.removesuffix(NOW) + LEGAL, "").split()
         if level not in legal:
             return f"is not offered by the host's cpufreq driver, which has {', '.join(legal) or 'none'}"

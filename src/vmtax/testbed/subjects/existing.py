@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vmtax.core.errors import BadInput
 from vmtax.core.layers import EXISTING, OWNERS
-from vmtax.design.factors import FACTORS
+from vmtax.design.factors import FACTORS, HELD
 from vmtax.design.guest import COUNT
 from vmtax.design.settings import BACKED, PLUGGED
 from vmtax.design.size import SIZES
@@ -130,7 +130,8 @@ def refuse_factors(plan: Plan, vm: ExistingVm) -> None:
     """Raises BadInput for factors with which the VM would be compared with unlike things, or that it cannot have."""
     named = dict.fromkeys([*plan.space.factors, *(each for part in plan.space.parts for each in part.levels)])
     sizes = [each for each in named if each in (*SIZES, COUNT.name)]
-    if fixed := sizes if vm.clone else [each for each in named if each in sizes or FACTORS[each].layers == BACKED]:
+    held = [each for each in named if each in (*sizes, *HELD)]  # of a host, while its own layers work
+    if fixed := held if vm.clone else [each for each in named if each in held or FACTORS[each].layers == BACKED]:
         elsewhere = "" if plan.name == "quick" else ", or name a plan without them, such as quick"
         raise BadInput(
             f"plan {plan.name} compares {', '.join(fixed)}, in which {vm.name} stays as it is: its host would have"
