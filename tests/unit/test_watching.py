@@ -35,7 +35,7 @@ from vmtax.report.sections.summary import banner
 from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.testbed.session.observed import Watched
 from vmtax.testbed.session.session import ExistingVm, TestbedOptions
-from vmtax.testbed.session.watching import Watching, watching
+from vmtax.testbed.session.watching import FILES, Watching, watching
 from vmtax.testbed.subjects import existing
 from vmtax.workload import Site
 from vmtax.workload.idle import CPU, IdleParameters, IdleWorkload
@@ -107,6 +107,22 @@ def test_a_vm_of_another_host_is_refused(found: str, words: str) -> None:
 def test_an_emulated_vm_is_known_by_its_threads() -> None:
     vm = watching(with_qemu(host(), threads="qemu-system-x86\nCPU 0/TCG\n"), "libvirt:web1", nowhere)
     assert vm.is_emulated and vm.facts["emulated_cpu"] is True
+
+
+@pytest.mark.parametrize(
+    ("files", "is_emulated", "why"),
+    [
+        ("/dev/kvm\nanon_inode:kvm-vm\nanon_inode:kvm-vcpu:0\n", False, ""),
+        ("/dev/null\nanon_inode:[eventfd]\n", True, "none of its open files is one of KVM."),
+        ("", True, "only root sees there which files it has open."),
+    ],
+)
+def test_a_vm_whose_threads_have_no_names_is_known_by_its_files(files: str, *, is_emulated: bool, why: str) -> None:
+    """As a QEMU that somebody started without debug-threads."""
+    machine = before(with_qemu(host(), threads=3 * "qemu-system-x86\n"), {(*FILES, "4242"): files})
+    vm = watching(machine, "libvirt:web1", nowhere)
+    assert (vm.is_emulated, vm.facts["emulated_cpu"]) == (is_emulated, is_emulated)
+    assert [note.rpartition(", and ")[2] for note in vm.notes[1:]] == ([why] if why else [])
 
 
 def test_what_is_no_idling_does_not_count() -> None:

@@ -30,6 +30,8 @@ SEEN = (
 QEMU = "qemu:"  # followed by the number of its process on the host
 NAME_IT = "name it as libvirt:NAME, proxmox:VMID or qemu:PID, on its own host (--host)"
 THREADS = ("sh", "-c", 'cat "/proc/$1/task/"*/comm', "sh")  # their names. Argument: the process
+FILES = ("sh", "-c", 'readlink "/proc/$1/fd/"*', "sh")  # that are open, where they may be seen. Argument: the process
+COUNTS_AS_EMULATED = "{} counts as emulated: no thread of its QEMU has the name of a vCPU, and {}."
 STAT = re.compile(r".*\) (?:\S+ ){19}(\d+)", re.DOTALL)  # of /proc/PID/stat: when it was started, in ticks
 
 
@@ -45,7 +47,7 @@ class Watching:
     memory: int | None  # bytes; None: not known
     state: Callable[[], str]  # in the words of who runs it; "" if it runs. Raises MachineLost
     started: str  # when that process was: its number can become another one's
-    is_emulated: bool  # without KVM
+    emulation: tuple[bool, str]  # whether it has no KVM, and why that is assumed; "": it is known
     machine: None = None
     path: str = EXISTING_PATH
     verb: str = "watch"
@@ -56,7 +58,12 @@ class Watching:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about it."""
-        return (SEEN.format(self.name),)
+        assumed = self.emulation[1]
+        return (SEEN.format(self.name), *([COUNTS_AS_EMULATED.format(self.name, assumed)] if assumed else []))
+
+    @property
+    def is_emulated(self) -> bool:
+        return self.emulation[0]
 
     @property
     def facts(self) -> Json:
@@ -120,9 +127,22 @@ def _of(
         qemu, why = find_qemu(host, uuid)
         if qemu is None:
             raise DomainError(f"{name}: what it takes of {host.path} cannot be seen: {why}: {NAME_IT}")
+    return Watching(name, host, uuid, qemu, *size, state, _started(host, qemu), _emulation(host, qemu))
+
+
+def _emulation(host: Machine, qemu: int) -> tuple[bool, str]:
+    """Whether that QEMU has no KVM, and why that is assumed; "": it is known. Its threads have names only with the
+    option debug-threads, which libvirt gives it.
+    """
     names = host.try_run(*THREADS, str(qemu)).stdout.splitlines()
-    is_emulated = any(each.endswith("/TCG") for each in names)
-    return Watching(name, host, uuid, qemu, *size, state, _started(host, qemu), is_emulated)
+    if any(each.endswith("/TCG") for each in names):
+        return True, ""
+    if any(each.startswith("CPU ") for each in names):
+        return False, ""
+    files = host.try_run(*FILES, str(qemu)).stdout.splitlines()
+    if any(each.startswith("anon_inode:kvm-") for each in files):
+        return False, ""
+    return True, "none of its open files is one of KVM" if files else "only root sees there which files it has open"
 
 
 def _process(host: Machine, name: str) -> int:
