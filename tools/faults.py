@@ -448,6 +448,12 @@ FAULTS = (
     ),
     Fault(
         "testbed/session/watching.py",
+        'identity = f"{boot_id_of(host, BOOT_ID, host.read_text(BOOT_ID))}/{_started(host, pid)}"',
+        'identity = ""',
+        "a run goes on with whatever process has the number of the QEMU that it watched",
+    ),
+    Fault(
+        "testbed/session/watching.py",
         'if any(each.startswith("anon_inode:kvm-") for each in files):',
         "if True:",
         "a VM that is emulated, and whose threads have no names, seems to say what KVM costs",

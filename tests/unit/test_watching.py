@@ -20,21 +20,25 @@ from vmtax.attach import DomainError
 from vmtax.attach.proxmox import find_vm
 from vmtax.cli.app import BadUse
 from vmtax.cli.existing_vm import on_existing, watches
+from vmtax.cli.work import RunWork, fitted
 from vmtax.core.layers import EXISTING, EXISTING_PATH
 from vmtax.core.machines import MachineLost
 from vmtax.core.stopwatch import Instant
+from vmtax.experiment.resume import CannotResume
+from vmtax.experiment.runner import Options
 from vmtax.experiment.signatures import Signatures
 from vmtax.experiment.trial import TrialKey, run_trials
 from vmtax.machine import Machine
 from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.machine.windows.transport import SshTransport
 from vmtax.meter.ledger import COMMAND, HostLedger
+from vmtax.network.wire import BOOT_ID
 from vmtax.plan.schema import load, parse
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections.summary import banner
 from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.testbed.session.observed import Watched
-from vmtax.testbed.session.session import ExistingVm, TestbedOptions
+from vmtax.testbed.session.session import ExistingVm, Hosts, TestbedOptions
 from vmtax.testbed.session.watching import FILES, Watching, watching
 from vmtax.testbed.subjects import existing
 from vmtax.workload import Site
@@ -218,12 +222,45 @@ def test_a_report_has_its_own_time_and_compares_it_with_nothing() -> None:
     assert "nothing was looked at inside" in " ".join(text.split())
 
 
+BOOTED: Answers = {("cat", BOOT_ID): "0a0b0c0d-1111-2222-3333-444455556666\n"}
+
+
+@pytest.mark.parametrize("changed", [None, "started", "booted", "unknown"])
+def test_a_run_goes_on_with_the_same_process_only(changed: str | None) -> None:
+    """Its number may be another process's by then."""
+    host_of = before(with_qemu(host()), {**BOOTED, ("cat", "/proc/4242/comm"): "kvm\n"})
+    begun = watching(host_of, "qemu:4242", nowhere)
+    changes: dict[str, Answers] = {
+        "started": {("cat", "/proc/4242/stat"): STAT.format(911)},
+        "booted": {("cat", BOOT_ID): "0a0b0c0d-1111-2222-3333-444455556667\n"},
+    }
+    later = changes.get(changed or "", {})
+    machine = before(host_of, {})
+    machine._answers |= FakeMachine("host", later)._answers
+    uuid = "" if changed == "unknown" else begun.uuid
+    facts = {**sample_experiment().facts, EXISTING_PATH: {"uuid": uuid}}
+    plan = on_existing(load("idle"), None)
+    work = RunWork(plan, Options("vmtax run", TestbedOptions()), replace(sample_experiment(), facts=facts))
+    hosts = Hosts(cast("Any", machine), machine, existing=watching(machine, "qemu:4242", nowhere))
+    if changed is None:
+        assert fitted(work, hosts).plan == plan
+        return
+    with pytest.raises(CannotResume, match=r"qemu:4242 .*is another VM: begin a new run"):
+        fitted(work, hosts)
+
+
 def test_any_qemu_is_watched_by_its_number() -> None:
-    names: Answers = {("cat", "/proc/4242/comm"): "qemu-system-x86\n", ("cat", "/proc/77/comm"): "bash\n"}
-    machine = before(with_qemu(host()), {**names, ("cat", "/proc/9/comm"): Reply(code=1)})
+    names: dict[Any, Any] = {("cat", "/proc/4242/comm"): "qemu-system-x86\n", ("cat", "/proc/77/comm"): "bash\n"}
+    names[("cat", "/proc/78/comm")] = "kvm-nx-lpage-re\n"
+    machine = before(with_qemu(host()), {**names, **BOOTED, ("cat", "/proc/9/comm"): Reply(code=1)})
     vm = watching(machine, "qemu:4242", nowhere)
-    assert (vm.qemu, vm.uuid, vm.facts["cpus_online"]) == (4242, "", None)
-    for name, words in (("qemu:77", "process 77 there is bash, and no QEMU"), ("qemu:9", "there is no process 9")):
+    assert (vm.qemu, vm.facts["cpus_online"]) == (4242, None)
+    refused = {
+        "qemu:77": "process 77 there is bash, and no QEMU: `pgrep -l 'qemu-|\\^kvm\\$'` lists",
+        "qemu:78": "process 78 there is kvm-nx-lpage-re, and no QEMU",
+        "qemu:9": "there is no process 9",
+    }
+    for name, words in refused.items():
         with pytest.raises(DomainError, match=words):
             watching(machine, name, nowhere)
     assert on_existing(load("idle"), None, name="qemu:4242").layers == (EXISTING,)

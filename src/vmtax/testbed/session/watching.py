@@ -15,9 +15,10 @@ from vmtax.core.layers import EXISTING_PATH
 from vmtax.core.machines import MachineLost
 from vmtax.core.records import Json
 from vmtax.machine import Machine
+from vmtax.machine.answer import boot_id_of
 from vmtax.machine.windows.machine import WindowsMachine
-from vmtax.meter.ledger import QEMUS
 from vmtax.meter.windows import read_windows
+from vmtax.network.wire import BOOT_ID
 from vmtax.plan.schema import GuestSize
 from vmtax.testbed.session.observed import Watched
 from vmtax.testbed.session.ways import Login, find_qemu
@@ -41,7 +42,7 @@ class Watching:
 
     name: str
     host: Machine
-    uuid: str  # "": it has none
+    uuid: str  # of qemu:PID, what tells its process from a later one with that number
     qemu: int  # its process, on the host
     vcpus: int | None  # None: not known
     memory: int | None  # bytes; None: not known
@@ -105,7 +106,9 @@ def watching(host: Machine, name: str, entered: Callable[[str], Machine]) -> Wat
         vm = find_running(host, name.removeprefix(PROXMOX))
         return _of(vm.name, host, vm.uuid, vm.qemu, (vm.vcpus, vm.memory), lambda: vm.status().replace("running", ""))
     if name.startswith(QEMU):
-        return _of(name, host, "", _process(host, name), (None, None), lambda: "")
+        pid = _process(host, name)
+        identity = f"{boot_id_of(host, BOOT_ID, host.read_text(BOOT_ID))}/{_started(host, pid)}"
+        return _of(name, host, identity, pid, (None, None), lambda: "")
     there = entered(name)
     if isinstance(there, WindowsMachine):
         facts = read_windows(there)
@@ -149,9 +152,9 @@ def _process(host: Machine, name: str) -> int:
     """The number in it. Raises DomainError if no QEMU has it."""
     pid = int(name.removeprefix(QEMU))
     comm = host.try_run("cat", f"/proc/{pid}/comm").stdout.strip()
-    if not comm.startswith(QEMUS):
+    if comm != "kvm" and not comm.startswith(("qemu-system", "qemu-kvm")):  # kernel threads are called kvm-…
         what = f"process {pid} there is {comm}, and no QEMU" if comm else f"there is no process {pid}"
-        raise DomainError(f"{host.path}: {name}: {what}: `pgrep -l 'qemu|kvm'` lists those that run")
+        raise DomainError(f"{host.path}: {name}: {what}: `pgrep -l 'qemu-|^kvm$'` lists those that run")
     return pid
 
 
