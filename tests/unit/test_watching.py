@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, cast
@@ -33,13 +34,15 @@ from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.machine.windows.transport import SshTransport
 from vmtax.meter.ledger import COMMAND, HostLedger
 from vmtax.network.wire import BOOT_ID
-from vmtax.plan.schema import load, parse
+from vmtax.plan.schema import GuestSize, load, parse
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections.summary import banner
+from vmtax.testbed.session import session
 from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.testbed.session.observed import Watched
 from vmtax.testbed.session.session import ExistingVm, Hosts, TestbedOptions
 from vmtax.testbed.session.watching import FILES, Watching, watching
+from vmtax.testbed.session.ways import Login
 from vmtax.testbed.subjects import existing
 from vmtax.workload import Site
 from vmtax.workload.idle import CPU, IdleParameters, IdleWorkload
@@ -47,7 +50,7 @@ from vmtax.workload.idle import CPU, IdleParameters, IdleWorkload
 STAT = "4242 (CPU (1) x) S " + "7 " * 18 + "{} 0 0\n"
 
 
-def nowhere(name: str) -> Machine:
+def nowhere(name: str) -> AbstractContextManager[Machine]:
     raise AssertionError(f"{name} is not entered")
 
 
@@ -98,7 +101,25 @@ def test_a_windows_with_a_login_is_found_by_its_uuid(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(there, "carry", SilentWindows().carry)
     machine = with_qemu(host())
     with pytest.raises(DomainError, match=r"ssh://win: what it takes of host cannot be seen: it does not say its UUID"):
-        watching(machine, "ssh://win", lambda name: there)
+        watching(machine, "ssh://win", lambda name: nullcontext(there))
+
+
+def test_a_vm_with_a_login_is_left_before_it_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login has processes in it, and wakes it to stay alive."""
+    there = FakeMachine(EXISTING_PATH, {("cat", "/sys/class/dmi/id/product_uuid"): f"{UUID.upper()}\n"})
+    monkeypatch.setattr(session, "LocalMachine", lambda path: with_qemu(host()))
+    monkeypatch.setattr(session, "connect_guest", lambda *_: there)
+    monkeypatch.setattr(session, "close_machine", lambda machine, warn: machine.close())
+    monkeypatch.setattr(Login, "size", lambda self: GuestSize(vcpus=2, memory=2**30))
+    vm = ExistingVm("ssh://vm", watched=True)
+    with session.connected("local", pytest.fail, TestbedOptions(existing=vm)) as hosts:
+        assert isinstance(hosts.existing, Watching) and there.closed
+        assert (hosts.existing.uuid, hosts.existing.vcpus, hosts.existing.memory) == (UUID, 2, 2**30)
+        assert "It was logged in to before" in hosts.existing.notes[1]
+    there.closed = False
+    with session.connected("local", pytest.fail, TestbedOptions(existing=replace(vm, watched=False))) as hosts:
+        assert isinstance(hosts.existing, Login) and not there.closed
+    assert there.closed
 
 
 @pytest.mark.parametrize(("found", "words"), [("", "no QEMU there has"), ("4242\n4243\n", "several QEMUs there have")])

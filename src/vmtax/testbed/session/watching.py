@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from vmtax.attach import LIBVIRT, PROXMOX, DomainError
@@ -25,9 +26,10 @@ from vmtax.testbed.session.ways import Login, find_qemu
 from vmtax.workload.idle import IdleWorkload
 
 SEEN = (
-    "{} was watched from its host alone: nothing was looked at inside, so that what it did meanwhile is not known. Its"
+    "{} was watched from its host alone: nothing was looked at inside meanwhile, so that what it did is not known. Its"
     " figure is the time of its QEMU's threads; interrupts of the host for it are not in it."
 )
+LOGGED_IN = "It was logged in to before, for its UUID and size, and was left before anything was measured."
 QEMU = "qemu:"  # followed by the number of its process on the host
 NAME_IT = "name it as libvirt:NAME, proxmox:VMID or qemu:PID, on its own host (--host)"
 THREADS = ("sh", "-c", 'cat "/proc/$1/task/"*/comm', "sh")  # their names. Argument: the process
@@ -60,7 +62,8 @@ class Watching:
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about it."""
         assumed = self.emulation[1]
-        return (SEEN.format(self.name), *([COUNTS_AS_EMULATED.format(self.name, assumed)] if assumed else []))
+        seen = (SEEN.format(self.name), *([LOGGED_IN] if self.name.startswith("ssh://") else []))
+        return (*seen, *([COUNTS_AS_EMULATED.format(self.name, assumed)] if assumed else []))
 
     @property
     def is_emulated(self) -> bool:
@@ -96,8 +99,10 @@ class Watching:
         return {}
 
 
-def watching(host: Machine, name: str, entered: Callable[[str], Machine]) -> Watching:
-    """`entered`: logs in to a VM that is named so. Raises DomainError, which says what to type, and MachineError."""
+def watching(host: Machine, name: str, entered: Callable[[str], AbstractContextManager[Machine]]) -> Watching:
+    """`entered`: logs in to a VM that is named so, and leaves it. Raises DomainError, which says what to type, and
+    MachineError.
+    """
     if name.startswith(LIBVIRT):
         domain = find_domain(host, name.removeprefix(LIBVIRT))
         size = (domain.vcpus, domain.memory)
@@ -109,13 +114,19 @@ def watching(host: Machine, name: str, entered: Callable[[str], Machine]) -> Wat
         pid = _process(host, name)
         identity = f"{boot_id_of(host, BOOT_ID, host.read_text(BOOT_ID))}/{_started(host, pid)}"
         return _of(name, host, identity, pid, (None, None), lambda: "")
-    there = entered(name)
+    with entered(name) as there:  # and left again: a login has processes in it, and wakes it to stay alive
+        uuid, vcpus, memory = _read(name, there, host)
+    return _of(name, host, uuid, None, (vcpus, memory), lambda: "")
+
+
+def _read(name: str, there: Machine, host: Machine) -> tuple[str, int | None, int | None]:
+    """The UUID, CPUs and bytes of memory of a VM that was logged in to."""
     if isinstance(there, WindowsMachine):
         facts = read_windows(there)
-        return _of(name, host, facts.uuid or "", None, (facts.cpus, facts.memory_bytes), lambda: "")
+        return facts.uuid or "", facts.cpus, facts.memory_bytes
     login = Login(name, there, host.scratch)
     has = login.size()
-    return _of(name, host, login.uuid, None, (has.vcpus, has.memory), lambda: "")
+    return login.uuid, has.vcpus, has.memory
 
 
 def _of(
