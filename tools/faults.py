@@ -447,6 +447,12 @@ FAULTS = (
         "a VM that was paused while it was watched seems to take nothing of a CPU",
     ),
     Fault(
+        "cli/existing_vm.py",
+        "if vm.watched and not vm.clone and changes.budget is not None:",
+        "if False:",
+        "a time that is to be spent on watching a VM has no effect, and nobody says so",
+    ),
+    Fault(
         "testbed/session/watching.py",
         'identity = f"{boot_id_of(host, BOOT_ID, host.read_text(BOOT_ID))}/{_started(host, pid)}"',
         'identity = ""',

@@ -20,9 +20,11 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.attach import DomainError
 from vmtax.attach.proxmox import find_vm
 from vmtax.cli.app import BadUse
+from vmtax.cli.asked import GuestOptions, Measured, PlanChanges
 from vmtax.cli.existing_vm import on_existing, watches
+from vmtax.cli.running import new_work
 from vmtax.cli.work import RunWork, fitted
-from vmtax.core.layers import EXISTING, EXISTING_PATH
+from vmtax.core.layers import CLONE, EXISTING, EXISTING_PATH
 from vmtax.core.machines import MachineLost
 from vmtax.core.stopwatch import Instant
 from vmtax.experiment.resume import CannotResume
@@ -206,6 +208,25 @@ def test_a_plan_is_for_that_vm_alone() -> None:
     varied = parse("{name: x, layers: [host, vm], workloads: [idle], factors: {guest.hpet: ['off', 'on']}}")
     with pytest.raises(BadUse, match=r"compares guest.hpet, .*or add --clone"):
         on_existing(varied, None)
+
+
+def test_a_time_to_watch_a_vm_is_refused() -> None:
+    """Because the rounds are the plan's fewest, whatever the time."""
+    vm = GuestOptions(guest="libvirt:web1")
+    asked = Measured(existing=vm, changes=PlanChanges(budget="2h"))
+    with pytest.raises(BadUse, match=r"--budget 2h: libvirt:web1 is only watched, .*: say how many with --rounds"):
+        new_work("idle", asked)
+    assert new_work("idle", replace(asked, existing=replace(vm, clone=True))).plan.budget == 2 * 3600
+    assert new_work("idle", Measured(existing=vm, changes=PlanChanges(rounds=9))).plan.rounds.max == 9
+
+
+@pytest.mark.parametrize("layer", [EXISTING, CLONE])
+def test_what_is_not_measured_of_a_watched_vm_is_said(layer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = on_existing(parse("{name: x, layers: [host, vm], workloads: [idle, boot]}"), None, layer)
+    assert [each.name for each in plan.workloads] == ["idle"]
+    assert capsys.readouterr().err == "left out, because only idleness is read of a VM from its host: boot\n"
+    on_existing(load("idle"), None, layer)
+    assert capsys.readouterr().err == "", "what it has for guests of ours needs no word"
 
 
 def test_beside_other_work_idleness_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
