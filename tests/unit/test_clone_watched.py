@@ -85,6 +85,7 @@ def test_only_watched_clones_of_a_windows_are_made() -> None:
         refuse(domain, "running", PurePosixPath("/var/tmp"))
     vm = Cloning.of((domain, "running"), PurePosixPath("/var/tmp"), is_watched=True)
     assert "a Windows is left alone for 5 minutes" in vm.announced and "never run on Windows itself" in vm.announced
+    assert "5 minutes after each boot" in vm.announced and "a first guess of how long the run takes" in vm.announced
     assert "its TPM, so that what depends on a key in it" in vm.announced
     assert "no screen and no network" in vm.notes[1]
 
