@@ -261,6 +261,7 @@ def test_a_report_has_its_own_time_and_compares_it_with_nothing() -> None:
     emulated = {**run.facts, EXISTING_PATH: {"emulated_cpu": True}}
     lone = replace(run, treatments=alone, trials=trials, facts=emulated)
     assert (banner(Analysis(lone)) or "").startswith("The VM is emulated (TCG), and so is every figure.")
+    assert "an existing VM, and of a clone that is only watched, what" in " ".join(text.split())
     assert "nothing was looked at inside" in " ".join(text.split())
 
 
