@@ -150,6 +150,7 @@ def test_a_vm_whose_threads_have_no_names_is_known_by_its_files(files: str, *, i
     vm = watching(machine, "libvirt:web1", nowhere)
     assert (vm.is_emulated, vm.facts["emulated_cpu"]) == (is_emulated, is_emulated)
     assert [note.rpartition(", and ")[2] for note in vm.notes[1:]] == ([why] if why else [])
+    assert not why or f"{vm.why_emulated}." == vm.notes[1], "the question before the run gives the same reason"
 
 
 def test_what_is_no_idling_does_not_count() -> None:

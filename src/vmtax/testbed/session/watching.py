@@ -34,7 +34,7 @@ QEMU = "qemu:"  # followed by the number of its process on the host
 NAME_IT = "name it as libvirt:NAME, proxmox:VMID or qemu:PID, on its own host (--host)"
 THREADS = ("sh", "-c", 'cat "/proc/$1/task/"*/comm', "sh")  # their names. Argument: the process
 FILES = ("sh", "-c", 'readlink "/proc/$1/fd/"*', "sh")  # that are open, where they may be seen. Argument: the process
-COUNTS_AS_EMULATED = "{} counts as emulated: no thread of its QEMU has the name of a vCPU, and {}."
+COUNTS_AS_EMULATED = "{} counts as emulated: no thread of its QEMU has the name of a vCPU, and {}"
 STAT = re.compile(r".*\) (?:\S+ ){19}(\d+)", re.DOTALL)  # of /proc/PID/stat: when it was started, in ticks
 
 
@@ -61,9 +61,15 @@ class Watching:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about it."""
-        assumed = self.emulation[1]
         seen = (SEEN.format(self.name), *([LOGGED_IN] if self.name.startswith("ssh://") else []))
-        return (*seen, *([COUNTS_AS_EMULATED.format(self.name, assumed)] if assumed else []))
+        return (*seen, *([f"{self.why_emulated}."] if self.emulation[1] else []))
+
+    @property
+    def why_emulated(self) -> str:
+        """If it is."""
+        name, assumed = self.name, self.emulation[1]
+        known = f"the CPU of {name} is emulated, as the names of its QEMU's threads say"
+        return COUNTS_AS_EMULATED.format(name, assumed) if assumed else known
 
     @property
     def is_emulated(self) -> bool:
