@@ -447,10 +447,34 @@ FAULTS = (
         "a VM that was paused while it was watched seems to take nothing of a CPU",
     ),
     Fault(
+        "cli/existing_vm.py",
+        "if vm.watched and not vm.clone and changes.budget is not None:",
+        "if False:",
+        "a time that is to be spent on watching a VM has no effect, and nobody says so",
+    ),
+    Fault(
+        "testbed/session/watching.py",
+        'identity = f"{boot_id_of(host, BOOT_ID, host.read_text(BOOT_ID))}/{_started(host, pid)}"',
+        'identity = ""',
+        "a run goes on with whatever process has the number of the QEMU that it watched",
+    ),
+    Fault(
+        "testbed/session/watching.py",
+        'if any(each.startswith("anon_inode:kvm-") for each in files):',
+        "if True:",
+        "a VM that is emulated, and whose threads have no names, seems to say what KVM costs",
+    ),
+    Fault(
         "meter/ledger.py",
-        'return "other" if other and other.kind == "else" and other.name.startswith(QEMUS) else "vhost"',
+        'return "vhost" if other is None or other.kind == "ours" else "other"',
         'return "vhost"',
         "on older kernels, the network of other VMs counts as that of the VM that is watched",
+    ),
+    Fault(
+        "testbed/layers/clone.py",
+        'why = "" if state in RUNNING else f"a clone of {cloning.name} is {state}, and did not idle"',
+        'why = ""',
+        "a clone that was paused while it was watched seems to take nothing of a CPU",
     ),
     Fault(
         "attach/clone/boot.py",

@@ -40,7 +40,18 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def test_what_a_silent_vm_takes_is_read_on_its_host(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN)
-    argv = ("run", "plan.yaml", "--guest", "libvirt:win1", "--yes", "--json", "-o", "report.html", "--wait")
+    argv = (
+        "run",
+        "plan.yaml",
+        "--guest",
+        "libvirt:win1",
+        "--yes",
+        "--json",
+        "-o",
+        "report.html",
+        "--wait",
+        "--emulate",
+    )
     command = [sys.executable, "-m", "vmtax", *argv]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=3 * HANGS)
     assert done.returncode == 0, done.stderr
@@ -48,3 +59,4 @@ def test_what_a_silent_vm_takes_is_read_on_its_host(environment: dict[str, str],
     assert (found["treatment"], found["baseline"], found["rounds"]) == ("existing", "", 1)
     assert 0.02 < found["seconds"] < 1.1, "its one thread, and nothing of what else runs here"
     assert "nothing was looked at inside" in done.stderr
+    assert "libvirt:win1 counts as emulated: " in done.stderr and "none of its open files is one of KVM" in done.stderr

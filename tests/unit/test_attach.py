@@ -560,6 +560,7 @@ def test_a_run_goes_on_in_the_same_vm_only(vcpus: int, uuid: str, goes_on: bool)
         ("--guest-dir /x", "add --guest"),
         ("--guest foo", "must be libvirt:NAME, proxmox:VMID, or ssh://"),
         ("--guest ssh://", "must be libvirt:NAME, proxmox:VMID, or ssh://"),
+        ("--guest qemu:00", "can log in to the VM; or, with plan idle, qemu:PID"),
         ("--guest lab:x", "must be libvirt:NAME, proxmox:VMID, or ssh://"),
         ("--guest proxmox:1x", "must be proxmox:VMID, such as proxmox:101"),
         ("--guest proxmox:101 --clone", "or compare its settings in a guest of ours: vmtax plan from proxmox:101"),

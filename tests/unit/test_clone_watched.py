@@ -85,6 +85,7 @@ def test_only_watched_clones_of_a_windows_are_made() -> None:
         refuse(domain, "running", PurePosixPath("/var/tmp"))
     vm = Cloning.of((domain, "running"), PurePosixPath("/var/tmp"), is_watched=True)
     assert "a Windows is left alone for 5 minutes" in vm.announced and "never run on Windows itself" in vm.announced
+    assert "5 minutes after each boot" in vm.announced and "a first guess of how long the run takes" in vm.announced
     assert "its TPM, so that what depends on a key in it" in vm.announced
     assert "no screen and no network" in vm.notes[1]
 
@@ -126,12 +127,11 @@ def test_a_windows_that_waits_for_its_recovery_key_is_named(monkeypatch: pytest.
     assert "manage-bde -protectors -disable C:" in str(refused.value)
 
 
-def test_a_clone_that_restarts_by_itself_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clone_that_is_paused_or_restarts_by_itself_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = FakeMachine("host", {(lambda argv: "vmtax-find" in argv): "4242\n", (lambda argv: argv[0] == "sh"): ""})
-    states = [Reply("running\n"), Reply(code=1)]
-    clone = Cloned(
-        cast("Any", MagicMock(**{"ask.side_effect": [SimpleNamespace(ok=not s.code) for s in states]})), None, None, 9.0
-    )
+    states = [SimpleNamespace(ok=True, stdout=said) for said in ("running\n", "paused\n")]
+    states.append(SimpleNamespace(ok=False, stdout=""))
+    clone = Cloned(cast("Any", MagicMock(**{"ask.side_effect": states})), None, None, 9.0)
     clone.domain.uuid = UUID  # type: ignore[misc]
     point = MagicMock(**{"why_void.return_value": ""})
     cloning = MagicMock(name="libvirt:web1", is_emulated=False, uuid=UUID, **{"take.return_value": point})
@@ -142,7 +142,9 @@ def test_a_clone_that_restarts_by_itself_is_void(monkeypatch: pytest.MonkeyPatch
     seen, recorded = subject.offer(Watched), subject.offer(ClonedBoot)
     assert seen is not None and recorded is not None and subject.offer(Observed) is recorded
     assert (seen.qemu, recorded.qemu, recorded.ready_seconds) == (4242, 4242, 9.0)
-    assert seen.why_void() == "" and "restarts by itself" in seen.why_void()
+    assert seen.why_void() == ""
+    assert "is paused, and did not idle" in seen.why_void()
+    assert "restarts by itself" in seen.why_void()
 
 
 def test_a_plan_compares_clones_alone() -> None:

@@ -55,6 +55,7 @@ ALLOWED = {
     "meter/vmstat.py parse": BOUNDED,
     "storage/features.py features": OURS,
     "testbed/storage/host_disk.py find_logged": OURS,
+    "testbed/session/watching.py _of": "find_qemu gives two values",
     "testbed/network/standby.py parse": BOUNDED,
     "workload/durability/postgresql.py answer": "it runs in the checking guest, where each exception is an answer",
     "workload/inside.py work": "a record of its own function, named as one that runs commands on a machine",

@@ -15,6 +15,7 @@ from vmtax.core.layers import CLONE, EXISTING, OWNERS
 from vmtax.design.factors import FACTORS
 from vmtax.existing.source import NAME
 from vmtax.plan import rules
+from vmtax.plan.names import builtin_plans
 from vmtax.plan.schema import Plan, from_data
 from vmtax.storage import DISK_DIRECTORY
 from vmtax.testbed.session.session import ExistingVm
@@ -70,7 +71,10 @@ def _check_name(name: str) -> None:
         if not re.fullmatch(r"[1-9][0-9]{1,9}", name.removeprefix(PROXMOX)):
             raise BadUse(f"--guest {name}: must be proxmox:VMID, such as proxmox:101; `qm list` lists them")
         return
-    right = "must be libvirt:NAME, proxmox:VMID, or ssh://[user@]host[:port], where one can log in to the VM"
+    right = (
+        "must be libvirt:NAME, proxmox:VMID, or ssh://[user@]host[:port], where one can log in to the VM; or, with plan"
+        " idle, qemu:PID"
+    )
     if re.fullmatch(r"qemu:[1-9][0-9]{0,8}", name):
         return  # for what is watched; `on_existing` refuses the rest
     try:
@@ -139,6 +143,17 @@ def watches(plan: Plan) -> bool:
     return inside == {IdleWorkload.name}
 
 
+def refuse_budget(vm: ExistingVm, changes: PlanChanges) -> None:
+    """Raises BadUse for a time that is to be spent on watching a VM as it runs, which takes the plan's fewest rounds:
+    no comparison says whether they are enough.
+    """
+    if vm.watched and not vm.clone and changes.budget is not None:
+        raise BadUse(
+            f"--budget {changes.budget}: {vm.name} is only watched, for as many rounds as the plan has at least: say"
+            " how many with --rounds"
+        )
+
+
 def _watched(plan: Plan, layers: str | None, layer: str) -> Plan:
     """The plan for that VM alone, or for its clones, watched from its host. Raises BadUse."""
     if layers is not None and layers.strip() != layer:
@@ -152,6 +167,9 @@ def _watched(plan: Plan, layers: str | None, layer: str) -> Plan:
     data["layers"], data["primary"] = [layer], []
     if layer == EXISTING:
         data["rounds"]["max"] = data["rounds"]["min"]  # no comparison says whether they are enough
+    left_out = [entry["name"] for entry in data["workloads"] if entry["name"] != IdleWorkload.name]
+    if left_out and plan.name not in builtin_plans():  # what a built-in plan has beside it is for guests of ours
+        say(f"left out, because only idleness is read of a VM from its host: {', '.join(left_out)}", file=sys.stderr)
     data["workloads"] = [entry for entry in data["workloads"] if entry["name"] == IdleWorkload.name]
     return from_data(data, source="command line")
 

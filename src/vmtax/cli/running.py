@@ -14,7 +14,7 @@ import typer
 from vmtax.cli.app import BadUse, say, warn
 from vmtax.cli.asked import Continued, Measured, PlanChanges, PowerOptions, RunOptions, WithoutKvm
 from vmtax.cli.cards import with_cards
-from vmtax.cli.existing_vm import existing_vm, on_existing, watches, without_existing
+from vmtax.cli.existing_vm import existing_vm, on_existing, refuse_budget, watches, without_existing
 from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import disk_target, going_on, measure, options_of, program
 from vmtax.cli.notify import checked_command, notify, seen
@@ -159,6 +159,7 @@ def new_work(plan: str, asked: Measured) -> RunWork:
     refuse_without_work(before, typed)
     wanted = varied(before, asked.changes.vary or ())
     if vm:
+        refuse_budget(vm, asked.changes)
         refuse_factors(wanted, vm)
     refuse_unmeasured(wanted.layers, wanted.space, excluded(wanted, wanted.space), typed, by_option.keys())
     refuse_left_out(wanted, typed, not_ended(wanted, wanted.treatments()[0]))

@@ -33,7 +33,7 @@ MANY = 1000  # a value of rounds.max that means no limit
 BRIDGE = "a bridge in a network namespace of its own"
 DROPS = "drops the page cache of the whole host before each configuration, so other programs read from disks again"
 HANDS_OFF = "it is not rebooted, and no setting of it is changed; its caches stay as they are"
-WATCHED = "counters of this host are read, and nothing else is done here or in the VM: keep it idle meanwhile"
+WATCHED = "only counters of this host are read now, and nothing is done here or in the VM: keep it idle meanwhile"
 USER_NETWORK, WARM = "user networking in place of a bridge", "caches stay warm"
 
 

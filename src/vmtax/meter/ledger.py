@@ -352,7 +352,7 @@ def _name(
     if process.kind == "kernel":
         if owner := re.match(r"vhost-(\d{1,9})", process.name, re.ASCII):
             other = by_pid.get(int(owner[1]))
-            return "other" if other and other.kind == "else" and other.name.startswith(QEMUS) else "vhost"
+            return "vhost" if other is None or other.kind == "ours" else "other"
         kind = re.match(r"[A-Za-z_]{1,30}", process.name)
         return "ksoftirqd" if kind and kind[0] == "ksoftirqd" else KERNEL + (kind[0].rstrip("_") if kind else "others")
     if process.pid == reader or (process.kind == "ours" and process.name == "ssh"):

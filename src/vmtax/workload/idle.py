@@ -34,7 +34,7 @@ class IdleWorkload(Command[IdleParameters]):
     measures: ClassVar = {
         CPU.name: Measure(
             "CPU time of the host in a second in which one machine does nothing; on the host layer, this is the host;"
-            " of an existing VM, that of its QEMU alone",
+            " of an existing VM, and of a clone that is only watched, that of its QEMU alone",
             "host's CPU time in a second",
             "the host's CPU time of an idle machine",
         )

@@ -13,8 +13,8 @@ LESS = (
     " nested guest is without the guest around it."
 )
 OWN = (
-    "Of an existing VM, what the threads of its QEMU take, whether it does nothing or not: nothing was looked at"
-    " inside. Interrupts of the host for it are not in it."
+    "Of an existing VM, and of a clone that is only watched, what the threads of its QEMU take, whether it does nothing"
+    " or not: nothing was looked at inside. Interrupts of the host for it are not in it."
 )
 READING = "100 % is one CPU. The interval is at the run's confidence; – where there are too few rounds."
 

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from vmtax.attach import DomainError
 from vmtax.attach.clone import Cloned
+from vmtax.attach.domain import RUNNING
 from vmtax.core.events import Step
 from vmtax.core.layers import CLONE_PATH
 from vmtax.core.records import Treatment
@@ -77,8 +78,13 @@ def _watched(on: Provisioned, treatment: Treatment, cloning: Cloning, clone: Clo
     point = cloning.take(on.session.local)
 
     def why_void() -> str:
-        ended = "" if clone.domain.ask("domstate").ok else ENDED.format(cloning.name)
-        return point.why_void() or ended
+        said = clone.domain.ask("domstate")
+        if said.ok:
+            state = said.stdout.strip()
+            why = "" if state in RUNNING else f"a clone of {cloning.name} is {state}, and did not idle"
+        else:
+            why = ENDED.format(cloning.name)
+        return point.why_void() or why
 
     accelerator = "tcg" if cloning.is_emulated else "kvm"
     argv = command_line(on.host, qemu)

@@ -46,7 +46,8 @@ INSTEAD_OF = {  # (factor, level) -> why a clone cannot have it
 }
 ALONE = (
     "Nothing is done in them but asking whether they are up; a Windows is left alone for"
-    f" {QUIET_SECONDS / 60:.0f} minutes then, in which it works by itself; vmtax was {NEVER_RUN}"
+    f" {QUIET_SECONDS / 60:.0f} minutes after each boot, in which it works by itself, and which a first guess of how"
+    f" long the run takes does not have; vmtax was {NEVER_RUN}"
 )
 WATCHED = (
     "Nothing was looked at inside: its figure is the time of its QEMU's threads, in a clone that has no screen and no"

@@ -156,7 +156,7 @@ class Examined:
         if self.existing is not None and self.existing.host_emulated and not self.host_emulated:
             return "the CPU of the existing VM is emulated"
         if self.watching is not None and self.watching.is_emulated:
-            return f"the CPU of {self.watching.name} is emulated, as the names of its QEMU's threads say"
+            return self.watching.why_emulated
         if self.cloning is not None and self.cloning.is_emulated:
             return f"libvirt emulates the CPU of {self.cloning.name}, as its definition says (type qemu)"
         return ""

@@ -229,13 +229,16 @@ def connected(url: str, warn: Callable[[str], None], options: TestbedOptions = T
             stack.callback(close_machine, machine, warn)
             return machine
 
-        def entered(url: str) -> SshMachine | WindowsMachine:
+        @contextlib.contextmanager
+        def entered(url: str) -> Iterator[SshMachine | WindowsMachine]:
             machine = connect_guest(local, ssh_route(url), EXISTING_PATH)
-            stack.callback(close_machine, machine, warn)
-            return machine
+            try:
+                yield machine
+            finally:
+                close_machine(machine, warn)
 
         host = reached(url, "host")
-        existing = _own_vm(vm, host, options.target.directory, local, entered) if vm else None
+        existing = _own_vm(vm, host, options.target.directory, stack, local, entered) if vm else None
         if isinstance(existing, WindowsByAgent):
             stack.callback(close_machine, existing.there, warn)
         yield Hosts(
@@ -252,10 +255,14 @@ def _own_vm(
     vm: ExistingVm,
     host: Machine,
     directory: PurePosixPath,
+    stack: contextlib.ExitStack,
     local: LocalMachine,
-    entered: Callable[[str], SshMachine | WindowsMachine],
+    entered: Callable[[str], contextlib.AbstractContextManager[SshMachine | WindowsMachine]],
 ) -> Way | Cloning | Watching:
-    """`directory`: for files on the VM's host. Raises DomainError and MachineError."""
+    """directory: for files on the VM's host; stack: with it, a VM is left in which something is done
+
+    Raises DomainError and MachineError.
+    """
     if vm.clone:
         return Cloning.of(look_up(host, vm.name.removeprefix(LIBVIRT)), directory, is_watched=vm.watched)
     if vm.watched:
@@ -264,7 +271,7 @@ def _own_vm(
         if found.is_windows:
             return windows_by_agent(found, Path(local.scratch))
         return Plugged(found, directory)
-    there = entered(vm.name)
+    there = stack.enter_context(entered(vm.name))
     if isinstance(there, WindowsMachine):
         return windows_login(vm.name, there, vm.directory)
     if not vm.directory.is_absolute():
