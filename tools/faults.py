@@ -298,7 +298,7 @@ FAULTS = (
     ),
     Fault(
         "analysis/comparisons.py",
-        "candidates = [each for each in candidates if each.levels.get(VCPUS) == treatment.levels.get(VCPUS)]",
+        "candidates = [each for each in candidates if _held(each) == _held(treatment)]",
         "candidates = list(candidates)",
         "a guest with one CPU is compared with a host on four",
     ),

@@ -74,6 +74,7 @@ def valid_plan(source: random.Random) -> dict[str, Any]:
     workloads = [name for name in workloads if not any(name in WORKLOADS[other].not_with for other in workloads)]
     roles = max(WORKLOADS[name].roles for name in workloads)
     workloads = [name for name in workloads if roles == 1 or name != ALONE]
+    workloads.sort(key=lambda name: not WORKLOADS[name].comes_first)
     layers = [layer for layer in layers if any(layer in WORKLOADS[name].layers for name in workloads)]
     plan: dict[str, Any] = {"name": _name(source), "layers": layers}
     plan["workloads"] = [_workload(source, name) for name in workloads]

@@ -211,8 +211,7 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
     """
     candidates = [each for each in candidates if machines_at_once(each) == machines_at_once(treatment)]
     candidates = [each for each in candidates if of_boot(each) == of_boot(treatment)]
-    alike_in = (VCPUS, *HELD)
-    candidates = [each for each in candidates if all(each.levels.get(n) == treatment.levels.get(n) for n in alike_in)]
+    candidates = [each for each in candidates if _held(each) == _held(treatment)]
     for candidate in candidates:
         if not candidate.boots:
             alike = dict(candidate.levels) == under(candidate.layer, treatment.levels)
@@ -221,6 +220,11 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
         if alike:
             return candidate
     return next((candidate for candidate in candidates if not candidate.boots), None)
+
+
+def _held(treatment: Treatment) -> list[str | None]:
+    """In what two layers must be alike: their CPUs, and factors of the host itself."""
+    return [treatment.levels.get(name) for name in (VCPUS, *HELD)]
 
 
 def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
