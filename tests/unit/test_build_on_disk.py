@@ -33,7 +33,7 @@ def plan(*workloads: dict[str, Any], layers: tuple[str, ...] = ("host", "vm"), *
 
 
 def willing(path: str = "host") -> FakeMachine:
-    """Does what it is told."""
+    """Every command succeeds there, and prints nothing."""
     return FakeMachine(path, {lambda argv: True: ""})
 
 
@@ -114,7 +114,7 @@ def test_other_workloads_get_no_directory() -> None:
 
 
 def lacking(made: Plan, accelerator: Any = "kvm") -> dict[str, str]:
-    request = Request(object(), made, made.treatments()[0], accelerator=accelerator)  # type: ignore[arg-type]
+    request = Request(willing(), made, made.treatments()[0], accelerator=accelerator)
     return dict(DirectoryPart().lacking(request))
 
 

@@ -131,8 +131,7 @@ def test_a_clone_that_is_paused_or_restarts_by_itself_is_void(monkeypatch: pytes
     machine = FakeMachine("host", {(lambda argv: "vmtax-find" in argv): "4242\n", (lambda argv: argv[0] == "sh"): ""})
     states = [SimpleNamespace(ok=True, stdout=said) for said in ("running\n", "paused\n")]
     states.append(SimpleNamespace(ok=False, stdout=""))
-    clone = Cloned(cast("Any", MagicMock(**{"ask.side_effect": states})), None, None, 9.0)
-    clone.domain.uuid = UUID  # type: ignore[misc]
+    clone = Cloned(cast("Any", MagicMock(uuid=UUID, **{"ask.side_effect": states})), None, None, 9.0)
     point = MagicMock(**{"why_void.return_value": ""})
     cloning = MagicMock(name="libvirt:web1", is_emulated=False, uuid=UUID, **{"take.return_value": point})
     monkeypatch.setattr(layer.host, "site", lambda on, disk: Site(machine, "host", 2, ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -45,6 +46,7 @@ from vmtax.testbed.machines.on_windows import (
     fitted_to_windows,
     refuse_strangers,
 )
+from vmtax.testbed.session import windows_way
 from vmtax.testbed.session.exclusive import HostBusy
 from vmtax.testbed.session.session import CannotMeasure, Destination, ExistingVm, TestbedOptions
 from vmtax.testbed.session.windows_way import WindowsLogin
@@ -86,6 +88,10 @@ def hosts(
     there = login("ssh://win", EXISTING_PATH, vm, {PHYSICAL_HOST: key} if named else {}, free)
     here = login(URL, HOST, host, {"hostname": "hyperv\n"})
     return WindowsHosts(cast("LocalMachine", None), here, HyperVFacts((RUNNING,), is_host=True), there)
+
+
+def crowded(there: WindowsHosts) -> WindowsHosts:
+    return replace(there, hyper_v=HyperVFacts((RUNNING, replace(RUNNING, name="another")), is_host=True))
 
 
 def work(plan: str = TWO, **options: Any) -> RunWork:
@@ -157,8 +163,9 @@ def test_before_the_question_all_is_said_that_is_done_there() -> None:
     there, asked = hosts(), work()
     asked = replace(asked, plan=fitted_to_windows(asked.plan, there))
     said = [*lines(asked, there, foreseen(asked.plan))]
-    assert [line.what for line in said] == ["what", "how long", "beside", *("writes", "enters") * 2]
-    assert said[2].text == "1 VM of ssh://Administrator@hyperv running now"
+    assert [line.what for line in said] == ["what", "how long", *("writes", "enters") * 2], "no VM runs but the one"
+    beside = [line.text for line in lines(asked, crowded(there), foreseen(asked.plan)) if line.what == "beside"]
+    assert beside == ["1 other VM of ssh://Administrator@hyperv running now"]
     assert [line.text.split(" of ")[1].split(",")[0] for line in said if line.what == "writes"] == [URL, "ssh://win"]
     assert all("never run on Windows" in line.text for line in said if line.what == "enters")
     apart = [line.text.rpartition("at most ")[2] for line in said if line.what == "writes"]
@@ -280,3 +287,10 @@ def test_a_run_does_not_go_on_with_other_builds() -> None:
         goes_on = replace(work(), resumed=began)
         with pytest.raises(CannotResume, match="other builds for Windows") if refused else contextlib.nullcontext():
             assert on_windows._with_the_same_programs(goes_on, made) is made
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+def test_that_the_programs_are_built_first_is_said_before(monkeypatch: pytest.MonkeyPatch, is_built: bool) -> None:
+    monkeypatch.setattr(windows_way.windows, "PACK", SimpleNamespace(current=lambda: object() if is_built else None))
+    assert ("first it builds these programs" in hosts().host.announced) is not is_built
+    assert hosts().host.announced.startswith(windows_way.ENTERS)

@@ -15,9 +15,8 @@ from pathlib import Path, PurePosixPath
 from vmtax.cli import on_windows
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_cut, agree_to_erase, fail, say, warn
 from vmtax.cli.asked import DiskOptions
-from vmtax.cli.files import check_room
 from vmtax.cli.keeping import keep_results
-from vmtax.cli.work import RunWork, fitted, foreseen, outlook_of, until_free
+from vmtax.cli.work import RunWork, fitted, foreseen, outlook_of, refuse_full, until_free
 from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.events import ExpectedTime, RunStarted
 from vmtax.core.records import Experiment, Json
@@ -52,7 +51,6 @@ from vmtax.testbed.session.ways import OwnVm
 from vmtax.testbed.subjects.host_facts import host_facts
 
 OF_WINDOWS = re.compile(r"[A-Za-z]:[\\/]")  # how an absolute path begins there
-ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
 
 
@@ -264,9 +262,7 @@ def _carry_out(store: Store, work: RunWork, said: list[str], *, yes: bool) -> st
             work.typed,
             image_of(work.resumed) if work.resumed else None,
         )
-        store.refuse_unwritable()
-        if store.directory is not None:
-            check_room(store.directory, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
+        refuse_full(store)
         if why := next((one.reason for place in looking for one in place.accelerators if not one.tried), ""):
             _emulated(store, work, looking, why)  # refuse before an image is built
         _agree_to_enter(hosts, yes=yes or work.agreed)

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from vmtax.analysis.builds import PROGRAMS
 from vmtax.cli.app import NOBODY, BadUse, agree, say, warn
-from vmtax.cli.files import check_room
-from vmtax.cli.work import RunWork, until_free
+from vmtax.cli.work import RunWork, refuse_full, until_free
 from vmtax.core.events import ExpectedTime
 from vmtax.core.layers import EXISTING, LAYERS
 from vmtax.core.records import Json
@@ -28,10 +27,8 @@ from vmtax.testbed.machines.on_windows import (
     connected_to_windows,
     fitted_to_windows,
 )
-from vmtax.testbed.session.windows_way import ENTERS
 from vmtax.testbed.subjects.existing import not_measured
 
-ROOM = 32 * 2**20  # bytes that a run of some hours stores
 LOGIN = "--guest ssh://Administrator@vm"
 
 
@@ -47,13 +44,11 @@ def carry_out(store: Store, work: RunWork, *, yes: bool) -> str:
     with connected_to_windows(work.plan.host, work.options.testbed, warn) as hosts:
         until_free(lambda: _busy(store, hosts), waits=work.waits)
         work = _fitted(work, hosts)
-        store.refuse_unwritable()
-        if store.directory is not None:
-            check_room(store.directory, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
+        refuse_full(store)
         expected = _foreseen(store, work)
         progress.tell((line.what, line.text) for line in lines(work, hosts, expected))
         crowd = "Begin although other VMs run there? [y/N]"
-        agree(agreed, crowd if hosts.running_vms > len(hosts.layers) - 1 else "Begin? [Y/n]")
+        agree(agreed, crowd if hosts.other_vms else "Begin? [Y/n]")
         journal = live.Journal(hosts.local)
         with progress.open_screen() as journal.screen:
             journal.emit(ExpectedTime(*expected.seconds))
@@ -171,8 +166,8 @@ def lines(work: RunWork, hosts: WindowsHosts, expected: Foreseen) -> Iterator[Li
     yield Line("how long", how_long(plan, expected))
     for text in expected.losses:
         yield Line("budget", text)
-    if hosts.running_vms:
-        yield Line("beside", f"{count_of(hosts.running_vms, 'VM')} of {hosts.host.name} running now")
+    if hosts.other_vms:
+        yield Line("beside", f"{count_of(hosts.other_vms, 'other VM')} of {hosts.host.name} running now")
     size = needs.disk_size(plan.build_workloads())
     every = plan.treatments()[0]
     refuse_too_much(plan, needs.disk_bytes(plan), machines_of(every))
@@ -182,7 +177,7 @@ def lines(work: RunWork, hosts: WindowsHosts, expected: Foreseen) -> Iterator[Li
             writes = writes_of_work(plan.model_copy(update={"max_writes": None}), own, expected)
             more = f", {writes}" if writes.most else ""
             yield Line("writes", f"{format_room(size)} to {login.home} of {login.name}{more}; removed again")
-        yield Line("enters", f"{login.name}: {ENTERS}")
+        yield Line("enters", f"{login.name}: {login.announced}")
     if size and plan.max_writes is not None:
         limit = format_room(plan.max_writes)
-        yield Line("ends", f"before a round with which all that is written to both may exceed {limit}")
+        yield Line("ends", f"before a round with which all that is written may exceed {limit}")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vmtax.cli.app import say
+from vmtax.cli.files import check_room
 from vmtax.core.records import Experiment
 from vmtax.experiment import progress
 from vmtax.experiment.outlook import Line, outlook
@@ -25,6 +26,8 @@ from vmtax.testbed.session.exclusive import WAIT_SECONDS, HostBusy
 from vmtax.testbed.session.session import Destination, ExistingVm, Hosts, TestbedOptions, Wire
 from vmtax.testbed.storage.host_disk import more_seconds
 from vmtax.testbed.subjects import existing
+
+ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,13 @@ class RunWork:
     def on(self, testbed: TestbedOptions) -> RunWork:
         """The same, with these testbed options."""
         return replace(self, options=replace(self.options, testbed=testbed))
+
+
+def refuse_full(store: Store) -> None:
+    """Raises BadUse and StoreError if the results of a run could not be stored."""
+    store.refuse_unwritable()
+    if store.directory is not None:
+        check_room(store.directory, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
 
 
 def until_free(busy: Callable[[], str], *, waits: bool) -> None:

@@ -59,6 +59,11 @@ class WindowsHosts:
         """Of Hyper-V, as far as it says."""
         return sum(guest.runs for guest in self.hyper_v.guests)
 
+    @property
+    def other_vms(self) -> int:
+        """Those that run beside the one that is measured."""
+        return max(0, self.running_vms - (self.vm is not None))
+
     def facts(self, layer: str) -> Json:
         """What is stored of one of them."""
         login = self.layers[layer]
@@ -237,4 +242,6 @@ def _file(there: WindowsMachine) -> PureWindowsPath:
 
 
 def _word(value: object) -> str:
-    return {None: "not known", True: "on", False: "off"}.get(value, str(value))  # type: ignore[call-overload,no-any-return]
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "not known" if value is None else str(value)

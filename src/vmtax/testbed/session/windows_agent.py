@@ -21,7 +21,7 @@ from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.meter.windows import read_windows
 from vmtax.storage import DISK_DIRECTORY
 from vmtax.testbed.session.ways import RunByHost
-from vmtax.testbed.session.windows_way import ENTERS, NOTES, WindowsInside, brought, home_in
+from vmtax.testbed.session.windows_way import NOTES, WindowsInside, brought, entering, home_in
 from vmtax.workload.chess import Chess
 from vmtax.workload.fio import Disk
 
@@ -43,7 +43,7 @@ class WindowsByAgent(RunByHost):
 
     @property
     def announced(self) -> str:
-        return f"{BY_AGENT}; {self.vm.asked}; {ENTERS}"
+        return f"{BY_AGENT}; {self.vm.asked}; {entering()}"
 
     @property
     def takes_root(self) -> bool:

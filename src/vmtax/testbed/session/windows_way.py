@@ -32,6 +32,7 @@ ENTERS = (
     "a directory of ours and a scheduled task that removes it are made in that Windows; fio, stockfish and, for disk"
     f" tests, a file that is written in full lie there; all is removed at the end. vmtax was {NEVER_RUN}"
 )
+BUILDS = "builds these programs from Debian's sources, once, as `vmtax image windows` does: 10 minutes and more"
 UNPROVED = f"Windows: {NEVER_RUN}."
 NOTES = ("Windows build against Linux build: disk and network compare; CPU does not.", UNPROVED)
 
@@ -53,11 +54,14 @@ class WindowsLogin:
     home: PureWindowsPath  # the parent of our directory
     facts: WindowsFacts
     machine: None = None
-    announced: str = ENTERS
     path: str = EXISTING_PATH
     verb: str = "enter"
     takes_root: bool = False
     measures: tuple[str, ...] = MEASURES
+
+    @property
+    def announced(self) -> str:
+        return entering()
 
     @property
     def uuid(self) -> str:
@@ -81,6 +85,11 @@ class WindowsLogin:
     def leave(self) -> Json:
         """Nothing is known of its definition; what is ours is removed when its machine is closed."""
         return {}
+
+
+def entering() -> str:
+    """What entering a Windows does, and whether the programs for it must be built before."""
+    return ENTERS if windows.PACK.current() else f"{ENTERS}; first it {BUILDS}"
 
 
 def programs_here(local: LocalMachine) -> Path:
