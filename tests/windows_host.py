@@ -8,6 +8,7 @@ Wine does not have, nor about scheduled tasks when they are due.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pwd
 import shutil
@@ -22,6 +23,7 @@ from typing import Any
 
 from tests.command import HANGS
 from vmtax.machine.ssh import SshRoute
+from vmtax.store import Store
 
 SOURCES = Path(__file__).parent / "windows"
 QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -92,6 +94,20 @@ class WindowsHost:
     def tasks(self) -> list[str]:
         """Names of the scheduled tasks of vmtax."""
         return sorted(path.name for path in (self.drive / "windows/system32/tasks").glob("vmtax-*"))
+
+
+def measured(done: subprocess.CompletedProcess[str], *workloads: str) -> dict[str, Any]:
+    """What `vmtax run --json` answered, after a look at its trials: all of these on host and VM, and none failed."""
+    assert done.returncode == 0, done.stderr
+    run: dict[str, Any] = json.loads(done.stdout)["data"]
+    with Store() as store:
+        trials = store.load(run["id"], with_raw=True).trials
+    assert [(trial.treatment, trial.case, trial.error, trial.raw) for trial in trials if trial.status != "ok"] == []
+    layers = ("host", "existing", "existing again")
+    assert {(one.treatment, one.workload) for one in trials} == {
+        (layer, name) for layer in layers for name in workloads
+    }
+    return run
 
 
 def compile_program(source: str, target: Path) -> None:
