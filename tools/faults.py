@@ -436,9 +436,15 @@ FAULTS = (
     ),
     Fault(
         "experiment/trial.py",
-        "if is_alone:",
-        "if False:",
+        "used = _of_qemus(rows) if is_alone else _of_host(first)",
+        "used = _of_host(first)",
         "an idle VM of a user's seems to take what its whole host takes, other VMs included",
+    ),
+    Fault(
+        "experiment/trial.py",
+        "return (of_qemus(ledger), seconds) if seconds > 0 else None",
+        "return (of_qemus(ledger), seconds) if seconds > 0 and of_qemus(ledger) > 0 else None",
+        "rounds in which an idle VM took less than a tick are left out, so that it seems to take more",
     ),
     Fault(
         "testbed/session/watching.py",

@@ -143,6 +143,20 @@ def test_an_idle_machine_costs_what_the_host_works_meanwhile() -> None:
     assert figure == (Measurement(idle.metrics()[0], pytest.approx(2.1 * 10.01 / 10.5 / 40.04)),)
 
 
+@pytest.mark.parametrize(("used", "figure"), [(0.05, [0.05 / 10.5]), (0.0, [0.0]), (None, [])])
+def test_a_watched_vm_may_take_less_than_a_tick_and_its_host_counts_nothing(
+    used: float | None, figure: list[float]
+) -> None:
+    """Rounds with 0 count, or what is seldom more would seem to be so always; without a ledger, there is no figure."""
+    busy = Disturbance(10.5, 2.1, 0.0, None, None, None, None, None)
+    ledger = {} if used is None else {"host": {"ledger.guest": used, "ledger.other": 2.0, "ledger.seconds": 10.5}}
+    slept = Trial(1, 1, "existing", "idle", "", 1, "ok", 0.0, 10.5, raw="7.10 1.00\n17.11 9.00\n", disturbance=busy)
+    (trial,) = _with_cpu(
+        [replace(slept, readings=ledger)], IdleWorkload(IdleParameters(seconds=10)), "host", is_alone=True
+    )
+    assert [each.value for each in trial.measurements] == pytest.approx(figure)
+
+
 def test_the_cpu_time_of_a_byte_is_that_of_each_guest() -> None:
     """Half a CPU for 8 Gbit/s: four guests that do so at once pay as much for a byte as one."""
     rate, busy = Metric("net.tcp-in.bits_per_second", "bit/s", "higher"), Metric("net.tcp-in.local_cpu", "1", "lower")

@@ -290,18 +290,32 @@ def _with_cpu(trials: Sequence[Trial], workload: Command[Any], host: str, *, is_
     metric = next((m for m in workload.reports(first.case) if m.measure == CPU_PER_OPERATION), None)
     counted = [_sum(trial, workload.tool, workload.operations) for trial in trials]
     operations = sum(filter(None, counted)) if all(counted) else 0
-    rows, seen = first.readings.get(host, {}), first.disturbance
-    busy, wall = (seen.busy_seconds, seen.wall_seconds) if seen else (0.0, 0.0)
-    if is_alone:
-        busy, wall = of_qemus(_under(f"{HostLedger.name}.", rows)), rows.get(f"{HostLedger.name}.seconds", 0.0)
-    if not operations or metric is None or busy <= 0:
+    rows = first.readings.get(host, {})
+    used = _of_qemus(rows) if is_alone else _of_host(first)
+    if not operations or metric is None or used is None:
         return list(trials)
+    busy, wall = used
     own = _sum(first, workload.tool, workload.own_seconds)
     share = min(1.0, own / wall) if own and wall > 0 else 1.0
     cost = Measurement(metric, busy * share / operations)
     serving = _host_side(rows, workload.reports(first.case), operations, own)
     costs = (cost, *serving)
     return [replace(trial, measurements=(*trial.measurements, *costs)) for trial in trials]
+
+
+def _of_host(trial: Trial) -> tuple[float, float] | None:
+    """CPU time of the host and the time in which it was taken, in seconds; None: not known, for a host that works
+    takes some.
+    """
+    seen = trial.disturbance
+    return (seen.busy_seconds, seen.wall_seconds) if seen and seen.busy_seconds > 0 else None
+
+
+def _of_qemus(rows: Mapping[str, float]) -> tuple[float, float] | None:
+    """The same of QEMUs alone, which may take less than a tick, and then none; `rows`: readings of their host"""
+    ledger = _under(f"{HostLedger.name}.", rows)
+    seconds = ledger.get("seconds", 0.0)
+    return (of_qemus(ledger), seconds) if seconds > 0 else None
 
 
 def _host_side(
