@@ -11,17 +11,21 @@ from typing import Any
 import pytest
 
 from tests.fake_machine import FakeMachine
+from tests.unit.test_on_windows import hosts
 from tests.unit.test_preview import host
-from vmtax.cli import checking, measuring
+from vmtax.cli import checking, measuring, on_windows
 from vmtax.cli.app import BadUse
-from vmtax.cli.asked import Measured, PlanChanges, Versions, WithoutKvm
+from vmtax.cli.asked import GuestOptions, Measured, PlanChanges, Versions, WithoutKvm
 from vmtax.cli.running import new_work
 from vmtax.core.errors import BadInput
 from vmtax.experiment import preview
 from vmtax.hypervisor import Accelerator
+from vmtax.machine.login_shell import WindowsThere
 from vmtax.plan.asked import NotMeasured
 from vmtax.store import Store
+from vmtax.testbed.machines.on_windows import WindowsHosts
 from vmtax.testbed.session.session import CannotMeasure
+from vmtax.testbed.session.watching import Watching
 
 On = Callable[..., None]
 
@@ -142,6 +146,43 @@ def test_a_host_that_cannot_be_reached_leaves_the_advice(monkeypatch: pytest.Mon
     monkeypatch.setattr(checking, "connected", unreachable)
     lines = checking.checked("quick", Measured(PlanChanges(host="ssh://far"))).lines
     assert lines[-1] == "cannot run: ssh://far: no route to host" and len(lines) > 4
+
+
+@pytest.mark.parametrize(
+    ("emulation", "words"),
+    [((False, ""), []), ((True, ""), ["the CPU of qemu:7 is emulated, as the names of its QEMU's threads say"])],
+)
+def test_a_watched_vm_that_is_emulated_is_said_to_be(
+    emulation: tuple[bool, str], words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = host()
+    vm = Watching("qemu:7", machine, "boot/9", 7, None, None, lambda: "", "9", emulation)
+
+    @contextlib.contextmanager
+    def connected(*_: Any) -> Iterator[preview.Hosts]:
+        yield preview.Hosts(machine, machine, existing=vm)
+
+    monkeypatch.setattr(checking, "connected", connected)
+    lines = checking.checked("idle", Measured(existing=GuestOptions(guest="qemu:7"))).lines
+    assert [line[10:].partition(";")[0] for line in lines if line.startswith("emulated: ")] == words
+    assert (lines[-1] == "it would end there: add --emulate to measure anyway") is emulation[0]
+
+
+def test_a_host_with_windows_is_looked_at_as_a_run_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def windows(*_: Any) -> Iterator[WindowsHosts]:
+        yield hosts()
+
+    def connected(*_: Any) -> None:
+        raise WindowsThere("host", "me@win", "cmd.exe")
+
+    monkeypatch.setattr(checking, "connected", connected)
+    monkeypatch.setattr(on_windows, "connected_to_windows", windows)
+    asked = Measured(PlanChanges(host="ssh://me@win"), existing=GuestOptions(guest="ssh://win"))
+    found = checking.checked("quick", asked)
+    assert found.refused is None and len([line for line in found.lines if line.startswith("enters: ")]) == 2
+    none = checking.checked("quick", Measured(PlanChanges(host="ssh://me@win")))
+    assert none.refused and "is Windows, where vmtax starts no VM" in none.refused
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tests.unit.test_existing import (
     xml,
 )
 from vmtax.cli import app
-from vmtax.existing.advice import SettingAdvice, advice
+from vmtax.existing.advice import SettingAdvice, advice, change_of_xml
 from vmtax.existing.limits import limits
 from vmtax.existing.measured import by_cost, measured
 from vmtax.store import Store
@@ -263,3 +263,9 @@ def test_the_page_shows_what_doctor_prints(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.chdir(root)
     printed = CliRunner().invoke(app, ["doctor", "tests/existing/libvirt/writethrough.xml"]).output
     assert f"```\n{printed}```\n" in (root / "docs/how-to/your-own-vm.md").read_text()
+
+
+def test_an_xml_with_the_interface_of_hyper_v_hides_that_of_kvm_as_what_was_measured_did() -> None:
+    off, hidden, all_of_it = (change_of_xml("cpu.hyperv", level) for level in ("off", "hidden", "all"))
+    assert "<hidden state='off'/>" in off
+    assert all("<hidden state='on'/>" in text for text in (hidden, all_of_it)) and "no <hyperv>" in hidden

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fake_machine import FakeMachine
+from vmtax.core.layers import LAYERS, OWNERS
 from vmtax.core.records import Disturbance, Trial
 from vmtax.experiment.activity import ACTIVITIES
 from vmtax.experiment.trial import _with_cpu, _work
@@ -68,6 +69,10 @@ def test_the_first_touch_of_a_page_and_its_reuse_are_two_figures() -> None:
     assert isinstance(touch, Command) and touch.once("") and "existing" not in touch.layers
     with pytest.raises(BadOutput, match="65536 pages"):
         touch.parse("", (GOLDEN / "touch.txt").read_text().replace("65536", "65535"))
+
+
+def test_a_first_touch_is_not_looked_for_in_the_systems_of_users() -> None:
+    assert EVERY["touch"].layers == {*LAYERS} - {*OWNERS}
 
 
 def test_what_must_come_first_is_refused_after_other_work() -> None:

@@ -31,7 +31,9 @@ from vmtax.report.answers.checked import (
 from vmtax.store import Store
 from vmtax.testbed.host import needs
 from vmtax.testbed.machines.on_windows import HOST
+from vmtax.testbed.session.cloning import Cloning
 from vmtax.testbed.session.session import connected
+from vmtax.testbed.session.watching import Watching
 
 NOT_TRIED = "whether guests boot with KVM is tried when `vmtax run` begins, before it asks"
 HERE = "`vmtax run` would say this, and then ask:"
@@ -136,12 +138,14 @@ def _here(work: RunWork) -> _Here:
         work = fitted(work, hosts)
         places = look(work.plan, hosts, testbed, typed=work.typed)
         why = next((one.reason for place in places for one in place.accelerators if one.name != "kvm"), "")
+        if isinstance(vm := hosts.existing, Watching | Cloning) and vm.is_emulated:
+            why = why or vm.why_emulated
         work = replace(work, plan=settled(work.plan, emulated=bool(why) or is_emulated(places)))
         if why and work.or_demo:
             work = work.demonstrated()
         foreseen, lines = outlook_of(store, work, places, why)
         written = written_per_round(store, work, places, why)
-        if (vm := hosts.existing) is not None and vm.announced:
+        if vm is not None and vm.announced:
             lines.append(Line(f"{vm.verb}s", f"{vm.name}: {vm.announced}"))
     more = []
     if why and not work.options.testbed.emulate:

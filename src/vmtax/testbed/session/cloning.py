@@ -108,6 +108,11 @@ class Cloning:
         return f"{IS_OFF if self.state == clones.OFF else RUNS}{BOOTS}.{also}{alone}".removesuffix(".")
 
     @property
+    def why_emulated(self) -> str:
+        """Of one that is."""
+        return f"libvirt emulates the CPU of {self.name}, as its definition says (type qemu)"
+
+    @property
     def is_emulated(self) -> bool:
         return self.definition.is_emulated
 

@@ -158,7 +158,7 @@ class Examined:
         if self.watching is not None and self.watching.is_emulated:
             return self.watching.why_emulated
         if self.cloning is not None and self.cloning.is_emulated:
-            return f"libvirt emulates the CPU of {self.cloning.name}, as its definition says (type qemu)"
+            return self.cloning.why_emulated
         return ""
 
     @property
