@@ -120,6 +120,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "idle",
         "layers",
         "migration",
+        "multi-queue",
         "nesting-2016",
         "network",
         "pages",

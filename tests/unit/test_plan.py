@@ -21,7 +21,7 @@ from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 VM = "a VM of yours is named by --guest libvirt:NAME"
 BUILTIN = (
     "build, build-2020, cpu, density, disk-aio, disk-backup, disk-build, disk-cache, durability, idle, layers,"
-    " migration, nesting-2016, network, pages, quick, sriov, storage, storage-2013, tiles, windows"
+    " migration, multi-queue, nesting-2016, network, pages, quick, sriov, storage, storage-2013, tiles, windows"
 )
 
 
