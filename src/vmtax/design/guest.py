@@ -318,6 +318,15 @@ class GuestSettings(Settings):
         scope="guest",
         only_with={"guest.count": COUNTS[1:]},
     )
+    outer_cpus: int = setting(
+        "guest.outer_cpus",
+        ("1", "2", "4", "8"),
+        int,
+        "how many times the CPUs of its nested guests an outer VM has; its kernel and their QEMUs may use all of them,"
+        " nested guests have as many as ever, and are compared with the same VM and host",
+        layers=("nested",),
+        scope="guest",
+    )
     overcommit: int = setting(
         "cpu.overcommit",
         OVERCOMMITS,

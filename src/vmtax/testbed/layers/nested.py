@@ -96,7 +96,8 @@ def _carried(
 
 
 def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: int) -> GuestSpec:
-    """The outer VM of that number. It has all CPUs of its nested guests, and their memory plus what carrying takes.
+    """The outer VM of that number. It has all CPUs of its nested guests, or several times as many, and their memory plus
+    what carrying takes.
 
     Its own disk and CPU are always at the defaults: the factors apply to the nested guests.
     """
@@ -112,5 +113,5 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
         hyperv=default.hyperv,
         hpet=default.hpet,
     )
-    cpus = guests * on.plan.guest.vcpus
+    cpus = guests * on.plan.guest.vcpus * guest_settings.GuestSettings.of(treatment.levels).outer_cpus
     return replace(spec, vcpus=cpus, memory_bytes=memory, settings=settings, carries=True)

@@ -21,6 +21,7 @@ from vmtax.testbed.parts.migration import MigrationPart
 from vmtax.testbed.parts.network import NetworkPart
 from vmtax.testbed.parts.node_pages import NodePages
 from vmtax.testbed.parts.numa import NumaMemory
+from vmtax.testbed.parts.outer import OuterCpus
 from vmtax.testbed.parts.overcommit import Overcommit
 from vmtax.testbed.parts.pages import Pages
 from vmtax.testbed.parts.part import Order, Part, Request
@@ -42,6 +43,7 @@ PARTS: tuple[Part, ...] = (
     Containers(),
     Pages(),
     EqualCpus(),
+    OuterCpus(),
     NumaMemory(),
     NodePages(),
     Balloon(),
