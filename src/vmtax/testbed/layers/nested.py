@@ -96,7 +96,7 @@ def _carried(
 
 
 def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: int) -> GuestSpec:
-    """The outer VM of that number. It has all CPUs of its nested guests, or several times as many, and their memory plus
+    """The outer VM of that number. It has all CPUs of its nested guests or several times as many, and their memory plus
     what carrying takes.
 
     Its own disk and CPU are always at the defaults: the factors apply to the nested guests.
