@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from tests.fake_machine import FakeMachine
 from vmtax.core.layers import LAYERS, OWNERS
+from vmtax.core.machines import Outcome
 from vmtax.core.records import Disturbance, Trial
 from vmtax.experiment.activity import ACTIVITIES
-from vmtax.experiment.trial import _with_cpu, _work
+from vmtax.experiment.trial import _failure, _with_cpu, _work
 from vmtax.meter.clock import START_UP_SECONDS, own_time
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import parse
@@ -429,3 +430,19 @@ def test_a_title_in_a_sentence_keeps_its_abbreviations() -> None:
     titles = [words.within(kind.title) for kind in WORKLOADS.values()]
     assert {"CPU", "VM exits", "memory", "TLB", "wake-up", "kernel build"} <= set(titles)
     assert words.within("Disk 4 KiB random reads") == "disk 4 KiB random reads"
+
+
+@pytest.mark.parametrize(
+    ("case", "said", "told"),
+    [
+        ("randwrite-512-qd1", "Invalid argument", "refused there: its sectors have 4 KiB"),
+        ("randwrite-512-qd1", "No space left on device", "io_u error on file /mnt/d: No space left on device"),
+        ("randwrite-4k-qd1", "Invalid argument", "io_u error on file /mnt/d: Invalid argument"),
+    ],
+)
+def test_a_disk_that_takes_no_512_bytes_is_no_riddle(case: str, said: str, told: str) -> None:
+    """The words are fio's on a dataset of ZFS 2.3."""
+    words = f"fio: io_u error on file /mnt/d: {said}: write offset=3026432, buflen=512\n"
+    why = _failure(Outcome("host", ("fio",), 1, "", words, 1.0), Disk(DiskParameters(patterns=(case,))), case, "")
+    assert why.startswith("host: exit code 1: fio: ") and told in why
+    assert ("leave randwrite-512-qd1 out" in why) == ("4 KiB" in told)

@@ -398,7 +398,7 @@ def _failure(outcome: Outcome, workload: Command[Any], case: str, raw: str) -> s
     if words and any(found in words[-1] for found in (text.format(program) for text in NOT_THERE)):
         return f"{outcome.path}: {program} is not in the image; `vmtax image build` makes one that has it"
     if words:
-        return f"{outcome.path}: {how}: {words[-1]}"
+        return f"{outcome.path}: {how}: {workload.explained(case, words[-1]) or words[-1]}"
     try:
         workload.parse(case, raw)
     except BadOutput as complaint:

@@ -180,6 +180,10 @@ class Workload(ABC, Generic[P]):
     def seconds(self, case: str) -> float:
         """Approximate duration of one case without emulation, for estimates and time limits."""
 
+    def explained(self, case: str, complaint: str) -> str:
+        """What the last line of the tool's errors means, and the remedy, in one line; "" if nothing better is known."""
+        return ""
+
     def limit(self, case: str, slowdown: float) -> float:
         """Seconds after which one case counts as hung, without a grace period. `slowdown`: of the slowest layer."""
         return self.seconds(case) * slowdown

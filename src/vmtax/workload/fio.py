@@ -68,6 +68,7 @@ class Pattern:
         return "mixed" if self.rw == "randrw" else "write" if "write" in self.rw else "read"
 
 
+SMALLEST = "512"  # bytes: a sector of most disks, and less than one of some
 _SIZES = {"": "B", "k": "KiB", "m": "MiB"}
 # fio's options for data that no lower layer can compress or deduplicate: new for every block, and in every run.
 INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
@@ -79,8 +80,8 @@ PATTERNS = {
     "randwrite-4k-fsync": Pattern("randwrite", "4k", 1, fsync=True),
     "write-4k-fsync": Pattern("write", "4k", 1, fsync=True),  # like a database's log
     "randrw-4k-qd8": Pattern("randrw", "4k", 8),
-    "randread-512-qd1": Pattern("randread", "512", 1),
-    "randwrite-512-qd1": Pattern("randwrite", "512", 1),
+    "randread-512-qd1": Pattern("randread", SMALLEST, 1),
+    "randwrite-512-qd1": Pattern("randwrite", SMALLEST, 1),
     "randread-64k-qd8": Pattern("randread", "64k", 8),
     "randwrite-64k-qd8": Pattern("randwrite", "64k", 8),
     "randread-1m-qd8": Pattern("randread", "1m", 8),
@@ -290,6 +291,14 @@ class Disk(Command[DiskParameters]):
 
     def once(self, case: str) -> bool:
         return PATTERNS[case].fresh
+
+    def explained(self, case: str, complaint: str) -> str:
+        if "Invalid argument" not in complaint or PATTERNS[case].block != SMALLEST:
+            return ""
+        return (
+            f"fio: direct I/O of {SMALLEST} bytes is refused there: its sectors have 4 KiB, or it is a dataset of ZFS"
+            f" 2.3 or later; leave {case} out of workloads.disk.patterns"
+        )
 
     def seconds(self, case: str) -> float:
         if PATTERNS[case].fresh:
