@@ -1,7 +1,7 @@
 """VMs of the user's in a state that nobody wishes to find them in, for tools/prove_guests.py: each ends in a sentence.
 
-A guest is rebooted by its owner while it is measured; the root file system of one is full, then read-only; one has a
-block job. Where a run refuses, nothing is done to the domain; where it measures, the domain is as before afterwards.
+A guest is rebooted by its owner while it is measured, or saved and started again, as when its host goes down; the root
+file system of one is full, then read-only; one has a block job. Where a run refuses, nothing is done to the domain; where it measures, the domain is as before afterwards.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def odd(bench: Bench) -> None:
     with bench.lv.domain("odd", bench.new) as here:
         has_a_job(bench, here)
         rebooted(bench, here)
+        saved(bench, here)
         filled(bench, here)
 
 
@@ -57,6 +58,24 @@ def rebooted(bench: Bench, name: str) -> None:
     bench.score.check("Traceback" not in said and "reboot" in said, f"rebooted while measured: {said[-600:]}")
     wait_until(lambda: bench.lv.agent(name, "guest-ping") is not None, "it is up again")
     bench.is_left_alone(name, before, "rebooted while measured")
+
+
+def saved(bench: Bench, name: str) -> None:
+    """Its owner saves it after the first figure, with what was plugged into it, and starts it again when the run has
+    ended: what it needs to start is still there then, and is taken from it as soon as it runs.
+    """
+    before = bench.definition(name)
+    run = bench.start(name, "--rounds", "3")
+    bench.score.runs += 1
+    wait_until(partial(prove_clones.has_more, bench, run, 0), "a figure", prove_clones.FIGURE_SECONDS)
+    bench.score.check(run.poll() is None, "a run goes on after its first figure")
+    bench.lv.virsh("managedsave", name)
+    said, _ = run.communicate()
+    print(f"saved while it was measured: exit code {run.returncode}: {last_line(said)}", flush=True)
+    bench.score.check("Traceback" not in said and run.returncode != 0, f"saved while measured: {said[-600:]}")
+    bench.lv.virsh("start", name)
+    wait_until(lambda: bench.lv.agent(name, "guest-ping") is not None, "it is up again")
+    bench.is_left_alone(name, before, "saved while measured")
 
 
 def filled(bench: Bench, name: str) -> None:
