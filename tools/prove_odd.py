@@ -1,7 +1,8 @@
 """VMs of the user's in a state that nobody wishes to find them in, for tools/prove_guests.py: each ends in a sentence.
 
 A guest is rebooted by its owner while it is measured, or saved and started again, as when its host goes down; the root
-file system of one is full, then read-only; one has a block job. Where a run refuses, nothing is done to the domain; where it measures, the domain is as before afterwards.
+file system of one is full, then read-only; one has a block job. Where a run refuses, nothing is done to the domain;
+where it measures, the domain is as before afterwards.
 """
 
 from __future__ import annotations
