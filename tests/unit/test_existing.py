@@ -122,6 +122,7 @@ BLOCKDEV = (
         (xml(CARD), {"net.path": "vhost"}),
         (xml(CARD.replace("'virtio'/>", "'virtio'/><driver name='qemu' queues='4'/>")), {"net.path": "tap"}),
         (xml(CARD.replace("virtio", "rtl8139")), {"net.path": "rtl8139"}),
+        (xml("<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"), {"net.path": "vhost"}),
         (
             xml("<disk type='block'><source dev='/dev/zvol/tank/a'/><target dev='sda' bus='sata'/></disk>"),
             {"disk.volume": "zvol", "disk.filesystem": "none", "disk.bus": "sata"},

@@ -381,6 +381,9 @@ def _bus_by_name(target: ET.Element | None) -> str:
     return {"hd": "ide", "sd": "scsi", "vd": "virtio", "xv": "xen", "ub": "usb", "fd": "fdc"}.get(name[:2], "ide")
 
 
+OUTSIDE_QEMU = ("vhostuser", "vdpa")  # types of cards whose packets another program or a device carries
+
+
 def _cards(domain: ET.Element, remarks: Remarks) -> Iterator[ExistingCard]:
     for number, card in enumerate(domain.findall("devices/interface")):
         target = card.find("target")
@@ -392,7 +395,9 @@ def _cards(domain: ET.Element, remarks: Remarks) -> Iterator[ExistingCard]:
 def _card_levels(card: ET.Element, where: str, remarks: Remarks) -> Iterator[tuple[str, str]]:
     kind = card.get("type", "")
     model = card.find("model")
-    device = model.get("type", "rtl8139") if model is not None else "rtl8139"  # libvirt's default on x86
+    # libvirt's default on x86; it has no other card than virtio behind these two
+    default = "virtio" if kind in OUTSIDE_QEMU else "rtl8139"
+    device = model.get("type", default) if model is not None else default
     driver = card.find("driver")
     said = dict(driver.attrib) if driver is not None else {}
     if kind == "hostdev":
@@ -411,7 +416,7 @@ def _card_levels(card: ET.Element, where: str, remarks: Remarks) -> Iterator[tup
     else:
         remarks.add(f"{where}/model", device, "is measured as virtio on a tap")
         yield "net.path", "tap"
-    if kind in ("vhostuser", "vdpa"):
+    if kind in OUTSIDE_QEMU:
         remarks.add(where, f"type='{kind}'", "is measured as vhost on a bridge")
     if kind in ("null", "vds", "server", "client", "mcast", "udp", "internal"):
         remarks.add(where, f"type='{kind}'", "is measured as a tap on a bridge")
