@@ -18,7 +18,7 @@ from vmtax.recommend.kinds import ChoiceKind
 class Conditions:
     """The levels at which the choice is made."""
 
-    levels: Mapping[str, str]  # of each factor that varies among the guests, or is not at its default
+    levels: Mapping[str, str]  # of each factor that varies among the guests, or that the plan holds off its default
     left_out: tuple[str, ...]  # treatments at other levels
     chosen: str  # the kind of choice: "disk"
 
@@ -50,10 +50,12 @@ def conditions(kind: ChoiceKind, plan: Json, members: Sequence[Treatment]) -> Co
     wanted = {name: _baseline(name, plan, members) for name in names}
     if not any(_at(treatment, wanted) for treatment in members):
         wanted = {name: _level(members[0], name) for name in names} if members else {}
+    asked = {name for part in (plan.get("factors") or {}, *(plan.get("combinations") or ())) for name in part}
     named = {
         name: level
         for name, level in wanted.items()
-        if any(_level(treatment, name) != level for treatment in members) or level != USUAL_LEVELS.get(name, level)
+        if any(_level(treatment, name) != level for treatment in members)
+        or (name in asked and level != USUAL_LEVELS.get(name, level))
     }
     return Conditions(named, tuple(t.name for t in members if not _at(t, named)), kind.name)
 
