@@ -54,7 +54,7 @@ def entered(far: FarAgent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> W
     clock = FakeClock()
     monkeypatch.setattr(guests, "time", MagicMock(monotonic=clock.time, sleep=clock.sleep))
     monkeypatch.setattr(guests, "LibvirtVm", lambda domain: SimpleNamespace(agent=far))
-    machine = GUEST.enter(cast("Any", None), CLONE_PATH, cast("Any", SimpleNamespace(scratch=tmp_path)))
+    machine = GUEST.enter(cast("Any", None), CLONE_PATH, cast("Any", SimpleNamespace(scratch=tmp_path)), "win1")
     assert isinstance(machine, WindowsClone)
     return machine
 
@@ -266,8 +266,8 @@ def test_what_is_recorded_of_it_has_its_programs(monkeypatch: pytest.MonkeyPatch
 
 def test_a_vm_that_is_off_may_turn_out_to_be_a_windows() -> None:
     clone = cast("Any", SimpleNamespace(is_windows=lambda: True))
-    with pytest.raises(DomainError, match="its clones say that they are Windows, and its definition, by which"):
-        LinuxGuest(Placed("/root", "/k", "/i")).enter(clone, CLONE_PATH, cast("Any", None))
+    with pytest.raises(DomainError, match=r"^win1: its clones say that they are Windows, and its definition, by which"):
+        LinuxGuest(Placed("/root", "/k", "/i")).enter(clone, CLONE_PATH, cast("Any", None), "win1")
 
 
 def test_a_clone_of_a_windows_is_one_subject(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def booted(
         if not said.ok:
             raise DomainError(f"a clone of {point.name}: {words_of_virsh(said)}")
         _await_agent(point, clone, parts)
-        machine = guest.enter(clone, path, local)
+        machine = guest.enter(clone, path, local, point.name)
         ready, device = time.monotonic() - began, None
         try:
             guest.settle(clone)

@@ -36,8 +36,8 @@ PAUSE_SECONDS = 3.0  # between two looks, each of which starts a PowerShell
 LETTER = re.compile("[D-Zd-z]:")
 LETTERS = "D E F G H I J K L M N O P Q R S T U V W X Y Z"  # of drives; C is that of Windows
 UNKNOWN = (
-    "its clones say that they are Windows, and its definition, by which a VM is known that is off, does not: start the"
-    " VM, or name its system in virt-manager (Overview)"
+    "{}: its clones say that they are Windows, and its definition, by which a VM is known that is off, does not: start"
+    " the VM, or name its system in virt-manager (Overview)"
 )
 UNSEEN = (
     "a clone of {}: its Windows sees no disk with the serial number {} within {:.0f} s: it has no driver for the bus"
@@ -60,8 +60,8 @@ class ClonedGuest(Protocol):
         """Before its start. `directory`: of this clone, on its host"""
         ...
 
-    def enter(self, clone: Domain, path: str, local: LocalMachine) -> Machine | None:
-        """Once its agent answers; None: it is not entered."""
+    def enter(self, clone: Domain, path: str, local: LocalMachine, name: str) -> Machine | None:
+        """Once its agent answers; None: it is not entered. `name`: of the VM"""
         ...
 
     def settle(self, clone: Domain) -> None:
@@ -79,7 +79,7 @@ class WatchedGuest:
     def bring(self, host: Machine, directory: PurePosixPath) -> Brought:
         return Brought()
 
-    def enter(self, clone: Domain, path: str, local: LocalMachine) -> None:
+    def enter(self, clone: Domain, path: str, local: LocalMachine, name: str) -> None:
         return None
 
     def settle(self, clone: Domain) -> None:
@@ -104,9 +104,9 @@ class LinuxGuest:
         put_image(host, self.image, root)
         return Brought(image=str(root))
 
-    def enter(self, clone: Domain, path: str, local: LocalMachine) -> Machine:
+    def enter(self, clone: Domain, path: str, local: LocalMachine, name: str) -> Machine:
         if clone.is_windows():
-            raise DomainError(UNKNOWN)
+            raise DomainError(UNKNOWN.format(name))
         _await_services(clone)
         return log_in(LibvirtVm(clone), path, local)
 
@@ -129,10 +129,10 @@ class WindowsGuest:
     def bring(self, host: Machine, directory: PurePosixPath) -> Brought:
         return Brought(disc=str(self.disc))
 
-    def enter(self, clone: Domain, path: str, local: LocalMachine) -> Machine:
+    def enter(self, clone: Domain, path: str, local: LocalMachine, name: str) -> Machine:
         transport = AgentTransport(LibvirtVm(clone).agent, path, Path(local.scratch))
         transport.look()
-        machine = WindowsClone(transport, self._drive(transport))
+        machine = WindowsClone(transport, self._drive(transport, name))
         machine.set_up(PureWindowsPath(machine.carry("echo %USERPROFILE%").stdout.strip()))
         return machine
 
@@ -160,19 +160,21 @@ class WindowsGuest:
                 raise DomainError(f"a clone of {name}: its Windows keeps the disk under test read-only")
         return disk.device
 
-    def _drive(self, transport: AgentTransport) -> PureWindowsPath:
+    def _drive(self, transport: AgentTransport, name: str) -> PureWindowsPath:
         """The drive with the disc."""
         line = f'(for %d in ({LETTERS}) do @if exist "%d:\\{self.mark}" echo %d:)'
         limit = time.monotonic() + SEEN_SECONDS
         while not (seen := transport.carry(line, SMALL_SECONDS).stdout.split()):
             if time.monotonic() > limit:
                 raise DomainError(
-                    f"its Windows gives the disc with the programs no drive within {SEEN_SECONDS:.0f} s: a policy may"
-                    " forbid that (automount, removable storage access)"
+                    f"a clone of {name}: its Windows gives the disc with the programs no drive within"
+                    f" {SEEN_SECONDS:.0f} s: a policy of it may forbid that (Removable Storage Access)"
                 )
             time.sleep(PAUSE_SECONDS)
         if not LETTER.fullmatch(seen[0]):
-            raise DomainError(f"its Windows answered {seen[0][:20]!r} when asked for the drive with the disc")
+            raise DomainError(
+                f"a clone of {name}: its Windows answered {seen[0][:20]!r} when asked for the drive with the disc"
+            )
         return PureWindowsPath(f"{seen[0]}\\")
 
 
