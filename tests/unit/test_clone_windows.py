@@ -145,11 +145,13 @@ def test_the_drive_is_on_a_bus_for_which_every_windows_has_a_driver(kind: str, b
     ],
 )
 def test_only_a_blank_disk_with_our_serial_number_is_written(text: str, words: str | None) -> None:
-    disk, why = chosen(parse_disks(text), SERIAL, SIZE)
-    if words is None:
-        assert disk is not None and (disk.device, why) == (r"\\.\PhysicalDrive1", "")
-    else:
-        assert (words in why) if words else (disk, why) == (None, "")
+    if words is None or not words:
+        disk = chosen(parse_disks(text), SERIAL, SIZE, "win1")
+        assert (disk and disk.device) == (None if words == "" else r"\\.\PhysicalDrive1")
+        return
+    with pytest.raises(DomainError) as refused:
+        chosen(parse_disks(text), SERIAL, SIZE, "win1")
+    assert words in str(refused.value)
 
 
 def found_by(far: Lister, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:

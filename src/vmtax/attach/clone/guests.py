@@ -185,10 +185,7 @@ def _listed(machine: WindowsClone, serial: str, size: int, name: str) -> SeenDis
     if not disks:
         why = next(problems({"disks": said}, {"disks": "Get-Disk"}), "Get-Disk printed none")
         raise DomainError(f"a clone of {name}: which disks its Windows has is not known: {why}")
-    disk, why = chosen(disks, serial, size)
-    if why:
-        raise DomainError(f"a clone of {name}: {why}")
-    return disk
+    return chosen(disks, serial, size, name)
 
 
 def _cpu_seconds(clone: Domain) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vmtax.attach.domain import DomainError
 from vmtax.meter.text import whole
 from vmtax.meter.windows import rows, switch
 
@@ -59,12 +60,16 @@ def parse_disks(text: str) -> list[SeenDisk]:
     return found
 
 
-def chosen(disks: Sequence[SeenDisk], serial: str, size: int) -> tuple[SeenDisk | None, str]:
-    """The one with that serial number, if there is one; why it is not used, or "". Pure."""
+def chosen(disks: Sequence[SeenDisk], serial: str, size: int, name: str) -> SeenDisk | None:
+    """The one with that serial number, if there is one. Pure. Raises DomainError if it must not be written.
+
+    `name`: of the VM
+    """
     ours = [each for each in disks if each.serial == serial]
     if len(ours) > 1:
-        return None, f"{len(ours)} disks have the serial number {serial}"
-    if not ours:
-        return None, ""
-    why = ours[0].why_not(size)
-    return ours[0], why and f"{ours[0].device}, with the serial number {serial}, is not written: {why}"
+        raise DomainError(f"a clone of {name}: {len(ours)} disks have the serial number {serial}")
+    for disk in ours:
+        if why := disk.why_not(size):
+            what = f"{disk.device}, with the serial number {serial}, is not written"
+            raise DomainError(f"a clone of {name}: {what}: {why}")
+    return ours[0] if ours else None
