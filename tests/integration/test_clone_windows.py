@@ -185,6 +185,9 @@ def test_what_would_be_done_is_said_and_nothing_is_done(clones: Clones) -> None:
         "never run on Windows itself",
     ):
         assert words in said, said
+    typed = ["plan", "check", "quick", "--vary", "disk.bus=virtio,ide", "--vary", "disk.cache=none,writeback"]
+    refused = CliRunner().invoke(app, [*typed, "--guest", f"libvirt:{EXPRESS}", "--clone", "--emulate"])
+    assert refused.exit_code != 0 and "disk.bus=ide: the machine of libvirt:win2 is a q35" in str(refused.exception)
     assert not clones.guest.asked
 
 

@@ -71,9 +71,9 @@ def booted(
         machine = guest.enter(clone, path, local, point.name)
         ready, device = time.monotonic() - began, None
         try:
-            guest.settle(clone)
             if machine is not None and data is not None:
                 device = guest.find(machine, parts.data_serial, data.size, point.name)
+            guest.settle(clone)  # also after what was asked there
             yield Cloned(clone, machine, device, ready)
         finally:
             if machine is not None:
