@@ -31,6 +31,13 @@ mount --move /mnt /dev
 mount --bind "$1/run" /run
 mount --bind "$1/etc" /etc/libvirt
 mkdir -p /run/libvirt /run/lock /run/dbus
+for each in passwd group; do  # libvirt wants a user of its own, which it does not use here
+    cp /etc/$each "$1/etc/$each"
+    grep -q '^libvirt-qemu:' /etc/$each && continue
+    case $each in passwd) rest=64055:64055:::/bin/false ;; group) rest=64055: ;; esac
+    echo "libvirt-qemu:x:$rest" >> "$1/etc/$each"
+    mount --bind "$1/etc/$each" /etc/$each
+done
 exec libvirtd -f "$1/etc/libvirtd.conf" -p "$1/run/libvirtd.pid"
 """
 # No other user, no cgroups and no security driver: none of them works in a container.
@@ -232,7 +239,7 @@ def libvirt(directory: Path) -> Iterator[Libvirt]:
         )
     made = Libvirt(directory)
     try:
-        wait_until(lambda: bool(made.virsh("uri", check=False)), "libvirtd answers", 60.0)
+        wait_until(lambda: bool(made.virsh("uri", check=False).strip()), "libvirtd answers", 60.0)
         yield made
     finally:
         for name in made.virsh("list", "--name", check=False).split():

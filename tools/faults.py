@@ -483,10 +483,34 @@ FAULTS = (
         "a clone that was paused while it was watched seems to take nothing of a CPU",
     ),
     Fault(
-        "attach/clone/boot.py",
+        "attach/clone/guests.py",
         "time.sleep(QUIET_SECONDS)",
         "pass",
         "a Windows counts as idle in a clone that has just booted, and still works by itself",
+    ),
+    Fault(
+        "attach/clone/windows_disk.py",
+        "if self.style.upper() != RAW or self.partitions != 0:",
+        "if False:",
+        "a disk that a Windows has partitioned is written",
+    ),
+    Fault(
+        "attach/clone/windows_disk.py",
+        "ours = [each for each in disks if each.serial == serial]",
+        "ours = [each for each in disks if each.size >= size]",
+        "another disk of a Windows is written than the one under test",
+    ),
+    Fault(
+        "attach/clone/guests.py",
+        "if before is not None and now is not None and now - before < CALM_SHARE * (time.monotonic() - began):",
+        "if before is not None:",
+        "a Windows is measured in a clone that has just booted, and still works by itself",
+    ),
+    Fault(
+        "analysis/builds.py",
+        "differ = (one.layer in OWNERS) != (another.layer in OWNERS)",
+        "differ = (one.layer == EXISTING) != (another.layer == EXISTING)",
+        "the CPU of a Windows' clone is compared with that of its host, by programs of other compilers",
     ),
     Fault(
         "attach/clone/levels.py",

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.attach.clone import boot
+from vmtax.attach.clone import boot, guests
 from vmtax.claims import schema as claims
 from vmtax.cli import fleet_task
 from vmtax.cli.lab_options import NEW
@@ -112,7 +112,7 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/how-to/which-plan-answers-my-question.md": dict.fromkeys(("2 MiB", "1 GiB")),  # sizes of pages
     "docs/how-to/windows.md": {
         **{"72 hours": task.DEADLINE_HOURS * 3600, "15 minutes": boot.WINDOWS_BOOT_SECONDS},
-        "5 minutes": boot.QUIET_SECONDS,
+        "5 minutes": guests.QUIET_SECONDS,
     },
     "docs/how-to/your-own-program.md": {"a minute": None},  # timed
     "docs/development/decisions.md": {

@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from tests.command import vmtax
+from vmtax.attach.clone.windows_disk import LIST
 from vmtax.core.checks import Check
 from vmtax.core.machines import MachineError
 from vmtax.doctor.windows import diagnose_windows, open_windows, verdict
@@ -188,7 +189,7 @@ def test_the_verdict_says_that_it_never_ran_there() -> None:
 SCRIPTS = (questions.SYSTEM, questions.GUARD, questions.DEFENDER, questions.DISKS, questions.DRIVERS)
 
 
-@pytest.mark.parametrize("script", [*SCRIPTS, hyper_v.VMS, hyper_v.CARDS, hyper_v.METERED, hyper_v.USED])
+@pytest.mark.parametrize("script", [*SCRIPTS, LIST, hyper_v.VMS, hyper_v.CARDS, hyper_v.METERED, hyper_v.USED])
 def test_scripts_only_read(script: str) -> None:
     verbs = re.findall(r"\b([A-Z][a-z]+)-[A-Z]\w+", script)
     assert {*verbs} <= {"Get", "Measure", "Where"}

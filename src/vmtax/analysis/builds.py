@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vmtax.core.layers import EXISTING, EXISTING_PATH
+from vmtax.core.layers import CLONE_PATH, EXISTING, EXISTING_PATH, OWNERS
 from vmtax.core.records import Json, Metric, Treatment
 from vmtax.workload.idle import CPU
 
@@ -15,8 +15,8 @@ OF_SYSTEMS = ("local_seconds_per_byte",)
 
 
 def has_other_builds(facts: Mapping[str, Json]) -> bool:
-    """Whether the VM of the user's ran builds for Windows, and its host others. `facts`: by machine path"""
-    used = (facts.get(EXISTING_PATH) or {}).get(PROGRAMS)
+    """Whether a VM of the user's or its clones ran builds for Windows, and its host others. `facts`: by machine path"""
+    used = (facts.get(EXISTING_PATH) or facts.get(CLONE_PATH) or {}).get(PROGRAMS)
     return used is not None and used != (facts.get("host") or {}).get(PROGRAMS)
 
 
@@ -27,8 +27,9 @@ def runs_windows(facts: Mapping[str, Json]) -> bool:
 
 def is_like(metric: Metric, one: Treatment, another: Treatment, facts: Mapping[str, Json]) -> bool:
     """Whether figures of these two can be compared: the disk's do not depend on the build, the CPU's do."""
-    differ = (one.layer == EXISTING) != (another.layer == EXISTING)
-    if differ and metric.name == CPU.name:  # one that idles also does so while another machine is measured
+    is_watched = (one.layer == EXISTING) != (another.layer == EXISTING)
+    if is_watched and metric.name == CPU.name:  # one that idles also does so while another machine is measured
         return False
     of_cpu = metric.workload in OF_COMPILERS or metric.measure in OF_SYSTEMS
+    differ = (one.layer in OWNERS) != (another.layer in OWNERS)
     return not (of_cpu and differ and has_other_builds(facts))

@@ -15,7 +15,6 @@ from vmtax.attach.pluggable import Bus
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import Machine, Outcome, Reader, Undoing
 from vmtax.machine.answer import whole_of
-from vmtax.machine.login_shell import NEVER_RUN
 from vmtax.machine.packages import install
 from vmtax.meter.text import fields
 
@@ -62,16 +61,6 @@ class DomainError(CannotDo):
     """The domain cannot be measured as it runs; the text says why and what to type."""
 
 
-class IsWindows(DomainError):
-    """What clones boot with is for Linux."""
-
-    def __init__(self, domain: Domain) -> None:
-        super().__init__(
-            f"libvirt:{domain.name} is Windows, whose clones are only watched while they idle: vmtax run idle --clone;"
-            f" or leave out --clone to measure it as it runs ({NEVER_RUN})"
-        )
-
-
 def script(*names: str) -> tuple[str, ...]:
     """The command that runs a shell script of this part with arguments, after others with functions that it uses.
 
@@ -104,11 +93,6 @@ class Domain:
         """As its guest agent says, which does not mark it as tainted; or else its definition."""
         system = fields(self.ask("guestinfo", "--os").stdout).get("os.id")
         return system == "mswindows" if system else bool(WINDOWS.search(self.ask("dumpxml").stdout))
-
-    def refuse_windows(self) -> None:
-        """Raises IsWindows."""
-        if self.is_windows():
-            raise IsWindows(self)
 
     def refuse_job(self) -> None:
         """Raises DomainError if a job of libvirt's runs on it."""

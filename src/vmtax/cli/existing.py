@@ -91,7 +91,7 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
         say_wrapped(f"What it costs as it runs: vmtax run quick --guest {words}; {UNTRIED}")
     if source.startswith((PROXMOX, LIBVIRT)):
         say_wrapped(
-            "A Windows is not cloned, and entered by its guest agent, or by --guest ssh://Administrator@ADDRESS;"
+            "A Windows is entered by its guest agent, and so are its clones; or by --guest ssh://Administrator@ADDRESS;"
             f" {NEVER_RUN}"
         )
     sys.stdout.flush()

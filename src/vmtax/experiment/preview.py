@@ -32,6 +32,7 @@ from vmtax.testbed.host.hosts import lab_of
 from vmtax.testbed.machines.provision import not_opened, refuse_none_left
 from vmtax.testbed.parts import Request, destination
 from vmtax.testbed.session import examine
+from vmtax.testbed.session.cloning import Cloning
 from vmtax.testbed.session.examine import Examined
 from vmtax.testbed.session.power import refuse_cuts
 from vmtax.testbed.session.room import refuse_few_cpus
@@ -185,7 +186,7 @@ def _not_here(
     impossible: dict[str, str] = {}
     for each in requests or [request]:
         impossible |= parts.lacking(each)
-    return impossible
+    return {**impossible, **(hosts.existing.impossible(treatments) if isinstance(hosts.existing, Cloning) else {})}
 
 
 def _refuse(machine: Machine, plan: Plan, impossible: Mapping[str, str], typed: Typed) -> None:

@@ -8,6 +8,7 @@ run; one of a domain that is off is read from its files, and holds as long as it
 from vmtax.attach.clone.boot import Cloned, booted
 from vmtax.attach.clone.definition import Definition, why_not_cloned
 from vmtax.attach.clone.edit import CloneDisk
+from vmtax.attach.clone.guests import QUIET_SECONDS, ClonedGuest, LinuxGuest, WatchedGuest, WindowsGuest
 from vmtax.attach.clone.levels import CHANGES
 from vmtax.attach.clone.point import ClonePoint, opened, refuse
 from vmtax.attach.domain import OFF
@@ -15,10 +16,15 @@ from vmtax.attach.domain import OFF
 __all__ = [
     "CHANGES",
     "OFF",
+    "QUIET_SECONDS",
     "CloneDisk",
     "ClonePoint",
     "Cloned",
+    "ClonedGuest",
     "Definition",
+    "LinuxGuest",
+    "WatchedGuest",
+    "WindowsGuest",
     "booted",
     "opened",
     "refuse",

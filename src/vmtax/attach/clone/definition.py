@@ -37,6 +37,7 @@ class Definition:
     files: tuple[str, ...]  # of the host that it boots from: kernel, initramfs, UEFI variables
     left_out: tuple[str, ...]  # what the clone has not, in words
     settings: Mapping[str, str]  # of the first disk, as libvirt names them
+    has_no_ide: bool = False
 
     @classmethod
     def of(cls, text: str, name: str) -> Definition:
@@ -53,7 +54,8 @@ class Definition:
         files = tuple(each.text.strip() for tag in os for each in domain.findall(tag) if each.text)
         driver = _disks(domain)[0].find("driver")
         settings = {} if driver is None else {name: driver.attrib[name] for name in COPIED if name in driver.attrib}
-        return cls(text, disks, domain.get("type") == "qemu", files, tuple(_left_out(domain)), settings)
+        left_out, is_emulated = tuple(_left_out(domain)), domain.get("type") == "qemu"
+        return cls(text, disks, is_emulated, files, left_out, settings, has_no_ide(domain))
 
 
 def read(text: str, name: str) -> ET.Element:
@@ -67,6 +69,12 @@ def read(text: str, name: str) -> ET.Element:
     if domain.tag != "domain":
         raise DomainError(f"{name}: its definition is of a {domain.tag[:40]}, not of a domain")
     return domain
+
+
+def has_no_ide(domain: ET.Element) -> bool:
+    """Whether libvirt gives its type of machine no IDE."""
+    kind = domain.find("os/type")
+    return kind is not None and "q35" in kind.get("machine", "")
 
 
 def why_not_cloned(domain: ET.Element) -> str | None:

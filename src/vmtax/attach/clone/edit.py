@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vmtax.attach.clone.definition import Definition, read
+from vmtax.attach.clone.definition import Definition, has_no_ide, read
 from vmtax.attach.clone.levels import CHANGES, add_controller, free_name, name_of
 from vmtax.attach.domain import DomainError
 
@@ -33,6 +33,7 @@ class CloneDisk:
     path: str
     format: str = "raw"
     is_device: bool = False
+    size: int = 0  # bytes that are measured of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,13 @@ class CloneParts:
     uuid: str
     overlays: Mapping[str, Overlay]  # name of the domain's disk -> what the clone has in its place
     copies: Mapping[str, str]  # file that the domain boots from -> its copy
-    image: str  # file with the root image; "": it is not entered
+    image: str  # file with the root image; "": it is not entered by that
     image_serial: str
     port: str  # name of the port by which it is entered
     console: str  # file with what its serial port prints
     data: CloneDisk | None = None  # the disk under test
     data_serial: str = ""
+    disc: str = ""  # file with a disc for its drive; "": it has no drive
 
 
 def edited(definition: Definition, parts: CloneParts, levels: Mapping[str, str]) -> str:
@@ -206,7 +208,7 @@ def _put_last(domain: ET.Element, new: Sequence[ET.Element]) -> None:
 
 
 def _add_ways(domain: ET.Element, devices: ET.Element, parts: CloneParts) -> None:
-    """The root image, the agent's channel, the port by which the guest is entered, and its console."""
+    """The root image or the disc, the agent's channel, the port by which the guest is entered, and its console."""
     if parts.image:
         image = ET.SubElement(devices, "disk", type="file", device="disk", snapshot="no")
         ET.SubElement(image, "driver", name="qemu", type="raw")
@@ -215,9 +217,22 @@ def _add_ways(domain: ET.Element, devices: ET.Element, parts: CloneParts) -> Non
         ET.SubElement(image, "target", dev=free_name(domain, "virtio"), bus="virtio")
         ET.SubElement(image, "readonly")
         ET.SubElement(image, "serial").text = parts.image_serial
+    if parts.disc:
+        _add_disc(domain, devices, parts.disc)
     for name in (AGENT, *([parts.port] if parts.image else [])):
         channel = ET.SubElement(devices, "channel", type="unix")
         ET.SubElement(channel, "target", type="virtio", name=name)
     serial = ET.SubElement(devices, "serial", type="file")
     ET.SubElement(serial, "source", path=parts.console)
     ET.SubElement(serial, "target", port="0")
+
+
+def _add_disc(domain: ET.Element, devices: ET.Element, file: str) -> None:
+    """A drive with that disc, on the bus for which every system has a driver."""
+    bus = "sata" if has_no_ide(domain) else "ide"
+    drive = ET.SubElement(devices, "disk", type="file", device="cdrom")
+    ET.SubElement(drive, "driver", name="qemu", type="raw")
+    source = ET.SubElement(drive, "source", file=file)
+    ET.SubElement(source, "seclabel", model="dac", relabel="no")
+    ET.SubElement(drive, "target", dev=free_name(domain, bus), bus=bus)
+    ET.SubElement(drive, "readonly")

@@ -99,10 +99,8 @@ class ClonePoint:
         return {**self.domain.leave(changed), **({"disks": now} if now else {})}
 
 
-def refuse(domain: Domain, state: str, directory: PurePosixPath, *, is_watched: bool = False) -> Definition:
-    """What of its definition matters; `is_watched`: its clones are not entered. Raises DomainError if it cannot be
-    cloned, as far as can be read.
-    """
+def refuse(domain: Domain, state: str, directory: PurePosixPath) -> Definition:
+    """What of its definition matters. Raises DomainError if it cannot be cloned, as far as can be read."""
     host, name = domain.host, f"libvirt:{domain.name}"
     if state not in (*RUNNING, OFF):
         also = "; or shut it down" if state in ("paused", "pmsuspended") else ""
@@ -112,8 +110,6 @@ def refuse(domain: Domain, state: str, directory: PurePosixPath, *, is_watched: 
     for program, package in PROGRAMS.items():
         if not host.succeeds("sh", "-c", 'command -v "$1"', "sh", program):
             raise DomainError(f"{host.path}: {name}: {program} is missing there: {install(host, package)}")
-    if not is_watched:
-        domain.refuse_windows()
     said = domain.ask("dumpxml", *(["--inactive"] if state == OFF else []))
     if not said.ok:
         raise DomainError(f"{name}: {words_of_virsh(said)}")

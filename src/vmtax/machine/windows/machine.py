@@ -28,12 +28,12 @@ _NOT_THERE = 9009  # exit code of cmd.exe if there is no such program
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """An `Os`. Programs are those of the pack, copied to a directory under names of this run's alone, by which they
-    are ended.
+    """An `Os`. Programs are those of the pack, in a directory, under names of this run's alone, by which they are
+    ended.
     """
 
     directory: PureWindowsPath
-    token: str
+    token: str  # "": they have their own names, and nobody else's are ended
     name: str = "Windows"
 
     def program(self, name: str) -> str:
@@ -41,7 +41,7 @@ class Windows:
 
     def file(self, name: str) -> str:
         """The name of a program's file: "fio-0123456789abcdef.exe"."""
-        return f"{PurePosixPath(name).name}-{self.token}.exe"
+        return f"{PurePosixPath(name).name}{f'-{self.token}' if self.token else ''}.exe"
 
     def fio_engine(self, *, waits: bool) -> tuple[str, ...]:
         return ("--ioengine=windowsaio", "--thread")  # with a depth of 1, it waits for each operation
@@ -251,6 +251,25 @@ class WindowsMachine(Machine):
         copy = self._scratch_file()
         self._way.get(path, copy, timeout)
         return copy
+
+
+class WindowsClone(WindowsMachine):
+    """One whose disks are thrown away: nothing is scheduled or removed there, and its programs lie on a disc."""
+
+    def __init__(self, transport: Transport, programs: PureWindowsPath) -> None:
+        """`programs`: the directory in which they are"""
+        super().__init__(transport)
+        self._disc = programs
+
+    @property
+    def os(self) -> Windows:
+        return Windows(self._disc, "")
+
+    def close(self) -> None:
+        self._way.hang_up()
+
+    def _schedule(self) -> None:
+        pass
 
 
 def _digest(file: Path) -> str:

@@ -17,6 +17,7 @@ from vmtax.core.records import Treatment
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.image.place import place
 from vmtax.machine import Machine
+from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.storage import Backing
 from vmtax.testbed.layers import host
 from vmtax.testbed.session.base import RunningSubject
@@ -27,6 +28,7 @@ from vmtax.testbed.session.session import TestbedOptions
 from vmtax.testbed.session.ways import Inside, find_qemu
 from vmtax.testbed.subjects.existing import plan_inside, refuse_unentered
 from vmtax.testbed.subjects.provisioned import Provisioned
+from vmtax.workload import Site
 
 ENDED = "a clone of {} ended while it was watched: a system that restarts by itself, as after an update, is ended"
 
@@ -44,7 +46,7 @@ def open_layer(
     if why := point.why_void():
         raise BootFailed(why)
     disk = on.disks.of(treatment) if on.disks else None
-    if cloning.is_watched:
+    if cloning.is_watched or cloning.is_windows:
         session.emit(Step("booting a clone, and leaving it alone", treatment.name))
     try:
         clone = stack.enter_context(cloning.booted(session.local, on.placed, treatment.levels, disk))
@@ -52,6 +54,10 @@ def open_layer(
         raise BootFailed(str(error)) from error
     if clone.machine is None:
         return (), [_watched(on, treatment, cloning, clone)]
+    if isinstance(clone.machine, WindowsMachine):
+        qemu, _ = find_qemu(on.host, clone.domain.uuid)
+        site = Site(clone.machine, treatment.layer, on.plan.guest.vcpus, (), disk=clone.device, lead=on.lead)
+        return (), [_subject(on, cloning, clone, qemu, site)]
     placed = place(clone.machine, session.local, session.image, session.emit)
     refuse_unentered(f"a clone of {cloning.name}", clone.machine, placed)
     inside = Inside(clone.machine, placed, uuid=clone.domain.uuid).on(on.host)
@@ -59,15 +65,15 @@ def open_layer(
     device = Backing(PurePosixPath(clone.device), is_device=True, size=disk.size) if clone.device and disk else None
     site = replace(host.site(there, device), layer=treatment.layer, lead=on.lead)
     clone.machine.run("sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches")
-    boot = ClonedBoot(
-        inside.qemu,
-        point.why_void,
-        "tcg" if cloning.is_emulated else "kvm",
-        command_line(on.host, inside.qemu),
-        clone.ready_seconds,
-        cloning.uuid,
-    )
-    return (), [RunningSubject(site, offers=(boot,), path=CLONE_PATH)]
+    return (), [_subject(on, cloning, clone, inside.qemu, site)]
+
+
+def _subject(on: Provisioned, cloning: Cloning, clone: Cloned, qemu: int | None, site: Site) -> RunningSubject:
+    """A clone that was entered. `qemu`: its process on the host; None: not known"""
+    accelerator, why_void = "tcg" if cloning.is_emulated else "kvm", cloning.take(on.session.local).why_void
+    argv = command_line(on.host, qemu)
+    boot = ClonedBoot(qemu, why_void, accelerator, argv, clone.ready_seconds, cloning.uuid)
+    return RunningSubject(site, offers=(boot,), path=CLONE_PATH)
 
 
 def _watched(on: Provisioned, treatment: Treatment, cloning: Cloning, clone: Cloned) -> RunningSubject:

@@ -84,10 +84,8 @@ class Machines:
 
     def clone_facts(self, running: RunningTreatment, boot: ClonedBoot) -> Json:
         cloning = self.own.cloning
-        if cloning is not None and cloning.is_watched:
-            return cloning.facts
-        facts = read_facts(running.subjects[0].site.machine)
-        return {**facts, "uuid": boot.uuid, "os": None}  # what is read there of a system is the image's own
+        assert cloning is not None, "what is recorded is a clone of it"
+        return cloning.facts(running.subjects[0].site.machine)
 
     def facts_path(self, treatment: Treatment, path: str) -> str:
         return self.side_of(treatment).facts_path(path)
@@ -144,7 +142,7 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
     if hosts.destination is not None:
         sides = [replace(side, destination=destination.examined(side, hosts.destination, options)) for side in sides]
     if isinstance(vm := hosts.existing, Cloning):
-        vm.take(hosts.local)
+        vm.take(hosts.local, emit)
         sides = [replace(side, cloning=vm, notes=(*side.notes, *vm.notes)) for side in sides]
     elif isinstance(vm, Watching):
         sides = [replace(side, watching=vm, notes=(*side.notes, *vm.notes)) for side in sides]

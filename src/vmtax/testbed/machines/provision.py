@@ -108,6 +108,7 @@ def _with_parts(on: Provisioned) -> Provisioned:
     """Set up what lasts for the run, and record the treatments that cannot be measured there."""
     request = request_of(on)
     impossible = parts.lacking(request)
+    impossible |= on.cloning.impossible(request.treatments) if on.cloning else {}
     impossible |= parts.take(request.without(impossible))
     refuse_none_left(on.host, request.treatments, impossible)
     return replace(on, impossible=impossible)

@@ -89,7 +89,12 @@ class WindowsLogin:
 
 def entering() -> str:
     """What entering a Windows does, and whether the programs for it must be built before."""
-    return ENTERS if windows.PACK.current() else f"{ENTERS}; first it {BUILDS}"
+    return f"{ENTERS}{building()}"
+
+
+def building() -> str:
+    """What is done before programs for Windows can be run; "" if they are there."""
+    return "" if windows.PACK.current() else f"; first it {BUILDS}"
 
 
 def programs_here(local: LocalMachine) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vmtax.core.errors import BadInput
-from vmtax.core.layers import EXISTING, OWNERS
+from vmtax.core.layers import EXISTING
 from vmtax.design.factors import FACTORS, HELD
 from vmtax.design.guest import COUNT
 from vmtax.design.settings import BACKED, PLUGGED
@@ -79,8 +79,8 @@ def look(plan: Plan, host: Machine, vm: OwnVm) -> None:
     """Raises CannotMeasure if the plan cannot be measured there, as far as can be checked without an image there."""
     if vm.takes_root and not examine.is_root(host):
         raise CannotMeasure(f"{vm.name}: only root of {host.path} reaches the socket of a port by which it is entered")
-    for treatment in plan.treatments()[0]:
-        if treatment.layer in OWNERS and (why := vm.why_not(treatment.levels)):
+    for treatment in plan.treatments()[0]:  # a clone that cannot have its levels is left out
+        if treatment.layer == EXISTING and (why := vm.why_not(treatment.levels)):
             raise CannotMeasure(f"{vm.name}, {treatment.name}: {why}")
     if isinstance(vm, Watching):
         return
