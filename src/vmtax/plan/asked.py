@@ -110,6 +110,9 @@ def refuse_left_out(plan: Plan, typed: Typed, impossible: Mapping[str, str], whe
             guests = [one.name for one in kept if one.levels.get(name) == level and one.boots] or having
             if guests and all(each in impossible for each in guests):
                 what, why = f"{name}={level}", impossible[guests[0]]
+                if none_left and not where and not any(each in why for each in typed):  # nor is a host to blame
+                    what = " with ".join(f"{each}={','.join(asked)}" for each, asked in typed.items())
+                    why = f"{what} cannot be measured: {why}"
                 # The reason may be another level that was typed, too
                 lines.insert(
                     0 if what in why else len(lines),
