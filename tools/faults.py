@@ -303,6 +303,12 @@ FAULTS = (
         "a guest with one CPU is compared with a host on four",
     ),
     Fault(
+        "analysis/comparisons.py",
+        "return [treatment.levels.get(VCPUS), *(treatment.levels.get(name, FACTORS[name].default) for name in HELD)]",
+        "return [treatment.levels.get(VCPUS), *(treatment.levels.get(name) for name in HELD)]",
+        "a VM of the user's is not compared with its host, which has a governor",
+    ),
+    Fault(
         "recommend/choose.py",
         "return better and scale.place[other] - scale.place[one] > math.log1p(self.within)",
         "return better and scale.place[other] - scale.place[one] > 0",

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmtax.analysis.comparisons import comparisons, contrasts, named_factors, overhead
+from vmtax.core.layers import ABOVE
 from vmtax.core.notices import Notice
 from vmtax.core.records import Better, Boot, Comparison, Measurement, Metric, Status, Treatment, Trial
 from vmtax.design.topology import unlike
@@ -70,6 +71,14 @@ def test_what_a_host_is_held_at_is_compared_with_the_same_alone() -> None:
     across = [pair for pair in contrasts([*host, *guest]) if pair[0].startswith("host") and pair[1].startswith("vm")]
     assert across == [("host performance", "vm performance"), ("host powersave", "vm powersave")]
     assert contrasts([host[0], guest[1]]) == ()
+
+
+@pytest.mark.parametrize("layer", [each.name for each in ABOVE])
+@pytest.mark.parametrize("plan", ["quick", "disk-cache"])
+def test_every_layer_is_compared_with_its_host_as_plans_have_them(plan: str, layer: str) -> None:
+    """A VM of the user's lacks factors of the host that the host's own layer has at their defaults."""
+    made = load(plan).model_copy(update={"layers": ("host", layer)}).treatments()[0]
+    assert ("host", next(each.name for each in made if each.layer == layer)) in contrasts(made)
 
 
 def test_contrasts_pair_equal_levels_across_layers_and_first_levels_within() -> None:

@@ -20,7 +20,7 @@ from vmtax.analysis.values import Values
 from vmtax.core.layers import CONTRASTS
 from vmtax.core.notices import MEANINGS, Notice
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
-from vmtax.design.factors import HELD, idle
+from vmtax.design.factors import FACTORS, HELD, idle
 from vmtax.design.host import of_boot
 from vmtax.design.interleaved import is_host
 from vmtax.design.size import VCPUS
@@ -223,8 +223,10 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
 
 
 def _held(treatment: Treatment) -> list[str | None]:
-    """In what two layers must be alike: their CPUs, and factors of the host itself."""
-    return [treatment.levels.get(name) for name in (VCPUS, *HELD)]
+    """In what two layers must be alike: their CPUs, and factors of the host itself, which a VM of the user's has only
+    where they were asked for.
+    """
+    return [treatment.levels.get(VCPUS), *(treatment.levels.get(name, FACTORS[name].default) for name in HELD)]
 
 
 def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
