@@ -63,7 +63,7 @@ def rebooted(bench: Bench, name: str) -> None:
 
 def saved(bench: Bench, name: str) -> None:
     """Its owner saves it after the first figure, with what was plugged into it, and starts it again when the run has
-    ended: what it needs to start is still there then, and is taken from it as soon as it runs.
+    ended: what it needs to start is still there then, and the next run takes it away, as the first one says.
     """
     before = bench.definition(name)
     run = bench.start(name, "--rounds", "3")
@@ -76,6 +76,8 @@ def saved(bench: Bench, name: str) -> None:
     bench.score.check("Traceback" not in said and run.returncode != 0, f"saved while measured: {said[-600:]}")
     bench.lv.virsh("start", name)
     wait_until(lambda: bench.lv.agent(name, "guest-ping") is not None, "it is up again")
+    code, said = bench.measured(name, "--rounds", "1")
+    bench.score.check(code == 0, f"the run after one in which it was saved: {said[-300:]}")
     bench.is_left_alone(name, before, "saved while measured")
 
 

@@ -20,6 +20,7 @@ from vmtax.design.settings import (
     OtherLevels,
     ProgramOption,
     Settings,
+    Where,
     in_bytes,
     is_on,
     setting,
@@ -84,6 +85,13 @@ class Volume(StrEnum):
     @property
     def is_zfs(self) -> bool:
         return self.is_zvol or self.is_dataset
+
+
+class Server(StrEnum):
+    """Who opens the disk's file or device."""
+
+    NONE = "none"
+    NBD = "nbd"
 
 
 class Share(StrEnum):
@@ -341,6 +349,31 @@ class DiskSettings(Settings):
                 {"disk.share": MAPPED, "memory.backing": ("thp", "4k")},
                 "disk.share={share} needs memory that virtiofsd can map too: memory.backing must be memfd, 2MiB or"
                 " 1GiB, and not {backing}",
+            ),
+        ),
+    )
+    server: Server = setting(
+        "disk.server",
+        tuple(Server),
+        Server,
+        "who opens the disk's file or device: QEMU itself (none), or a server of NBD on the same host, with the disk's"
+        " cache and aio, to which QEMU connects over a socket: what storage behind a protocol costs, without a network",
+        layers=("vm",),
+        scope="host",
+        only_with=A_DISK,
+        conflicts=(
+            Conflict(
+                {"disk.server": (Server.NBD,), "disk.snapshots": Where(lambda number: number > 0)},
+                "disk.server={server} has no images over its disk: disk.snapshots must be 0",
+            ),
+            Conflict(
+                {"disk.server": (Server.NBD,), "disk.snapshot_during": (During.SNAPSHOT, During.BACKUP)},
+                "disk.server={server} opens the disk, of which QEMU makes no snapshot or backup then:"
+                " disk.snapshot_during must be none",
+            ),
+            Conflict(
+                {"disk.server": (Server.NBD,), "disk.page_cache": ("bounded",)},
+                "disk.server={server} fills the page cache outside of QEMU: disk.page_cache must be unbounded",
             ),
         ),
     )

@@ -39,6 +39,7 @@ class Drive:
     log: str = ""  # an empty file to which QEMU logs all writes and flushes; empty: no log
     beneath: tuple[str, ...] = ()  # the images that it lies over, if it is one of a chain
     spare: str = ""  # a file that QEMU holds open for snapshots and backups of it; empty: none are made
+    served: str = ""  # socket of the NBD server that has the disk open; empty: QEMU opens it itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 from vmtax.hypervisor.base import GuestSpec
 from vmtax.hypervisor.confine import TUN, VFIO, Reach
+from vmtax.hypervisor.qemu import drives
 from vmtax.hypervisor.qemu.cards import card_arguments, forward
 from vmtax.hypervisor.qemu.drives import MODULES, MOST_DISKS, disk_arguments, escaped, image_argument, machine_type
 from vmtax.hypervisor.qemu.parts import (
@@ -99,7 +100,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
             *dict.fromkeys(path for disk in spec.disks for path in disk.beneath),
         ),
         write=(
-            *(str(console), *(disk.path for disk in spec.disks if not disk.is_device)),
+            *(str(console), *(path for disk in spec.disks for path in drives.reached(disk))),
             *(disk.log for disk in spec.disks if disk.log),
             *(disk.spare for disk in spec.disks if disk.spare),
             *((str(spec.lasting.runtime),) if spec.lasting else ()),
@@ -108,7 +109,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
         ),
         devices=(
             *filter(is_device, images),
-            *(disk.path for disk in spec.disks if disk.is_device),
+            *(disk.path for disk in spec.disks if disk.is_device and not disk.served),
             *(path for path, is_wanted in wanted if is_wanted),
         ),
     )

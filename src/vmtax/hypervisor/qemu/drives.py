@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from vmtax.design.disk import THREADED
@@ -81,6 +82,13 @@ def caching(disk: Drive) -> dict[str, bool]:
     return {"direct": mode.is_direct, "no-flush": mode.ignores_flushes}
 
 
+def reached(disk: Drive) -> tuple[str, ...]:
+    """What QEMU must reach of the parent to open it: its file, if that is no device, or the directory of its server."""
+    if disk.served:
+        return (str(PurePosixPath(disk.served).parent),)
+    return () if disk.is_device else (disk.path,)
+
+
 def spare_node(disk: Drive) -> dict[str, Any]:
     """The node of its spare file, as `-blockdev` and blockdev-add take it."""
     how = {"aio": disk.settings.aio, "cache": caching(disk)}
@@ -93,13 +101,18 @@ def image_argument(name: str, path: str) -> str:
 
 
 def _drive(disk: Drive) -> str:
-    how = ",".join(f"{name}={value}" for name, value in disk.settings.options("drive"))
+    # A server submits its own I/O, and gives out what its format contains.
+    its_own = ("aio",) if disk.served else ()
+    how = ",".join(f"{name}={value}" for name, value in disk.settings.options("drive") if name not in its_own)
     how += "" if disk.auto_read_only else ",auto-read-only=off"
-    return f"if=none,id={disk.name},format={disk.settings.format},{how},{_throttling(disk)}{_file(disk)}"
+    kind = "raw" if disk.served else disk.settings.format
+    return f"if=none,id={disk.name},format={kind},{how},{_throttling(disk)}{_file(disk)}"
 
 
 def _file(disk: Drive) -> str:
     """The disk's cache mode and similar options apply to its parts, too, except to the log."""
+    if disk.served:
+        return f"file.driver=nbd,file.server.type=unix,file.server.path={escaped(disk.served)}"
     if not disk.log:
         return f"file={escaped(disk.path)}"
     below = f"file.file.driver={_driver(disk)},file.file.filename={escaped(disk.path)}"

@@ -28,6 +28,7 @@ from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.parts.pinning import Pinning
 from vmtax.testbed.parts.polling import Polling
 from vmtax.testbed.parts.processors import Processors
+from vmtax.testbed.parts.serving import ServingPart
 from vmtax.testbed.parts.sharing import SharingPart
 from vmtax.testbed.parts.siblings import Siblings
 from vmtax.testbed.parts.snapshots import SnapshotPart
@@ -56,6 +57,7 @@ PARTS: tuple[Part, ...] = (
     DiskPart(),
     SnapshotPart(),
     CopyingPart(),
+    ServingPart(),
     SharingPart(),
     DirectoryPart(),
     PageCache(),

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from vmtax.core.machines import first_line, last_words
+from vmtax.core.machines import first_line
 from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings, Share
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.hypervisor.spec import TAG, SharedDirectory
-from vmtax.machine import Machine, MachineError, Process
+from vmtax.machine import Machine
 from vmtax.storage import Backing
 from vmtax.testbed.parts.part import Order, Part, Request
+from vmtax.testbed.parts.serving import until_it_serves
 from vmtax.testbed.session.examine import is_root
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload.durability import Durability
@@ -39,7 +39,6 @@ CAPABILITIES = (
 )
 WITHOUT = "--modcaps=-mknod:-setfcap"
 DAEMON = "/usr/libexec/virtiofsd"  # of the image
-READY_SECONDS = 30.0
 MODULES = ("9pnet_virtio", "9p")  # virtiofs is built into the kernel
 # The largest message that the transport has; by default, requests of a larger block would be several.
 MESSAGE_BYTES = 512_000
@@ -123,17 +122,8 @@ def _serve(on: Provisioned, directory: PurePosixPath, share: Share, number: int,
     options = ("--shared-dir", str(directory), "--cache", share.cache)
     process = host.start(*start, "--socket-path", str(socket), "--sandbox", "none", WITHOUT, *options)
     stack.callback(process.stop)
-    _await(host, process, socket)
+    until_it_serves(host, process, socket)
     return str(socket)
-
-
-def _await(host: Machine, process: Process, socket: PurePosixPath) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while not host.succeeds("test", "-S", str(socket)):
-        if process.poll() is not None or time.monotonic() > deadline:
-            why = first_line(last_words(process)) or "it makes no socket"
-            raise MachineError(f"{host.path}: virtiofsd does not serve: {why}")
-        time.sleep(0.02)
 
 
 def _directory(host: Machine, files: Sequence[Backing], user: int | None, stack: contextlib.ExitStack) -> PurePosixPath:
