@@ -164,7 +164,7 @@ def test_a_run_that_is_too_large_for_a_file_is_refused_before_it_is_read(
         ({"trials": [{**TRIAL, "measurements": [{"metric": {**FOO, "unit": "s"}, "value": 1e-320}]}]}, "not '1e-320'"),
     ],
 )
-@pytest.mark.varied(15)
+@pytest.mark.varied(8)
 def test_a_made_up_run_is_refused(file: Path, change: dict[str, Any], words: str, tmp_path: Path) -> None:
     with Store(tmp_path / "there.sqlite") as store:
         with pytest.raises((ShareError, StoreError)) as caught:

@@ -276,7 +276,7 @@ WITH_SECRETS = {"libvirt": xml_with_secrets, "proxmox": conf_with_secrets, "qemu
 
 
 @every
-@pytest.mark.varied(30)
+@pytest.mark.varied(8)
 def test_no_secret_of_an_example_is_printed(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -297,7 +297,7 @@ def test_no_secret_of_an_example_is_printed(
 
 
 @every
-@pytest.mark.varied(30)
+@pytest.mark.varied(10)
 def test_a_cut_example_is_read_or_refused_in_a_line(file: Path) -> None:
     content = file.read_bytes()
     whole = [content[: len(content) * part // 21] for part in range(1, 21)]

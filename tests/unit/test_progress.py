@@ -176,7 +176,7 @@ def test_a_command_that_does_nothing_is_ended_with_the_reason(local: LocalMachin
         "cat > /dev/null",  # it reads what it is given
     ],
 )
-@pytest.mark.varied(2)
+@pytest.mark.varied(1)
 def test_work_that_takes_longer_than_its_limit_is_done(local: LocalMachine, script: str) -> None:
     """A second of work, and a limit of a third of that: thirty ticks."""
     given_text = "x" * 10**7 if script.startswith("cat") else None

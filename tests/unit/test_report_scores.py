@@ -107,6 +107,7 @@ def run(store: Path, monkeypatch: pytest.MonkeyPatch, experiment: Experiment, co
 
 
 @pytest.mark.parametrize("options", ["", "--for database", "--weights disk.read-1m.bytes_per_second=2"])
+@pytest.mark.varied(1)
 def test_json_answers_are_what_the_schema_allows(options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     answer = json.loads(run(tmp_path, monkeypatch, SAMPLE, f"show --json {options}").stdout)
@@ -122,6 +123,7 @@ def test_json_answers_are_what_the_schema_allows(options: str, tmp_path: Path, m
         assert all(value["emulated"] == (value["treatment"] != "host") for value in score["values"])
 
 
+@pytest.mark.variations
 def test_the_options_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = run(tmp_path, monkeypatch, SAMPLE, "show --for desktop").stdout
     assert "Storage for a desktop, vm" in shown and "a desktop weighs 4 disk.randread-4k-qd1.iops" in " ".join(

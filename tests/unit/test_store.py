@@ -53,6 +53,7 @@ def test_it_survives_closing(path: Path) -> None:
         assert second.load(with_raw=True) == SAMPLE
 
 
+@pytest.mark.variations
 def test_ten_thousand_measurements(store: Store) -> None:
     experiment = without_raw(large_experiment(10_000))
     store.put(experiment)
@@ -257,6 +258,7 @@ def test_new_id_is_sortable_unique_and_safe(store: Store) -> None:
         ({"a key of a later version": True}, False),
     ],
 )
+@pytest.mark.varied(3)
 def test_the_pace_of_a_run_is_that_of_the_same_work_only(store: Store, changes: Json, alike: bool) -> None:
     store.put(SAMPLE)
     found = store.seconds_per_round({**SAMPLE.plan, **changes}, "local", emulated=True)

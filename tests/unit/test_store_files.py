@@ -210,6 +210,7 @@ with Store(Path(sys.argv[1])) as store:
 """
 
 
+@pytest.mark.variations
 def test_file_that_may_not_grow(path: Path) -> None:
     output, errors = run_child(FILE_LIMIT, path).communicate(timeout=300)
     *counts, message = output.splitlines()
@@ -250,6 +251,7 @@ def test_a_store_that_is_not_there_is_read_as_an_empty_one(state: str, tmp_path:
     assert [*tmp_path.rglob("*")] == ([path.parent, path] if state else [])
 
 
+@pytest.mark.variations
 def test_a_store_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
     """Neither a log nor shared memory can be made beside it: files may have no length."""
     with Store(path := tmp_path / "store.sqlite") as store:
@@ -313,7 +315,7 @@ def test_a_reader_leaves_an_older_store_as_it_is(older: Path) -> None:
     assert schema_of(older) == str(VERSION), "who writes brings it up to date"
 
 
-@pytest.mark.varied(1)
+@pytest.mark.variations
 def test_commands_that_read_take_an_older_store_that_nobody_may_write(older: Path) -> None:
     commands = (*READERS, "compare 20261122-0201-quick-0001 20261122-0202-quick-0002")
     ran = run_child(READ_ONLY, older.parent.parent, *commands, prefix=("unshare", "--mount"))

@@ -270,6 +270,7 @@ def is_said_of_a_lost_guest(event: Event) -> bool:
 
 
 @pytest.mark.parametrize("stops", [is_failure, is_said_of_a_lost_guest])
+@pytest.mark.varied(1)
 def test_a_run_that_is_stopped_before_the_second_boot_has_it_when_it_is_resumed(
     run: Callable[..., Experiment], stops: Callable[[Event], bool]
 ) -> None:
