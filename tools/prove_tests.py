@@ -62,7 +62,7 @@ class Tier:
 
 
 UNIT = Tier("unit tests", "tests/unit", "not variations")
-VARIATIONS = Tier("make prove-variations", "tests/unit", "variations")
+VARIATIONS = Tier("make prove-variations", "tests/unit", "variations or hypothesis")
 INTEGRATION = (
     Tier("integration tests", "tests/integration", "not (machines or pack or alone)"),
     Tier("make prove-machines", "tests/integration", "machines or alone"),

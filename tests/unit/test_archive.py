@@ -173,7 +173,7 @@ def test_a_made_up_run_is_refused(file: Path, change: dict[str, Any], words: str
         assert store.experiments() == []
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200) | st.binary(max_size=200).map(gzip.compress) | st.integers(1, 2000))
 def test_anything_else_is_refused(file: Path, tmp_path: Path, content: bytes | int) -> None:
     other = tmp_path / "other"

@@ -91,6 +91,7 @@ def test_what_the_gate_allows_counts_as_the_same_if_nothing_else_is_said(
     assert json.loads(done.stdout)["data"]["same_within"] == same
 
 
+@pytest.mark.variations
 def test_calibrations_in_the_store_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store(tmp_path / "vmtax/vmtax.sqlite") as store:
         for experiment in (*calibrations(5), session(0x10), session(0x11, -0.3)):
@@ -109,6 +110,7 @@ def test_a_file_is_written_instead(home: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(("format", "start"), [("markdown", "### "), ("junit", "<?xml"), ("json", "{")])
+@pytest.mark.varied(1)
 def test_every_format_is_printed_and_ends_with_the_same_code(
     format: str, start: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -334,6 +334,7 @@ def test_counts_are_not_compared_ranked_scored_or_summarized() -> None:
         assert not nothing
 
 
+@pytest.mark.variations
 def test_a_disk_run_has_the_same_figures_with_durability_beside_it() -> None:
     alone, beside = Analysis(storage_experiment(3, few=True)), Analysis(with_trials(storage_experiment(3, few=True)))
     assert beside.survival is not None
@@ -387,6 +388,7 @@ def test_what_the_choice_rests_on_is_said() -> None:
     assert "trial" not in " ".join(without.reasons)
 
 
+@pytest.mark.variations
 def test_durability_by_trial_is_enough_to_recommend_a_disk_of_a_run_that_tried_nothing_else() -> None:
     text = printed(render(Analysis(with_trials(storage_experiment(2, features=False, few=True), none=1)), full=True))
     text = " ".join(text.split())

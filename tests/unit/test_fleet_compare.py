@@ -140,6 +140,7 @@ def again(
     return [run for n, shift in enumerate(shifts) for run in side(label, day + n, count, shift.__getitem__)]
 
 
+@pytest.mark.variations
 def test_of_several_runs_of_a_host_the_mean_counts_and_all_are_named() -> None:
     before = [*side("old", 1, moved=lambda n: 0.04), *side("old", 2, moved=lambda n: 0.02)]
     after = side("new", 30, moved=lambda n: 0.03)
@@ -294,6 +295,7 @@ def test_the_answer_fits_its_schema_and_describes_itself() -> None:
     assert [host["host"] for host in vm["hosts"] if host["unlike"]] == ["web02"] and vm["verdict"] == "same"
 
 
+@pytest.mark.variations
 def test_a_page_nests_its_ids_are_its_own_and_it_has_a_map() -> None:
     page = Page(find_fleet_change("html")(change(side("new", 30, moved=lambda n: 0.2 * (n == 3))), False))
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]

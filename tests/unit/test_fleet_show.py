@@ -160,6 +160,7 @@ def test_what_costs_go_with_is_corrected_for_all_costs_together() -> None:
     assert least >= len(every) / 2001 * 0.999, "the least p-value that permutation gives, times their number"
 
 
+@pytest.mark.variations
 def test_what_a_cost_goes_with_is_no_cause() -> None:
     found = fleet(hosts(30, kernel=0.03))
     text = "\n".join(words.associations(found))

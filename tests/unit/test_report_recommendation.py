@@ -162,6 +162,7 @@ def test_treatments_with_the_same_answers_are_one_row() -> None:
 # --- what it rests on
 
 
+@pytest.mark.variations
 def test_speed_is_the_score_the_mix_or_the_first_primary_metric() -> None:
     assert told().metric == "disk.randwrite-4k-qd1.iops" and told().advice.by == "4 KiB random writes (one at a time)"
     scored = storage_experiment(sequential=True)
@@ -232,6 +233,7 @@ def test_without_features_or_choices_there_is_no_section() -> None:
         assert format.render(Analysis(started))
 
 
+@pytest.mark.variations
 def test_the_table_of_features_is_not_shown_again_among_the_facts() -> None:
     assert "disk.features" not in Page(render_html(Analysis(SAMPLE))).prose()
     lost = with_features(

@@ -91,6 +91,7 @@ def test_little_of_a_mix_is_said_to_be_little() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.varied(2)
 def test_names_are_text(text: str) -> None:
     experiment = measured({name.replace("vm a", f"vm {text}"): row for name, row in HAND.items()})
     page = Page(render_html(Analysis(experiment)))

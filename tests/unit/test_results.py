@@ -188,7 +188,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.varied(3)
+@pytest.mark.varied(1)
 def test_a_damaged_file_is_as_none(home: Path, damage: Callable[[bytes], bytes]) -> None:
     with opened(home) as store:
         keep(store, QUICK)

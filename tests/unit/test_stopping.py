@@ -70,6 +70,7 @@ def test_a_decision_falls_only_at_looks_and_beyond_the_margin() -> None:
         (lambda: DecisionRule().look([]), "finite numbers"),
     ],
 )
+@pytest.mark.varied(5)
 def test_rules_that_make_no_sense_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

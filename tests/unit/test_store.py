@@ -90,7 +90,7 @@ trials = st.builds(
 free_names = names.filter(lambda name: name not in ("disk", "image"))  # facts of these names are objects
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     trials=st.lists(trials, max_size=4), note=any_text, command=any_text, facts=st.dictionaries(free_names, any_text)
 )

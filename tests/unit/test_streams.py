@@ -50,6 +50,7 @@ def test_a_reader_that_has_gone_is_no_error(home: Path) -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.variations
 def test_an_error_without_stderr_stays_off_stdout(home: Path) -> None:
     done = shell("vmtax show nosuch 2>&-", home)
     assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
