@@ -80,7 +80,6 @@ def test_what_it_says_of_a_machine(tmp_path: Path) -> None:
     assert (found.sessions, reach.between) == (1, None)
 
 
-@pytest.mark.variations
 def test_several_calibrations_tell_how_it_changes_by_itself(tmp_path: Path) -> None:
     runs = [calibrated(tmp_path / str(seed), seed) for seed in range(1, 5)]
     found = calibration(runs[-1], runs)

@@ -91,7 +91,6 @@ def test_what_the_gate_allows_counts_as_the_same_if_nothing_else_is_said(
     assert json.loads(done.stdout)["data"]["same_within"] == same
 
 
-@pytest.mark.variations
 def test_calibrations_in_the_store_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store(tmp_path / "vmtax/vmtax.sqlite") as store:
         for experiment in (*calibrations(5), session(0x10), session(0x11, -0.3)):

@@ -388,7 +388,6 @@ def test_what_the_choice_rests_on_is_said() -> None:
     assert "trial" not in " ".join(without.reasons)
 
 
-@pytest.mark.variations
 def test_durability_by_trial_is_enough_to_recommend_a_disk_of_a_run_that_tried_nothing_else() -> None:
     text = printed(render(Analysis(with_trials(storage_experiment(2, features=False, few=True), none=1)), full=True))
     text = " ".join(text.split())

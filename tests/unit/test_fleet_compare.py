@@ -140,7 +140,6 @@ def again(
     return [run for n, shift in enumerate(shifts) for run in side(label, day + n, count, shift.__getitem__)]
 
 
-@pytest.mark.variations
 def test_of_several_runs_of_a_host_the_mean_counts_and_all_are_named() -> None:
     before = [*side("old", 1, moved=lambda n: 0.04), *side("old", 2, moved=lambda n: 0.02)]
     after = side("new", 30, moved=lambda n: 0.03)
@@ -161,7 +160,6 @@ def test_the_host_is_the_unit_however_often_it_was_measured() -> None:
     assert len(found.hosts) == 3 and found.ratio == pytest.approx(math.exp(0.1), abs=0.02)
 
 
-@pytest.mark.variations
 def test_the_interval_of_a_single_host_includes_what_hosts_change_from_run_to_run() -> None:
     alone = change(side("new", 30), side("old", 1))
     assert line(alone).run_to_run is None and words.single_hosts(alone) == words.ROUNDS_ALONE
@@ -325,7 +323,6 @@ def command(home: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> Result:
     return CliRunner().invoke(app, ["fleet", "compare", *argv])
 
 
-@pytest.mark.variations
 def test_several_labels_are_one_side(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = json.loads(command(home, monkeypatch, "old", "new, new2", "--json").stdout)["data"]
     assert (data["before"], data["after"]) == ("old", "new,new2")

@@ -110,7 +110,6 @@ def test_the_pilot_plans_the_rest_and_warm_up_counts_nowhere(lab: Callable[..., 
     assert Analysis(found).medians[RATE, "vm"] == statistics.median(map(statistics.median, by_round))
 
 
-@pytest.mark.variations
 def test_a_pilot_that_never_settles_is_reported_and_like_is_compared_with_like(lab: Callable[..., Lab]) -> None:
     found = lab(AUTO, cooling).run()
     planned = schedule.of(found)["chess", ""]
@@ -237,7 +236,6 @@ def test_a_pilot_without_a_result_plans_one_iteration(values: list[list[float]])
 # --- what is reported
 
 
-@pytest.mark.variations
 def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
     found = lab(AUTO, settling).run()
     analysis = Analysis(found)

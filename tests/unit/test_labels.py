@@ -166,7 +166,6 @@ def test_an_imported_run_keeps_a_label_that_is_free(store: Store, tmp_path: Path
         assert store.resolve("elsewhere") == FAR
 
 
-@pytest.mark.variations
 def test_the_command_says_that_a_label_was_left_out(store: Store, tmp_path: Path) -> None:
     with Store(tmp_path / "there.sqlite") as there:
         there.put(dataclasses.replace(labelled(FAR, "before", 9), plan=from_data(MADE.plan).model_dump(mode="json")))

@@ -162,7 +162,6 @@ def test_treatments_with_the_same_answers_are_one_row() -> None:
 # --- what it rests on
 
 
-@pytest.mark.variations
 def test_speed_is_the_score_the_mix_or_the_first_primary_metric() -> None:
     assert told().metric == "disk.randwrite-4k-qd1.iops" and told().advice.by == "4 KiB random writes (one at a time)"
     scored = storage_experiment(sequential=True)
