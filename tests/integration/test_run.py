@@ -24,6 +24,7 @@ workloads:
   - disk: {patterns: [randread-4k-qd1, randwrite-4k-fsync], size: 32MiB, seconds: 1}
   - net: {cases: [tcp-in, tcp-out], seconds: 1}
   - boot
+primary: [chess.nodes_per_second]
 rounds: {min: 2, max: 2}
 """
 
