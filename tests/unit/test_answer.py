@@ -100,7 +100,6 @@ ODD_JSON = (
 
 
 @pytest.mark.parametrize("text", ODD_JSON, ids=range(len(ODD_JSON)))
-@pytest.mark.varied(8)
 def test_json_of_another_kind_is_one_line(text: str) -> None:
     with pytest.raises(MachineError, match=r"^host: ip link: its usual JSON must stand there, not '") as caught:
         json_of(FakeMachine(), "ip link", text, list[Row])

@@ -102,7 +102,6 @@ OWN_SIXTEEN = "0,2,4,6,8,10,12,14,1,3"
         (LARGE, {}, 64, ",".join(map(str, range(64))), 672, ""),
     ],
 )
-@pytest.mark.varied(15)
 def test_the_cpus_of_all_layers_are_alike(
     cores: tuple[Cores, ...], changed: dict[str, str], count: int, chosen: str, others: int, why: str, tmp_path: Path
 ) -> None:

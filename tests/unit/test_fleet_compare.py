@@ -175,7 +175,6 @@ def test_the_interval_of_a_single_host_includes_what_hosts_change_from_run_to_ru
     assert 2 * 2 * 0.03 * 0.7 < width(found) < 2 * 2 * 0.03 * 1.5 and width(alone) < 0.03
 
 
-@pytest.mark.variations
 def test_runs_of_one_boot_count_as_one_where_a_reboot_is_between_the_sides() -> None:
     """What a reboot changes would be in no interval if each of them counted."""
     after = again("new", 30, drift=0.03, runs=3)

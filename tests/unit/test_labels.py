@@ -189,7 +189,7 @@ def test_the_command_says_that_a_label_was_left_out(store: Store, tmp_path: Path
         ([labelled(FAR, "other", 1), imported(FAR_TOO, "other")], "other", FAR),
     ],
 )
-@pytest.mark.varied(2)
+@pytest.mark.varied(3)
 def test_in_stores_of_earlier_versions_a_name_means_the_run_that_was_measured_here(
     store: Store, stored: list[Experiment], wanted: str, means: str
 ) -> None:

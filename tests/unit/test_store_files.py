@@ -251,7 +251,6 @@ def test_a_store_that_is_not_there_is_read_as_an_empty_one(state: str, tmp_path:
     assert [*tmp_path.rglob("*")] == ([path.parent, path] if state else [])
 
 
-@pytest.mark.variations
 def test_a_store_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
     """Neither a log nor shared memory can be made beside it: files may have no length."""
     with Store(path := tmp_path / "store.sqlite") as store:
