@@ -8,7 +8,8 @@ from collections import defaultdict
 import pytest
 from hypothesis import settings
 
-settings.register_profile("busy", deadline=None, max_examples=25)  # each run draws others
+settings.register_profile("busy", deadline=None, max_examples=10)  # each run draws others
+settings.register_profile("many", deadline=None, max_examples=100)  # of the second tier
 settings.load_profile("busy")
 # In the background of a shell both are ignored, by programs that tests start as well, which then wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -62,7 +63,7 @@ class Tier:
 
 
 UNIT = Tier("unit tests", "tests/unit", "not variations")
-VARIATIONS = Tier("make prove-variations", "tests/unit", "variations")
+VARIATIONS = Tier("make prove-variations", "tests/unit", "variations or hypothesis")
 INTEGRATION = (
     Tier("integration tests", "tests/integration", "not (machines or pack or alone)"),
     Tier("make prove-machines", "tests/integration", "machines or alone"),
@@ -89,6 +90,9 @@ class Verdict:
     seconds: float
 
 
+_parsed = functools.lru_cache(maxsize=1)(ast.parse)  # several faults of a module follow one another
+
+
 def innermost(text: str, number: int) -> tuple[ast.stmt, bool]:
     """The statement before which a line can be inserted that runs whenever the line of that number may run next, and
     whether it is in a function.
@@ -105,7 +109,7 @@ def innermost(text: str, number: int) -> tuple[ast.stmt, bool]:
             elif not isinstance(child, ast.stmt):
                 walk(child, inside)
 
-    walk(ast.parse(text), False)
+    walk(_parsed(text), False)
     return found[-1]
 
 

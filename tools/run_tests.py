@@ -31,7 +31,10 @@ TIERS = {
         "integration": (*INTEGRATION_AT_ONCE, "-m", "not (machines or pack or alone)", "tests/integration"),
     },
     "unit": UNIT,
-    "variations": {"variations": (*UNIT_AT_ONCE, "-m", "variations", "tests/unit")},
+    # Properties hold for ten random examples in the first tier.
+    "variations": {
+        "variations": (*UNIT_AT_ONCE, "-m", "variations or hypothesis", "--hypothesis-profile", "many", "tests/unit")
+    },
     "machines": {
         "machines": (*INTEGRATION_AT_ONCE, "-m", "machines and not alone", "tests/integration"),
         "alone": ("-m", "alone", "tests/integration"),

@@ -151,6 +151,7 @@ def test_two_disks_of_one_bus_are_distinguished(
         assert [int(guest.machine.run("blockdev", "--getsize64", str(disk))) for disk in found] == [*sizes.values()]
 
 
+@pytest.mark.machines
 def test_two_guests_at_once_have_disks_and_addresses_of_their_own(
     local: LocalMachine, credentials: Credentials, spec: GuestSpec, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_guest_is_kept_on_the_cpus_that_the_host_layer_gets(
         assert affinities(local, booted(on, stack)) == {True: {"1"}, False: {"1"}}
 
 
+@pytest.mark.machines
 def test_where_all_cpus_are_alike_a_guest_runs_on_all(
     local: LocalMachine, image: Image, qemu: Qemu, placed: Placed
 ) -> None:

@@ -39,7 +39,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.mark.varied(2)
+@pytest.mark.varied(1)
 @pytest.mark.parametrize("state", ["/mnt/state", ""])
 @pytest.mark.parametrize("ballast", [True, False])
 def test_a_full_disk_can_be_read_and_runs_be_removed(data: Path, tmp_path: Path, ballast: bool, state: str) -> None:

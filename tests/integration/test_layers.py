@@ -12,7 +12,10 @@ PLAN = """\
 name: lxc
 layers: [host, container]
 guest: {vcpus: 1, memory: 256MiB}
-workloads: [chess, {disk: {patterns: [randread-4k-qd1], size: 16MiB, seconds: 1}}, {net: {cases: [tcp-in], seconds: 1}}]
+workloads:
+  - chess: {depth: 7}
+  - disk: {patterns: [randread-4k-qd1], size: 16MiB, seconds: 1}
+  - net: {cases: [tcp-in], seconds: 1}
 rounds: {min: 1, max: 1}
 """
 

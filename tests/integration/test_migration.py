@@ -74,6 +74,7 @@ factors: {migration.mode: [multifd]}
 workloads:
   - migration: {rate: 100, seconds: 1, load: 1}
   - boot
+primary: [boot.ready_seconds]
 rounds: {min: 1, max: 1}
 """
 

@@ -192,7 +192,7 @@ def told_by_page(frame: str, page: str, directory: Path, *more: object, theme: s
     return json.loads(html.unescape(told[1]))
 
 
-@pytest.mark.varied(4)
+@pytest.mark.varied(2)
 @pytest.mark.parametrize("width", [400, 1400])
 @pytest.mark.parametrize(
     "experiment",
@@ -229,7 +229,9 @@ def test_the_address_of_a_metric_unfolds_what_it_is_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("made", [hostile, hostile_sweep], ids=["layers", "a sweep"])
-@pytest.mark.parametrize("policy", [True, False], ids=["", "also without its policy"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param(True, marks=pytest.mark.machines), False], ids=["", "without its policy"]
+)
 def test_nothing_measured_is_executed(made: Callable[[str], Experiment], policy: bool, tmp_path: Path) -> None:
     mark = "document.documentElement.dataset.hit=1"
     text = (

@@ -164,7 +164,7 @@ def test_a_run_that_is_too_large_for_a_file_is_refused_before_it_is_read(
         ({"trials": [{**TRIAL, "measurements": [{"metric": {**FOO, "unit": "s"}, "value": 1e-320}]}]}, "not '1e-320'"),
     ],
 )
-@pytest.mark.varied(15)
+@pytest.mark.varied(8)
 def test_a_made_up_run_is_refused(file: Path, change: dict[str, Any], words: str, tmp_path: Path) -> None:
     with Store(tmp_path / "there.sqlite") as store:
         with pytest.raises((ShareError, StoreError)) as caught:
@@ -173,7 +173,7 @@ def test_a_made_up_run_is_refused(file: Path, change: dict[str, Any], words: str
         assert store.experiments() == []
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200) | st.binary(max_size=200).map(gzip.compress) | st.integers(1, 2000))
 def test_anything_else_is_refused(file: Path, tmp_path: Path, content: bytes | int) -> None:
     other = tmp_path / "other"

@@ -27,7 +27,7 @@ OWN = "name: own\nlayers: [{}]\nfactors: {{{}}}\nworkloads: [{}]\n"
 
 
 @pytest.mark.parametrize("plan", builtin_plans())
-@pytest.mark.varied(4)
+@pytest.mark.varied(2)
 def test_no_level_of_a_factor_is_dropped_in_silence_in_any_plan(plan: str) -> None:
     """All levels at once, each alone, and some pairs of them; every line that says what to add is tried."""
     for name in listed(plan):
@@ -43,6 +43,7 @@ def test_no_number_of_guests_is_advised_with_which_a_role_is_missing() -> None:
     assert not wrong("tiles", ["cpu.overcommit=1,2,4,8"])
 
 
+@pytest.mark.variations
 def test_nor_are_levels_of_two_factors() -> None:
     source = random.Random(2026)
     for _ in range(150):

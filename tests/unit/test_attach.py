@@ -422,6 +422,7 @@ esac
         ("has", 1, "web1 does not let go of ua-x: virsh detach-device-alias 1234 ua-x --live", True),
     ],
 )
+@pytest.mark.varied(4)
 def test_a_device_counts_as_gone_only_if_libvirt_says_so(
     tmp_path: Path, says: str, code: int, words: str, detaches: bool
 ) -> None:

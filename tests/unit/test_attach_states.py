@@ -111,6 +111,7 @@ esac
         ("has", 1, "VM 101 does not let go of vmtax-1-data: qm monitor 101, device_del vmtax-1-data", False),
     ],
 )
+@pytest.mark.varied(2)
 def test_a_device_of_proxmox_counts_as_gone_only_if_qemu_says_so(
     says: str, code: int, words: str, then: bool, tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_skewed_noise_with_stalls_has_none_either() -> None:
 
 
 @pytest.mark.parametrize("planted", [1, 3, 5])
+@pytest.mark.varied(1)
 def test_a_planted_warm_up_is_found(planted: int) -> None:
     random = np.random.default_rng(planted)
     course = 0.05 * (np.arange(12) < planted)

@@ -77,6 +77,7 @@ def told_by_run(asked: Measured, plan: str, monkeypatch: pytest.MonkeyPatch) -> 
         ("disk-cache", PlanChanges(layers="vm", max_writes="2TiB")),
     ],
 )
+@pytest.mark.varied(4)
 def test_a_check_says_what_the_run_says_before_it_asks(
     plan: str, changes: PlanChanges, root: bool, on: On, monkeypatch: pytest.MonkeyPatch
 ) -> None:

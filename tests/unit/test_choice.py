@@ -90,7 +90,7 @@ def shown(*words: str) -> str:
 
 
 @pytest.mark.parametrize("name", WRECKS)
-@pytest.mark.varied(4)
+@pytest.mark.varied(2)
 def test_last_is_the_newest_run_that_has_a_result(name: str) -> None:
     wreck, why = WRECKS[name]
     keep(GOOD, wreck)
@@ -216,6 +216,7 @@ def test_going_on_takes_the_newest_that_was_stopped_here() -> None:
     assert f"{stopped.id} asks for no reboot of the host" in vmtax("run", "--after-reboot").stderr
 
 
+@pytest.mark.variations
 def test_the_newest_of_many_runs_is_found_without_reading_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     summary = Store._summary_of

@@ -135,7 +135,7 @@ def test_an_article_names_a_plan_that_repeats_it() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.varied(1)
+@pytest.mark.variations
 def test_thirty_right_claims_pass_and_thirty_planted_faults_are_found_by_their_rule(seed: int) -> None:
     right, wrong = planted_set(seed)
     assert (len(right), len(wrong)) == (30, 30)

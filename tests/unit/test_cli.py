@@ -181,6 +181,7 @@ def test_help_as_a_command(words: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "kind"), [("plan list", "plans"), ("plan check storage", "plan-check")])
+@pytest.mark.varied(1)
 def test_plans_fit_the_screen_and_no_word_is_lost(words: str, kind: str, tmp_path: Path) -> None:
     done, answered = (vmtax(*f"{words}{more}".split(), home=tmp_path) for more in ("", " --json"))
     assert max(map(len, done.stdout.splitlines())) <= 80

@@ -133,6 +133,7 @@ def test_a_suspend_of_a_host_voids_the_trial(
 @pytest.mark.parametrize("rate", [100, 250, 300, 1000])
 @pytest.mark.parametrize("before", [0.0, 7.0, 9_000.0])
 @pytest.mark.parametrize("seconds", [0.0, 2.0, 6.0, 60.0])
+@pytest.mark.varied(10)
 def test_the_rate_of_ticks_is_found_also_on_a_host_that_slept_before(
     world: World, rate: int, before: float, seconds: float
 ) -> None:

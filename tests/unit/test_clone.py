@@ -552,6 +552,7 @@ def run_script(name: str, directory: Path, *arguments: str, **says: str) -> tupl
         ("destroy", (), {"ended": ""}, 0, "domstate"),
     ],
 )
+@pytest.mark.varied(6)
 def test_what_undoes_a_point_and_a_clone_can_be_done_at_any_time(
     tmp_path: Path, name: str, arguments: tuple[str, ...], says: dict[str, str], code: int, verbs: str
 ) -> None:

@@ -9,6 +9,7 @@ from vmtax.stats.clustered import ClusteredFit, clustered_fit
 
 
 @pytest.mark.parametrize("seed", range(60))
+@pytest.mark.varied(8)
 def test_a_fit_is_that_of_statsmodels(seed: int) -> None:
     from statsmodels.regression.linear_model import OLS  # here, because importing it takes longer than the test
 

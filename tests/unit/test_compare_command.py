@@ -109,6 +109,7 @@ def test_a_file_is_written_instead(home: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(("format", "start"), [("markdown", "### "), ("junit", "<?xml"), ("json", "{")])
+@pytest.mark.varied(1)
 def test_every_format_is_printed_and_ends_with_the_same_code(
     format: str, start: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -387,9 +387,7 @@ LINES = st.sampled_from(
 GARBAGE = st.lists(st.tuples(LINES, st.text()).map("".join)).map("\n".join) | st.text()
 
 
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.lists(GARBAGE, min_size=1), st.integers(20, 200))
 def test_no_output_whatever_makes_the_doctor_fail(texts: list[str], width: int) -> None:
     turns = itertools.cycle(texts)

@@ -334,6 +334,7 @@ def test_counts_are_not_compared_ranked_scored_or_summarized() -> None:
         assert not nothing
 
 
+@pytest.mark.variations
 def test_a_disk_run_has_the_same_figures_with_durability_beside_it() -> None:
     alone, beside = Analysis(storage_experiment(3, few=True)), Analysis(with_trials(storage_experiment(3, few=True)))
     assert beside.survival is not None

@@ -35,6 +35,7 @@ LIARS = [f"{LYING}{name}" for name in EACH if name != "control" and not name.end
 
 
 @pytest.mark.parametrize("name", [*EACH, *LIARS])
+@pytest.mark.varied(10)
 def test_what_is_written_is_found_right(tmp_path: Path, name: str) -> None:
     lines = written(tmp_path, name)[name]
     assert lines == [f"ack {name} {number}" for number in range(1, COUNT + 1)]
@@ -52,6 +53,7 @@ def test_a_megabyte(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [1, COUNT])
 @pytest.mark.parametrize("name", EACH)
+@pytest.mark.varied(10)
 def test_a_record_more_than_there_is_is_lost(tmp_path: Path, name: str, number: int) -> None:
     written(tmp_path, name, count=number)
     found = one(tmp_path, name, number + 1)

@@ -190,6 +190,7 @@ def test_the_same_name_becomes_the_same_other_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["vm", "host", "nested", "local", "localhost"])
+@pytest.mark.varied(2)
 def test_a_host_that_is_called_like_a_layer_changes_no_configuration(name: str) -> None:
     run = a_run(1, hostname=name)
     changed = redacted(run)
@@ -211,6 +212,7 @@ def test_a_host_that_is_called_like_a_layer_changes_no_configuration(name: str) 
         ("ssh://carol@other", "ssh://user@other"),
     ],
 )
+@pytest.mark.varied(4)
 def test_what_is_an_address_and_what_is_not(text: str, new: str) -> None:
     changed = redacted(dataclasses.replace(secret_run(kernel_command_line=""), notes=(text,), options={}))
     assert changed.notes == (new,)
@@ -232,6 +234,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("format", ["html", "json", "github-action", "prometheus"])
+@pytest.mark.varied(2)
 def test_no_report_has_a_name_if_asked(
     format: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

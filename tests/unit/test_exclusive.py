@@ -100,6 +100,7 @@ def test_who_waits_says_for_whom_once_and_goes_on(monkeypatch: pytest.MonkeyPatc
         assert not list(naps)
 
 
+@pytest.mark.variations
 def test_three_who_wait_come_in_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last one asks first whenever the host is free; the second is killed, and the third stops asking."""
     with machines("host") as [fourth], machines("host") as [third], machines("host") as [first]:
@@ -199,6 +200,7 @@ def test_other_values_of_the_variable_measure_beside_each_other(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("value", [" ", "a b", "x" * 61, "\udcff", "../x", "a\nb"])
+@pytest.mark.varied(3)
 def test_a_value_that_names_no_lock_is_refused_in_a_line(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LOCK, value)
     with machines("host") as [machine], pytest.raises(BadInput) as caught:

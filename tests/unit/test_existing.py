@@ -511,6 +511,7 @@ def test_a_clock_that_the_guest_has_is_not_asked_for(clock: str, asked: bool) ->
     ["<domain>" + 50_000 * "<!--", "qemu-system-x86_64 -m 1 " + 50_000 * "\n", 50_000 * "kvm -a "],
     ids=["comments without an end", "empty lines", "commands"],
 )
+@pytest.mark.varied(1)
 def test_a_long_text_takes_no_longer_than_it_is(text: str) -> None:
     """Read line by line from its beginning, each of them would take a minute of CPU time."""
     before = time.process_time()

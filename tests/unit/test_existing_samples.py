@@ -80,6 +80,7 @@ def test_the_examples_are_read_as_before(kind: str) -> None:
 
 
 @every
+@pytest.mark.varied(30)
 def test_an_example_is_of_its_kind_and_short_enough_to_read(file: Path) -> None:
     text = read(file)
     assert recognised(text) == file.parent.name
@@ -123,6 +124,7 @@ def xml_of(domain: ET.Element) -> str:
 
 
 @of_kind("libvirt")
+@pytest.mark.varied(10)
 def test_every_unknown_element_and_attribute_is_listed(file: Path) -> None:
     domain = domain_of(file)
     expected = []
@@ -159,6 +161,7 @@ DRIVE_OR_CARD = re.compile(r"(scsi|virtio|ide|sata|net)\d+")
 
 
 @of_kind("proxmox")
+@pytest.mark.varied(10)
 def test_every_unknown_key_and_property_is_listed(file: Path) -> None:
     expected = ["newthing (7)", "numa9 (7)"]
 
@@ -192,6 +195,7 @@ def with_setting(value: str, name: str, setting: str) -> str:
 
 
 @of_kind("qemu")
+@pytest.mark.varied(10)
 def test_every_unknown_option_and_property_is_listed(file: Path) -> None:
     expected = ["-newoption (newvalue)", "-device (newdevice,a=7)", "-object (newobject,a=7)"]
 
@@ -276,7 +280,7 @@ WITH_SECRETS = {"libvirt": xml_with_secrets, "proxmox": conf_with_secrets, "qemu
 
 
 @every
-@pytest.mark.varied(30)
+@pytest.mark.varied(8)
 def test_no_secret_of_an_example_is_printed(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -297,7 +301,7 @@ def test_no_secret_of_an_example_is_printed(
 
 
 @every
-@pytest.mark.varied(30)
+@pytest.mark.varied(10)
 def test_a_cut_example_is_read_or_refused_in_a_line(file: Path) -> None:
     content = file.read_bytes()
     whole = [content[: len(content) * part // 21] for part in range(1, 21)]
@@ -352,6 +356,7 @@ def printed_ways(options: list[list[str]]) -> dict[str, str]:
 
 
 @of_kind("qemu")
+@pytest.mark.varied(10)
 def test_a_command_line_is_the_same_however_it_is_printed(file: Path) -> None:
     options = words_of(file)
     expected = parsed("\0".join(word for option in options for word in option))

@@ -184,7 +184,7 @@ JSON = st.recursive(
 
 
 # No deadline: a test machine is busy with emulated guests.
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(GARBAGE)
 def test_no_text_makes_the_parsers_raise(text: str) -> None:
     facts.parse_facts(parse_files(text), text)
@@ -194,7 +194,7 @@ def test_no_text_makes_the_parsers_raise(text: str) -> None:
     facts.parse_qemu_version("version " + text)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(JSON.map(json.dumps) | st.text())
 def test_no_json_makes_the_disk_parsers_raise(text: str) -> None:
     disk.parse_lsblk(text)

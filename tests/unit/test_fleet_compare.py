@@ -112,6 +112,7 @@ def test_a_host_that_changed_unlike_the_others_is_named_and_one_that_is_slow_on_
     assert words.headline(found).endswith("Unlike the others changed: web03.")
 
 
+@pytest.mark.variations
 def test_hosts_that_were_not_upgraded_show_what_a_change_goes_with() -> None:
     upgraded = range(12)
     after = side("new", 30, moved=lambda n: 0.03 * (n in upgraded), kernel=lambda n: NEW if n in upgraded else OLD)
@@ -187,6 +188,7 @@ def test_runs_of_one_boot_count_as_one_where_a_reboot_is_between_the_sides() -> 
     assert line(change(unknown)).run_to_run, "boots that no version recorded are not one boot"
 
 
+@pytest.mark.variations
 def test_runs_of_other_work_than_the_newest_are_left_out_and_named() -> None:
     after = [*side("new", 30), *side("new", 31)]
     other = dataclasses.replace(after[3], work=dataclasses.replace(after[3].work, image="another"))
@@ -195,6 +197,7 @@ def test_runs_of_other_work_than_the_newest_are_left_out_and_named() -> None:
     assert [(one.run, "another" in one.why) for one in found.left_out] == [(other.id, True)]
 
 
+@pytest.mark.variations
 def test_values_that_differ_within_a_side_are_all_named() -> None:
     after = [*side("new", 30, kernel=lambda n: OLD), *side("new", 31, kernel=lambda n: NEW)]
     assert words.software(change(after)) == [f"kernel {OLD} → {NEW} | {OLD} on 20 of 20 hosts"]
@@ -272,7 +275,7 @@ def test_times_of_a_run_are_those_that_it_measured() -> None:
 
 @pytest.mark.parametrize("format", FLEET_CHANGE_FORMATS)
 @pytest.mark.parametrize("count", [1, 2, 20])
-@pytest.mark.varied(4)
+@pytest.mark.varied(2)
 def test_every_format_writes_every_change(format: str, count: int) -> None:
     moved = side("new", 30, count, lambda n: 0.2 * (n == 1))
     text = find_fleet_change(format)(change(moved, side("old", 1, count)), True)
@@ -289,6 +292,7 @@ def test_the_answer_fits_its_schema_and_describes_itself() -> None:
     assert [host["host"] for host in vm["hosts"] if host["unlike"]] == ["web02"] and vm["verdict"] == "same"
 
 
+@pytest.mark.variations
 def test_a_page_nests_its_ids_are_its_own_and_it_has_a_map() -> None:
     page = Page(find_fleet_change("html")(change(side("new", 30, moved=lambda n: 0.2 * (n == 3))), False))
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
@@ -351,6 +355,7 @@ def test_bad_input_is_one_line(argv: tuple[str, ...], text: str, home: Path, mon
     assert getattr(done.exception, "exit_code", None) == BAD_INPUT and text in str(done.exception)
 
 
+@pytest.mark.variations
 def test_the_page_says_once_what_is_compared_and_how_its_own_figures_are_made() -> None:
     page = find_fleet_change("html")(change(side("new", 8)), False)
     assert page.count("before: old, after: new") == 1 and "vmtax fleet compare: quick, old and new" not in page

@@ -89,6 +89,7 @@ def test_hosts_with_other_work_are_left_out_and_named() -> None:
     assert [one.host for one in found.left_out] == ["web0007"] and "guest.vcpus is 4" in found.left_out[0].why
 
 
+@pytest.mark.variations
 def test_the_fleet_does_not_depend_on_the_order_of_its_runs() -> None:
     runs = hosts(12, odd=[4])
     assert fleet(runs[::-1]) == fleet(runs)
@@ -99,7 +100,7 @@ def test_the_fleet_does_not_depend_on_the_order_of_its_runs() -> None:
 
 @pytest.mark.parametrize("odd", [[], [3], [3, 7, 11], [0, 1, 2, 3, 4]])
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.varied(4)
+@pytest.mark.varied(2)
 def test_odd_hosts_are_found_and_no_other_is_accused(odd: list[int], seed: int) -> None:
     found = fleet(hosts(20, odd, seed=seed + 1))
     chess = line(found)
@@ -159,6 +160,7 @@ def test_what_costs_go_with_is_corrected_for_all_costs_together() -> None:
     assert least >= len(every) / 2001 * 0.999, "the least p-value that permutation gives, times their number"
 
 
+@pytest.mark.variations
 def test_what_a_cost_goes_with_is_no_cause() -> None:
     found = fleet(hosts(30, kernel=0.03))
     text = "\n".join(words.associations(found))
@@ -195,7 +197,7 @@ def test_coarse_figures_without_an_error_are_no_end_of_the_fleet() -> None:
 
 @pytest.mark.parametrize("format", FLEET_FORMATS)
 @pytest.mark.parametrize("count", [1, 2, 20])
-@pytest.mark.varied(6)
+@pytest.mark.varied(3)
 def test_every_format_writes_every_fleet(format: str, count: int) -> None:
     text = find_fleet(format)(fleet(hosts(count, odd=[1] if count == 20 else [])), True)
     assert "web0000" in text and text.endswith(("\n", "</html>"))
@@ -216,6 +218,7 @@ def test_other_programs_get_a_row_or_a_sample_for_each_host() -> None:
     assert labels == {*found.hosts}
 
 
+@pytest.mark.variations
 def test_each_host_takes_little_of_a_page() -> None:
     """A thousand, and how long they take: tests/integration/test_many_hosts.py."""
     text, small = (find_fleet("html")(fleet(hosts(count, odd=[17, 40])), False) for count in (200, 100))

@@ -309,6 +309,7 @@ def command(home: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> Result:
         ((), 1, "example"),  # the plan of the newest run, by its arrival
     ],
 )
+@pytest.mark.varied(3)
 def test_the_runs_of_a_plan_a_label_and_a_host(
     argv: tuple[str, ...], runs: int, host: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_windows_that_is_no_host_is_told_what_to_do(stderr: str, code: int, wh
 @pytest.mark.parametrize(
     "text", ["garbage\n", "vm=|\nvm=a|b|c|d|e|f\n", "vp=x|y|z\nvp=1|1|a\n", "hypervisor=101\n", "\0|" * 50]
 )
+@pytest.mark.varied(8)
 def test_an_answer_that_is_not_understood_is_unknown(name: str, text: str) -> None:
     found = hyper_v({name: text})
     assert checks(found)["host"].status in ("unknown", "missing")

@@ -93,6 +93,7 @@ def test_of_several_images_that_begin_so_none_is_meant(monkeypatch: pytest.Monke
             cache.find(begin)
 
 
+@pytest.mark.variations
 def test_an_image_is_known_by_all_that_is_in_it() -> None:
     image = make_image()
     assert make_image() == image, "the same files are the same image"
@@ -142,6 +143,7 @@ def alter(image: Image, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["more", "less", "link", "pipe", "setuid", "writable"])
+@pytest.mark.varied(3)
 def test_what_is_not_as_it_was_built_is_found(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     image = make_image()
     settled(image, monkeypatch)

@@ -113,6 +113,7 @@ def test_two_qemus_share_the_host_layer(lab: Callable[..., Lab]) -> None:
     assert any("qemu.text differs between the sides" in note for note in found.notes)
 
 
+@pytest.mark.variations
 def test_factors_are_compared_within_each_side_and_level_by_level_across(lab: Callable[..., Lab]) -> None:
     found = lab(QEMU, SEVEN + FACTORS).run()
     names = ("vm", "vm disk.cache=writeback")
@@ -183,6 +184,7 @@ def test_every_form_of_report_names_both_sides(lab: Callable[..., Lab]) -> None:
     assert {("host", ""), ("vm", ""), (f"vm with {QEMU}", QEMU)} <= {(row[treatment], row[side]) for row in table}
 
 
+@pytest.mark.variations
 def test_a_ranking_is_of_one_side(lab: Callable[..., Lab]) -> None:
     plan = SEVEN + "factors: {disk.cache: [none, writeback, unsafe]}\n"
     found = Analysis(lab(B, plan, answer=slower_there).run()).rankings
@@ -217,6 +219,7 @@ def test_a_run_on_the_second_host_keeps_others_off_it(lab: Callable[..., Lab]) -
 
 
 @pytest.mark.parametrize("other", [B, QEMU])
+@pytest.mark.varied(1)
 def test_an_interleaved_run_is_finished_in_the_order_that_was_drawn(lab: Callable[..., Lab], other: str) -> None:
     whole = [identity(trial) for trial in lab(other, SEVEN.replace("fake", "whole")).run().trials]
     ended: list[int] = []
@@ -233,6 +236,7 @@ def test_an_interleaved_run_is_finished_in_the_order_that_was_drawn(lab: Callabl
     assert [identity(trial) for trial in made.resume().trials] == whole
 
 
+@pytest.mark.variations
 def test_another_second_host_is_no_place_to_go_on(lab: Callable[..., Lab]) -> None:
     def answer(number: int, name: str) -> Reply:
         if number == 3:

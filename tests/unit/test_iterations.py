@@ -45,6 +45,14 @@ def lab(tmp_path: Path) -> Callable[..., Lab]:
     return lambda plan, answer: Lab(plan, answer, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """After a whole run whose pilot settles."""
+    made = Lab(AUTO, settling, tmp_path_factory.mktemp("settled"))
+    made.run()
+    return made
+
+
 def settling(number: int, name: str) -> list[Reply]:
     """A boot of 1 % of its own and 1 % of noise, whose first two iterations are 20 % slow; each takes half a second."""
     noise = random.Random(f"{number} {name}")
@@ -94,15 +102,14 @@ def test_a_fixed_number_of_iterations_is_one_value_for_each_boot(lab: Callable[.
     assert list(state.doing.values()) == ["chess one-thread, 2 of 3"]
 
 
-def test_the_pilot_plans_the_rest_and_warm_up_counts_nowhere(lab: Callable[..., Lab]) -> None:
-    made = lab(AUTO, settling)
-    found = made.run()
+def test_the_pilot_plans_the_rest_and_warm_up_counts_nowhere(settled: Lab) -> None:
+    found = settled.experiment
     planned = schedule.of(found)
     assert {entry.warm_up for entry in planned.values()} == {2} and all(entry.steady for entry in planned.values())
     for (number, _, case), count in runs(found).items():
         assert count == (PILOT_ITERATIONS if number <= PILOT_ROUNDS else planned["chess", case].runs)
     assert all(1 <= entry.iterations <= 20 for entry in planned.values())
-    (told,) = [event.text for event in made.events if isinstance(event, NoticeEvent) and "pilot" in event.text]
+    (told,) = [event.text for event in settled.events if isinstance(event, NoticeEvent) and "pilot" in event.text]
     assert "chess one-thread" in told and "after 2 of warm-up" in told
     assert all(comparison.rounds == 7 for comparison in Analysis(found).comparisons), "the pilot's boots stay in"
     mine = [t for t in found.trials if (t.treatment, t.case) == ("vm", "") and t.iteration > 2]
@@ -111,7 +118,7 @@ def test_the_pilot_plans_the_rest_and_warm_up_counts_nowhere(lab: Callable[..., 
 
 
 def test_a_pilot_that_never_settles_is_reported_and_like_is_compared_with_like(lab: Callable[..., Lab]) -> None:
-    found = lab(AUTO, cooling).run()
+    found = lab(SHORT, cooling).run()
     planned = schedule.of(found)["chess", ""]
     assert not planned.steady and planned.warm_up == 0
     kept = schedule.counted(found.trials, {("chess", ""): planned})
@@ -236,8 +243,8 @@ def test_a_pilot_without_a_result_plans_one_iteration(values: list[list[float]])
 # --- what is reported
 
 
-def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
-    found = lab(AUTO, settling).run()
+def test_reports_tell_where_the_variance_is(settled: Lab) -> None:
+    found = settled.experiment
     analysis = Analysis(found)
     lines = iterations.lines(Analysis(found))
     assert any("2 before them left out as warm-up (steady after 2 in 9 boots of 12 iterations)" in x for x in lines)
@@ -267,7 +274,7 @@ def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
         (0.0, 0.0, "vm: 0 % of the variance is between boots: more iterations would not help"),
     ],
 )
-@pytest.mark.varied(2)
+@pytest.mark.varied(1)
 def test_whether_more_iterations_would_help(lab: Callable[..., Lab], between: float, within: float, words: str) -> None:
     found = lab(THREE, lambda number, name: [bench()] * 3).run()
     values = boots(between, within) if within else [[5.0] * 12] * 3

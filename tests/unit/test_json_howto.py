@@ -39,6 +39,7 @@ def answered(home: Path, line: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.variations
 def test_the_page_has_five_lines_and_each_answers(home: Path) -> None:
     assert len(LINES) == 5
     assert all(answered(home, line) for line in LINES.values())

@@ -83,6 +83,7 @@ def there() -> list[str]:
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+@pytest.mark.varied(1)
 def test_what_never_was_up_is_not_kept(failure: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     Attempts(monkeypatch, failure)
     with pytest.raises((KeyboardInterrupt, LabError)):
@@ -134,6 +135,7 @@ def test_an_interrupt_that_comes_too_late_takes_no_disk_from_a_running_lab(monke
 @pytest.mark.parametrize(
     "failure", [BootFailed("the guest kernel panicked"), MachineLost("lab blue hangs: why"), FAILED]
 )
+@pytest.mark.varied(1)
 def test_a_start_is_tried_twice_also_where_qemu_takes_its_networks_along(
     failure: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +286,7 @@ def test_a_zfs_pack_needs_room_only_where_there_is_none(
 
 
 @pytest.mark.parametrize("name", ["console.log", "qemu.log"])
+@pytest.mark.varied(1)
 def test_a_lab_that_writes_without_end_while_it_starts_is_ended(
     name: str, local: LocalMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def test_what_can_be_a_label(text: str) -> None:
         ("20261122", "looks like a run's id"),
     ],
 )
+@pytest.mark.varied(4)
 def test_what_cannot_be_a_label_is_refused_in_one_line(text: str, words: str, tmp_path: Path) -> None:
     done = vmtax("run", f"--label={text}", "--yes", home=tmp_path)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
@@ -87,12 +88,13 @@ def test_a_label_of_several_runs_lists_their_ids(store: Store) -> None:
     "words",
     [("show",), ("compare", TWO), ("report", "-o", "r.html"), ("export", "-o", "r.run.gz"), ("runs", "rm", "--yes")],
 )
-@pytest.mark.varied(2)
+@pytest.mark.varied(1)
 def test_every_command_takes_a_label(store: Store, words: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, [*words, "before"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.variations
 def test_an_exported_run_keeps_its_label(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     CliRunner().invoke(app, ["export", "before", "-o", "b.run.gz"], catch_exceptions=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "elsewhere"))
@@ -156,6 +158,7 @@ def test_an_imported_run_does_not_bring_a_label_that_means_something_here(
         assert store.load(FAR).label == ""
 
 
+@pytest.mark.variations
 def test_an_imported_run_keeps_a_label_that_is_free(store: Store, tmp_path: Path) -> None:
     assert carried(store, labelled(FAR, "elsewhere", 9), tmp_path).dropped == ""
     assert carried(store, labelled(FAR_TOO, "", 9), tmp_path).dropped == ""
@@ -198,6 +201,7 @@ def test_in_stores_of_earlier_versions_a_name_means_the_run_that_was_measured_he
         assert store.remove(store.resolve(wanted)) == means
 
 
+@pytest.mark.variations
 def test_two_runs_that_were_imported_under_one_label_are_listed(store: Store) -> None:
     with store:
         for run in (imported(FAR, "other"), imported(FAR_TOO, "other")):
@@ -207,6 +211,7 @@ def test_two_runs_that_were_imported_under_one_label_are_listed(store: Store) ->
 
 
 @pytest.mark.parametrize("ahead", [0.0, 80_000.0])
+@pytest.mark.varied(1)
 def test_last_is_the_run_that_came_last_whatever_a_file_says(store: Store, tmp_path: Path, ahead: float) -> None:
     far = dataclasses.replace(labelled(FAR, "", 0), created=time.time() + ahead)
     carried(store, far, tmp_path)

@@ -40,6 +40,7 @@ def stored(directory: Path, rounds: int) -> Store:
     return Store(path, reads=True)
 
 
+@pytest.mark.variations
 def test_a_stored_run_takes_little_memory(tmp_path: Path) -> None:
     def taken(rounds: int) -> int:
         with stored(tmp_path, rounds) as store:
@@ -57,7 +58,7 @@ def test_a_stored_run_takes_little_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "most"), [("csv", 400), ("json", 400)])
-@pytest.mark.varied(1)
+@pytest.mark.variations
 def test_what_is_written_is_not_in_memory_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: float
 ) -> None:

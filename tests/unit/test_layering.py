@@ -7,13 +7,11 @@ import functools
 import graphlib
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
-import vmtax
+from tests.sources import ROOT, modules, statements
 from vmtax.machine.local import PYTHON
 from vmtax.machine.ssh import START_GUARD
 
-ROOT = Path(vmtax.__file__).parent
 # From the top down; a part imports only parts of lower lines.
 LEVELS = (
     {"__main__"},
@@ -35,19 +33,13 @@ READING = {"report", "claims", "recommend", "analysis", "plan", "design", "workl
 
 
 @functools.cache
-def files() -> dict[Path, ast.Module]:
-    """Every file of the package, parsed."""
-    return {path: ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
-
-
-@functools.cache
 def imports() -> dict[str, set[str]]:
     """File -> the files of vmtax that it imports, wherever in it; both as `part/file.py`."""
-    return {str(path.relative_to(ROOT)): set(_imported(tree)) for path, tree in files().items()}
+    return {file: set(_imported(tree)) for file, tree in modules("")}
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vmtax":
             yield from (_file(f"{node.module}.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Import):
@@ -147,21 +139,15 @@ def test_the_leaves_import_nothing_of_vmtax() -> None:
 
 
 def test_only_the_command_line_prints() -> None:
-    printing = {
-        path.relative_to(ROOT).parts[0]
-        for path, tree in files().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
-    }
     # The guard's standard output is its answer to us.
-    assert printing <= {"__main__.py", "cli", "machine"}
+    assert {file.partition("/")[0] for file in calls("print")} <= {"__main__.py", "cli", "machine"}
 
 
 def calls(name: str) -> set[str]:
     """Files in which a function or class of that name is called."""
     return {
-        str(path.relative_to(ROOT))
-        for path, tree in files().items()
+        file
+        for file, tree in modules(f"{name}(")
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
     }
@@ -185,8 +171,8 @@ def test_what_is_printed_goes_through_functions_that_clean_it() -> None:
 def test_no_machine_looks_for_python_in_its_search_path() -> None:
     """What comes first in the search path of a machine's root may be anybody's."""
     bare = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path, module in files().items()
+        f"{file}:{node.lineno}"
+        for file, module in modules("python3")
         for node in ast.walk(module)
         if isinstance(node, ast.Tuple | ast.List | ast.Call)
         for words in [node.args if isinstance(node, ast.Call) else node.elts]
@@ -199,8 +185,8 @@ def test_no_machine_looks_for_python_in_its_search_path() -> None:
 def test_a_public_class_has_a_name_of_its_own() -> None:
     """Two of one name would make a reader ask which one is meant, in every import."""
     places: dict[str, list[str]] = defaultdict(list)
-    for path in ROOT.rglob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for file, module in modules("class "):
+        for node in module.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(str(path.relative_to(ROOT)))
+                places[node.name].append(file)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

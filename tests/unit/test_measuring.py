@@ -111,6 +111,7 @@ def test_too_little_room_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), CannotDo("the disk is gone")])
+@pytest.mark.varied(1)
 def test_a_run_that_ends_early_keeps_its_headline(
     store: Store, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:

@@ -40,6 +40,7 @@ def plan(count: str, levels: str, vcpus: int = 1) -> Plan:
 
 @pytest.mark.parametrize("vcpus", ["1", "2", "3", "4", "6", "8", "64"])
 @pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.varied(15)
 def test_only_whole_cpus_are_shared(count: str, vcpus: str) -> None:
     for level in OVERCOMMITS:
         levels = {"cpu.overcommit": level, "guest.count": count, "guest.vcpus": vcpus}

@@ -54,6 +54,7 @@ def test_its_time_is_that_of_the_command_line_alone() -> None:
         ("yes | head -c 10000000; echo rate 3", r"rate (\d+)", "1/s", 3),
     ],
 )
+@pytest.mark.varied(3)
 def test_a_figure_is_read_from_its_output(run: str, metric: str, unit: str, value: float) -> None:
     assert figure(run=run, metric=metric, unit=unit) == value
 
@@ -77,7 +78,7 @@ def test_a_figure_is_read_from_its_output(run: str, metric: str, unit: str, valu
         ({"run": "echo 0", "metric": "([0-9])", "unit": "1/s"}, "impossible"),
     ],
 )
-@pytest.mark.varied(5)
+@pytest.mark.varied(4)
 def test_a_failure_says_which_part_and_why(parameters: dict[str, Any], why: str) -> None:
     with pytest.raises(BadOutput, match=why):
         figure(**parameters)
@@ -106,6 +107,7 @@ def test_equal_outputs_have_equal_signatures_whatever_their_length() -> None:
     assert signatures[0] == signatures[1] != signatures[2]
 
 
+@pytest.mark.variations
 def test_a_large_output_is_kept_in_part() -> None:
     assert len(printed(own(run="head -c 300000000 /dev/zero | tr '\\0' x"))) < 2**18
 

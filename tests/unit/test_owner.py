@@ -101,6 +101,7 @@ def test_the_number_of_a_lock_fits_a_file_s_offset_and_an_advisory_lock_of_a_dat
 
 
 @pytest.mark.parametrize("before", [(), ("unshare", "-pf", "--mount-proc")], ids=["beside us", "in a PID namespace"])
+@pytest.mark.varied(1)
 def test_a_run_of_another_process_is_neither_removed_nor_resumed(tmp_path: Path, before: tuple[str, ...]) -> None:
     path = tmp_path / "vmtax.sqlite"
     with begun_elsewhere(path, "theirs", *before) as process, Store(path) as store:

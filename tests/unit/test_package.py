@@ -212,6 +212,7 @@ def imported(words: str, names: set[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("words", ["--help", "--version", "help"])
+@pytest.mark.varied(1)
 def test_help_imports_nothing_heavy(words: str) -> None:
     """Time varies with the machine; what is loaded does not. `make bench` prints the time."""
     assert imported(words, {"jinja2", "numpy", "pyarrow", "pydantic", "sqlalchemy", "yaml"}) == []
@@ -225,7 +226,7 @@ def test_help_imports_nothing_heavy(words: str) -> None:
         *(("run --nosuch", ["run"]), ("claim nosuch", ["claims"]), ("image --help", ["images"])),
     ],
 )
-@pytest.mark.varied(3)
+@pytest.mark.varied(2)
 def test_a_command_is_declared_without_what_it_does(words: str, commands: list[str]) -> None:
     """typer checks words by pydantic."""
     assert imported(words, {"jinja2", "numpy", "pyarrow", "scipy", "sqlalchemy", "yaml"}) == commands
@@ -248,7 +249,7 @@ HEAVY = {"numpy", "pydantic", "rich.markdown", "sqlalchemy"}
         *((f"vmtax {words}", shell) for words in ("", "show ") for shell in ("zsh", "fish")),
     ],
 )
-@pytest.mark.varied(5)
+@pytest.mark.varied(2)
 def test_completing_imports_nothing_heavy(words: str, shell: str, tmp_path: Path) -> None:
     """Time varies with the machine; what is loaded does not. `make bench` prints the time."""
     with Store(tmp_path / "vmtax/vmtax.sqlite") as store:

@@ -286,6 +286,7 @@ def test_parts_that_mean_nothing_for_the_layers_are_refused(spin: None) -> None:
         (f"name: a\nworkloads: [spin]\nexclude: [{', '.join(f'k{i}: 1' for i in range(3000))}]", "2,980"),
     ],
 )
+@pytest.mark.varied(1)
 def test_of_thousands_of_problems_the_first_are_reported_and_the_rest_counted(
     spin: None, text: str, count: str
 ) -> None:

@@ -123,6 +123,7 @@ def test_garbage_never_raises(text: str) -> None:
     "name", ["/proc/uptime:", "/proc/stat:cpu  ", "total=", "cpu MHz\t\t: ", "package_throttle_count:"]
 )
 @pytest.mark.parametrize("instead", ["9" * 5000, "9" * 400, "-1", "nan", "1e999", "<not counted>", ""])
+@pytest.mark.varied(8)
 def test_a_counter_that_is_no_number_is_unknown(name: str, instead: str) -> None:
     start = BEFORE.index(name) + len(name)
     read = parse(BEFORE[:start] + instead + BEFORE[start:].lstrip("0123456789."))

@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import vmtax
+from tests.sources import modules
 from vmtax.core.machines import Idle
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.progress import LEAST_BYTES, LOOKS, Patience, Progress, of_group, parse
@@ -142,11 +141,10 @@ KEPT = {
 
 
 def test_limits_by_the_clock_are_those_that_somebody_waits_for() -> None:
-    root = Path(vmtax.__file__).parent
     found = {
-        (str(path.relative_to(root)), ast.unparse(word.value))
-        for path in root.rglob("*.py")
-        for call in ast.walk(ast.parse(path.read_text()))
+        (file, ast.unparse(word.value))
+        for file, module in modules("timeout=")
+        for call in ast.walk(module)
         if isinstance(call, ast.Call)
         for word in call.keywords
         if word.arg == "timeout"
@@ -176,7 +174,7 @@ def test_a_command_that_does_nothing_is_ended_with_the_reason(local: LocalMachin
         "cat > /dev/null",  # it reads what it is given
     ],
 )
-@pytest.mark.varied(2)
+@pytest.mark.varied(1)
 def test_work_that_takes_longer_than_its_limit_is_done(local: LocalMachine, script: str) -> None:
     """A second of work, and a limit of a third of that: thirty ticks."""
     given_text = "x" * 10**7 if script.startswith("cat") else None

@@ -99,6 +99,7 @@ def test_the_end_of_a_test_run_says_where_the_time_went_and_last_what_failed(tmp
     ]
 
 
+@pytest.mark.variations
 def test_a_part_that_cannot_be_collected_fails_and_the_next_one_runs_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ def test_none_of_three_hundred_is_at_most_one_percent() -> None:
 
 @pytest.mark.parametrize(("count", "of"), [(0, 1), (1, 1), (0, 2143), (1, 2143), (7, 20), (1902, 2143), (2143, 2143)])
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+@pytest.mark.varied(5)
 def test_the_bounds_are_those_of_scipy(count: int, of: int, confidence: float) -> None:
     at_most = binomtest(count, of, alternative="less").proportion_ci(confidence, "exact").high
     at_least = binomtest(count, of, alternative="greater").proportion_ci(confidence, "exact").low

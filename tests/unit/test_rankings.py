@@ -124,6 +124,7 @@ STORAGE = [
 ]  # as the plan of that name
 
 
+@pytest.mark.variations
 def test_of_nothing_at_all_a_table_of_effects_shows_something_in_one_of_twenty() -> None:
     tables = [stats.factor_effects(STORAGE, logs(7, *[0.0] * 24, seed=seed)) for seed in range(60)]
     by_level = sum(any(not effect.low <= 1 <= effect.high for effect in found) for found in tables)

@@ -15,10 +15,10 @@ from vmtax.machine.remote_command import ENTRY
 from vmtax.machine.ssh import ssh_route
 from vmtax.testbed.host.hosts import open_reader
 
+# Of any client: it prints its version at once, and connects to nothing.
+VERSION = 'case " $* " in *" -V "*) exit 0;; esac'
 # Takes ssh's options, prints what a login script might, and is the far shell.
-CLIENT = """#!/bin/sh
-case " $* " in *" -V "*) exit 0;; esac
-echo "$@" >"$ASKED"
+CLIENT = """echo "$@" >"$ASKED"
 while [ "$1" != -- ]; do shift; done
 shift
 echo "welcome to the far host"
@@ -34,7 +34,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def stand_in(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/ssh").write_text(script)
+    (tmp_path / "bin/ssh").write_text(f"#!/bin/sh\n{VERSION}\n{script}")
     (tmp_path / "bin/ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
@@ -81,7 +81,7 @@ def test_a_command_ran_out_of_time_where_its_limit_ended_it_or_killed_it(code: i
 
 
 def test_a_login_that_fails_is_reported_in_the_client_s_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in("#!/bin/sh\necho 'far: Permission denied (publickey).' >&2\nexit 255\n", tmp_path, monkeypatch)
+    stand_in("echo 'far: Permission denied (publickey).' >&2\nexit 255\n", tmp_path, monkeypatch)
     with (
         pytest.raises(MachineLost, match=r"host: ssh far: far: Permission denied \(publickey\)"),
         open_reader("ssh://far"),
@@ -99,7 +99,7 @@ def test_a_line_that_breaks_is_a_lost_machine(asked: Path) -> None:
 
 
 def test_a_far_side_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in("#!/bin/sh\nexec sleep 60\n", tmp_path, monkeypatch)
+    stand_in("exec sleep 60\n", tmp_path, monkeypatch)
     monkeypatch.setattr("vmtax.machine.reader.LOGIN_SECONDS", 0.2)
     with pytest.raises(MachineLost, match="no answer"), open_reader("ssh://far"):
         pass
@@ -109,7 +109,7 @@ def test_a_far_side_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: p
 def test_windows_is_told_from_a_far_side_that_hangs(then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its shell does not know our entry, says so, and ends or stays."""
     answers = f"case $* in *%OS%*) echo 'Windows_NT$env:OS';; *) echo 'is not recognized' >&2; {then};; esac"
-    stand_in(f"#!/bin/sh\n{answers}\n", tmp_path, monkeypatch)
+    stand_in(f"{answers}\n", tmp_path, monkeypatch)
     monkeypatch.setattr("vmtax.machine.reader.LOGIN_SECONDS", 3.0)
     with pytest.raises(WindowsThere, match=r"is Windows, whose shell is cmd\.exe"), open_reader("ssh://far"):
         pass

@@ -255,6 +255,7 @@ def test_a_second_host_is_refused() -> None:
     assert len(both(parse(PLAN).entries(), "qemu-b")) == 2 + 2 * 3
 
 
+@pytest.mark.variations
 def test_effects_take_the_boot_of_the_host_as_the_unit() -> None:
     """Without any effect: boots of the host differ by 3 %, and each serves four configurations."""
     levels = [{"host": h, "cache": c, "bus": b} for h in "ab" for c in "xy" for b in "uv"]
@@ -287,6 +288,7 @@ def test_what_was_said_before_a_reboot_is_not_said_again_and_can_be_watched(
 
 
 @pytest.mark.parametrize(("host", "reboots_count"), [("lab", True), ("local", False)])
+@pytest.mark.varied(1)
 def test_what_is_left_holds_the_reboots_that_a_lab_does_by_itself(
     host: str, reboots_count: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +300,7 @@ def test_what_is_left_holds_the_reboots_that_a_lab_does_by_itself(
 
 
 @pytest.mark.parametrize(("host", "state"), [("lab", "running"), ("local", "interrupted")])
+@pytest.mark.varied(1)
 def test_a_run_that_waits_for_a_boot_goes_on_only_where_the_lab_reboots_itself(
     host: str, state: str, tmp_path: Path
 ) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import vmtax
 from tests.fake_machine import FakeMachine, Reply
+from tests.sources import modules
 from vmtax.core import packages
 from vmtax.core.packages import COMMANDS, PACKAGES, family, install
 from vmtax.design.disk import DiskSettings, Volume
@@ -23,8 +23,6 @@ from vmtax.machine.packages import READ
 from vmtax.machine.tools import TOOLS
 from vmtax.storage.backing import MKFS, programs
 from vmtax.system.packages import install_here
-
-SOURCE = Path(vmtax.__file__).parent
 
 
 @pytest.mark.parametrize(
@@ -87,13 +85,15 @@ def test_every_program_that_may_be_missing_has_its_row() -> None:
 
 def test_no_other_file_names_a_packager() -> None:
     """Nor calls a package "Debian's": a literal somewhere else would be right on one system only."""
-    found = []
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                named = any(words in node.value for words in (*COMMANDS.values(), "apt install", "(Debian:"))
-                found += [str(path.relative_to(SOURCE))] if named else []
-    assert {*found} == {"core/packages.py"}
+    told = (*COMMANDS.values(), "apt install", "(Debian:")
+    found = {
+        file
+        for file, module in modules(*(words.split()[0] for words in told))
+        for node in ast.walk(module)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if any(words in node.value for words in told)
+    }
+    assert found == {"core/packages.py"}
 
 
 def probed(first: str = "", missing: bool = True, release: str = "ID=rocky\nID_LIKE=rhel") -> Qemu:

@@ -95,6 +95,7 @@ def test_a_single_machine_does_the_same_twice() -> None:
 @pytest.mark.parametrize(
     "end", [MachineLost("host/vm: gone"), Outcome("host/vm", ("search",), 3, "", "no memory", 0.1)]
 )
+@pytest.mark.varied(1)
 def test_no_machine_goes_on_when_one_has_failed(end: Outcome | MachineLost) -> None:
     fails, works = Slow("host/vm", 0.0, end), Slow("host/vm-2", 0.5)
     first, second = run_at_once(jobs(fails, works))

@@ -240,6 +240,7 @@ def test_a_scale_has_round_numbers_that_do_not_touch(ends: tuple[float, float]) 
         assert name
 
 
+@pytest.mark.variations
 def test_without_the_price_there_is_no_such_picture() -> None:
     bare = without(EXPERIMENT, "host_cpu_seconds")
     assert tradeoffs(Analysis(bare)) == () and tradeoff_picture((), {}) is None

@@ -85,6 +85,7 @@ def test_failures_are_marked_where_the_value_is_missing() -> None:
     assert all(kind.endswith("-open") for kind in others), "a single trial has no interval"
 
 
+@pytest.mark.variations
 def test_many_points_are_thinned_evenly_and_say_so() -> None:
     experiment = sample_experiment(rounds=25, treatments=16, emulated=False, failures=2)
     whole = course_of(experiment)

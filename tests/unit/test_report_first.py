@@ -209,6 +209,7 @@ def test_every_metric_has_an_address_that_the_main_figures_lead_to() -> None:
     assert {f"#{figure.metric.name}" for figure in shown(QUICK).summary.figures} <= links
 
 
+@pytest.mark.variations
 def test_the_worst_five_outliers_are_shown_and_the_others_folded() -> None:
     many = sections(sample_experiment(rounds=12, treatments=6))["outliers"]
     table = next(block for block in many.blocks if isinstance(block, Table))
@@ -223,6 +224,7 @@ def test_a_storage_run_begins_with_its_recommendation() -> None:
 
 
 @pytest.mark.parametrize("experiment", [QUICK, storage_experiment(few=True), sample_experiment(rounds=1)])
+@pytest.mark.varied(1)
 def test_all_but_the_answer_is_folded(experiment: Experiment) -> None:
     places = {section.id: section.place for section in sections(experiment).values()}
     assert {places[id] for id in ("numbers", "outliers", "doubts", "repeat", "facts")} == {"folded"}

@@ -188,6 +188,7 @@ def test_terms_are_explained() -> None:
         term_id("no such word")
 
 
+@pytest.mark.variations
 def test_ten_thousand_measurements_stay_small() -> None:
     experiment = large_experiment(10_000)
     assert len(html(experiment).encode()) <= 3 * MEGABYTE
@@ -262,6 +263,7 @@ def test_the_page_shows_doubts_facts_notes_and_how_to_repeat() -> None:
         assert text in prose
 
 
+@pytest.mark.variations
 def test_an_unfinished_run_can_be_shown() -> None:
     experiment = sample_experiment(rounds=4)
     assert "too few rounds" in Page(html(experiment)).prose()

@@ -102,5 +102,6 @@ def test_the_repeat_is_no_treatment_of_its_own_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.varied(3)
 def test_every_format_takes_it(name: str) -> None:
     assert FORMATS[name].render(Analysis(REPEATED))

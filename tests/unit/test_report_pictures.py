@@ -69,6 +69,7 @@ def test_a_ranking_is_drawn_best_first_with_its_kinds_apart() -> None:
 @pytest.mark.parametrize(
     "experiment", [EXPERIMENT, storage_experiment(3, few=True), sample_experiment(rounds=4, treatments=4)]
 )
+@pytest.mark.varied(1)
 def test_a_dot_without_an_interval_is_hollow_and_the_legend_says_so(experiment: Experiment) -> None:
     analysis = Analysis(experiment)
     found = (*forests(view(analysis)), *rank_pictures(analysis, ranked(analysis)))
@@ -110,6 +111,7 @@ def test_a_lost_guest_costs_the_others_nothing_and_is_said() -> None:
     assert any(key.text.startswith("beaten") for key in first.legend)
 
 
+@pytest.mark.variations
 def test_a_telephone_gets_labels_that_fit_above_the_dots() -> None:
     for picture in pictures(storage_experiment(many=True, few=True)):
         small = of_class(picture, "small")
@@ -214,6 +216,7 @@ def test_of_many_the_best_and_the_worst_are_drawn() -> None:
 # --- the page
 
 
+@pytest.mark.variations
 def test_the_page_of_a_sweep_is_well_formed() -> None:
     text = html(storage_experiment(failed=1, few=True))
     page = Page(text)

@@ -211,6 +211,7 @@ def test_a_need_that_nothing_meets_is_reported_with_the_reasons() -> None:
         to_apply(found)
 
 
+@pytest.mark.variations
 def test_without_features_or_choices_there_is_no_section() -> None:
     two = ("host", "vm")
     alone = dataclasses.replace(
@@ -231,6 +232,7 @@ def test_without_features_or_choices_there_is_no_section() -> None:
         assert format.render(Analysis(started))
 
 
+@pytest.mark.variations
 def test_the_table_of_features_is_not_shown_again_among_the_facts() -> None:
     assert "disk.features" not in Page(render_html(Analysis(SAMPLE))).prose()
     lost = with_features(
@@ -243,6 +245,7 @@ def test_the_table_of_features_is_not_shown_again_among_the_facts() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.varied(1)
 def test_names_and_words_are_text(text: str) -> None:
     def hostile(words: str) -> Experiment:
         changed = with_features(SAMPLE, lambda _, found: [{**one, "words": words, "how": words} for one in found])
@@ -261,6 +264,7 @@ def test_names_and_words_are_text(text: str) -> None:
     assert [tag for tag, _ in made[0].elements] == [tag for tag, _ in made[1].elements]
 
 
+@pytest.mark.variations
 def test_what_decides_is_a_sentence_beside_each_table_of_effects() -> None:
     sentences = [sentence(one) for one in deciding(Analysis(SAMPLE))]
     assert len(sentences) == 5
@@ -328,6 +332,7 @@ def test_what_is_recommended_is_what_is_applied(store: Callable[[Experiment], Pa
 
 
 @pytest.mark.parametrize("options", ["", "--needs savevm,file --accept-loss"])
+@pytest.mark.varied(1)
 def test_json_answers_are_what_the_schema_allows(options: str, store: Callable[[Experiment], Path]) -> None:
     store(SMALL)
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
@@ -339,6 +344,7 @@ def test_json_answers_are_what_the_schema_allows(options: str, store: Callable[[
     assert all([one["name"] for one in row["features"]] == [*FEATURES] for row in found["give_ups"])
 
 
+@pytest.mark.variations
 def test_a_condition_is_reported_wherever_the_choice_is(store: Callable[[Experiment], Path]) -> None:
     """Guests with writeback are the fastest, but here they have no mitigations."""
     made = without_mitigations(SMALL)
@@ -436,7 +442,7 @@ def _tried(experiment: Experiment, *, but: str = "") -> Experiment:
         (_tried(SMALL, but="qcow2"), "durable", {"yes simulated cut", "yes documented"}),
     ],
 )
-@pytest.mark.varied(1)
+@pytest.mark.variations
 def test_the_column_says_whether_durability_was_tried(experiment: Experiment, head: str, cells: set[str]) -> None:
     analysis = Analysis(experiment, requirements=SAVEVM)
     table = of(analysis).table

@@ -31,6 +31,7 @@ def stalling(experiment: Experiment) -> Experiment:
     return dataclasses.replace(experiment, trials=tuple(map(changed, experiment.trials)))
 
 
+@pytest.mark.variations
 def test_stalls_show_in_the_mean_beside_the_median() -> None:
     experiment = stalling(sample_experiment(rounds=15, emulated=False))
     analysis = Analysis(experiment)

@@ -91,6 +91,7 @@ def test_little_of_a_mix_is_said_to_be_little() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.varied(2)
 def test_names_are_text(text: str) -> None:
     experiment = measured({name.replace("vm a", f"vm {text}"): row for name, row in HAND.items()})
     page = Page(render_html(Analysis(experiment)))
@@ -107,6 +108,7 @@ def run(store: Path, monkeypatch: pytest.MonkeyPatch, experiment: Experiment, co
 
 
 @pytest.mark.parametrize("options", ["", "--for database", "--weights disk.read-1m.bytes_per_second=2"])
+@pytest.mark.varied(1)
 def test_json_answers_are_what_the_schema_allows(options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     answer = json.loads(run(tmp_path, monkeypatch, SAMPLE, f"show --json {options}").stdout)
@@ -122,6 +124,7 @@ def test_json_answers_are_what_the_schema_allows(options: str, tmp_path: Path, m
         assert all(value["emulated"] == (value["treatment"] != "host") for value in score["values"])
 
 
+@pytest.mark.variations
 def test_the_options_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = run(tmp_path, monkeypatch, SAMPLE, "show --for desktop").stdout
     assert "Storage for a desktop, vm" in shown and "a desktop weighs 4 disk.randread-4k-qd1.iops" in " ".join(

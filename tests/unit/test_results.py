@@ -92,6 +92,7 @@ def files(home: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize("run", [QUICK, STORAGE], ids=["quick", "storage"])
+@pytest.mark.varied(1)
 def test_results_are_read_as_they_were_written(run: Experiment) -> None:
     found = results.read(text_of(run), run)
     assert found is not None
@@ -101,7 +102,7 @@ def test_results_are_read_as_they_were_written(run: Experiment) -> None:
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
 @pytest.mark.parametrize("run", [QUICK, STORAGE], ids=["quick", "storage"])
-@pytest.mark.varied(2)
+@pytest.mark.varied(1)
 def test_a_run_is_shown_alike_from_what_is_kept_and_without(home: Path, run: Experiment, words: tuple[str]) -> None:
     without = show(home, run.id, *words)
     with opened(home) as store:
@@ -118,7 +119,7 @@ def test_show_writes_nothing(home: Path) -> None:
 
 
 @pytest.mark.parametrize(("run", "absent"), [(QUICK, HEAVY), (STORAGE, HEAVY[1:])], ids=["quick", "storage"])
-@pytest.mark.varied(1)
+@pytest.mark.variations
 def test_show_imports_nothing_that_computes(home: Path, run: Experiment, absent: tuple[str, ...]) -> None:
     with opened(home) as store:
         keep(store, run)
@@ -187,7 +188,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-@pytest.mark.varied(3)
+@pytest.mark.varied(1)
 def test_a_damaged_file_is_as_none(home: Path, damage: Callable[[bytes], bytes]) -> None:
     with opened(home) as store:
         keep(store, QUICK)
@@ -207,6 +208,7 @@ def test_what_another_version_wrote_is_not_read(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("part", ["comparisons", "rankings", "primary_rankings", "factor_effects", "gains"])
+@pytest.mark.varied(2)
 def test_results_of_another_run_are_not_read(part: str) -> None:
     mine, others = (json.loads(text_of(run).partition("\n")[2]) for run in (QUICK, STORAGE))
     mixed = json.dumps({**mine, part: others[part]})

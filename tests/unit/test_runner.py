@@ -95,6 +95,7 @@ def test_a_guest_that_does_not_boot_stops_only_the_first_round(lab: Callable[...
 
 
 @pytest.mark.parametrize("seed", [2, 4, 6])
+@pytest.mark.varied(1)
 def test_a_treatment_that_never_boots_is_recorded_and_the_run_goes_on(lab: Callable[..., Lab], seed: int) -> None:
     """Also where chance puts it first of all; where nothing boots, the run ends in its first round."""
     plan = SEVEN.replace("seed: 5", f"seed: {seed}") + "factors: {cpu.mitigations: [auto, off]}\n"
@@ -110,6 +111,7 @@ def test_a_treatment_that_never_boots_is_recorded_and_the_run_goes_on(lab: Calla
     assert {trial.round for trial in nothing.experiment.trials} == {1}
 
 
+@pytest.mark.variations
 def test_half_of_the_treatments_may_fail_whatever_the_order(lab: Callable[..., Lab]) -> None:
     factors = "factors: {disk.bus: [virtio, virtio-scsi, ide, sata, nvme], cpu.mitigations: [auto, off]}\n"
     tried: list[str] = []
@@ -227,6 +229,7 @@ def test_other_work_is_refused_after_a_resume_too(lab: Callable[..., Lab]) -> No
         ({"kernel_pack": None}, "it built kernels with pack 5d1c, and it is not in the cache any more"),
     ],
 )
+@pytest.mark.varied(2)
 def test_another_host_is_no_place_to_go_on(lab: Callable[..., Lab], change: dict[str, str], words: str) -> None:
     made = lab(SEVEN, stopped_in_round(4))
     made.facts["kernel_pack"] = {"digest": "5d1c"}

@@ -90,6 +90,7 @@ def test_a_running_run_is_not_removed(data: Path) -> None:
         ("UPDATE boot SET treatment = 'other' WHERE experiment = 'gone'", "no configuration is called 'other'"),
     ],
 )
+@pytest.mark.varied(4)
 def test_a_damaged_run_is_named_with_the_cure_and_the_other_is_usable(data: Path, cell: str, words: str) -> None:
     changed(cell)
     with Store() as store:

@@ -87,6 +87,7 @@ def test_what_no_longer_answers_is_ended_and_the_reason_kept(
         process.kill()
 
 
+@pytest.mark.variations
 def test_nothing_is_sampled_before_it_is_switched_on_or_after_it_is_switched_off(
     local: LocalMachine, tmp_path: Path
 ) -> None:

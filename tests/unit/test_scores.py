@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
@@ -132,7 +132,6 @@ def values(experiment: Experiment) -> dict[tuple[str, str], float]:
     return {(name, treatment): value for name, s in found(experiment).items() for treatment, value in s.values.items()}
 
 
-@settings(deadline=None, max_examples=40)
 @given(tables)
 def test_the_hosts_score_is_its_sequential_figure(table: dict[str, Values]) -> None:
     made = values(measured(table))
@@ -143,7 +142,6 @@ def test_the_hosts_score_is_its_sequential_figure(table: dict[str, Values]) -> N
             assert made[f"score.{name}{suffix}", "host"] == pytest.approx(sequential, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
 @given(tables, st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 def test_a_machine_that_wanders_leaves_the_shares_as_they_are(
     table: dict[str, Values], small: float, large: float
@@ -159,7 +157,6 @@ def test_a_machine_that_wanders_leaves_the_shares_as_they_are(
     assert after == pytest.approx({key: large * value for key, value in before.items()}, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
 @given(tables, st.randoms(use_true_random=False))
 def test_the_order_of_treatments_changes_nothing(table: dict[str, Values], source: random.Random) -> None:
     names = list(table)

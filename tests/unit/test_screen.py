@@ -60,6 +60,7 @@ def test_the_screens_are_as_expected() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.varied(1)
 def test_each_stored_run_fits_its_screen(stored: list[Experiment], width: int) -> None:
     for run in stored:
         text = printed(render(Analysis(run)), width)
@@ -182,7 +183,7 @@ def test_no_screen_is_wider_than_the_terminal_that_it_is_for(golden: Path) -> No
 
 
 @pytest.mark.parametrize("columns", [40, 60, 72, 80, 100, 120])
-@pytest.mark.varied(3)
+@pytest.mark.varied(1)
 def test_no_stored_run_is_wider_than_the_terminal(columns: int, stored: list[Experiment]) -> None:
     for run in [*stored, quick(), quick(emulated=False)]:
         table = [
@@ -388,6 +389,7 @@ def test_a_figure_that_the_plan_is_about_is_not_shown_in_another_unit_too() -> N
     assert len([line for line in shown(both).splitlines() if line.startswith("sequential write")]) == 2
 
 
+@pytest.mark.variations
 def test_the_configuration_that_others_are_compared_with_says_its_levels() -> None:
     run = sample_experiment(treatments=9)
     (line,) = [line for line in shown(run).splitlines() if line.startswith("VM configurations, against vm")]

@@ -121,11 +121,13 @@ def test_a_calibrated_machine_decides_with_one_a_side() -> None:
     assert line(change, treatment="vm against host").verdict == "undecided"
 
 
+@pytest.mark.variations
 def test_a_machine_that_changes_much_by_itself_is_not_blamed() -> None:
     steady, moody = (compared([session(1)], [session(2, -0.06)], calibrations(6, sd=sd)) for sd in (0.002, 0.2))
     assert (line(steady).verdict, line(moody).verdict) == ("worse", "undecided")
 
 
+@pytest.mark.variations
 def test_sessions_before_and_after_an_upgrade_are_groups_of_their_own() -> None:
     old = calibrations(3)
     new = [with_facts(one, kernel_release="9.9") for one in calibrations(3, first=200, shift=-0.5)]
@@ -143,6 +145,7 @@ def test_sessions_before_and_after_an_upgrade_are_groups_of_their_own() -> None:
         lambda e: with_plan(e, workloads=["memory", {"chess": {"depth": 9}}], primary=[]),
     ],
 )
+@pytest.mark.varied(2)
 def test_calibrations_of_another_machine_or_work_do_not_count(change: Changes) -> None:
     others = [change(one) for one in calibrations(5)]
     assert not fits(others[0], session(1))
@@ -160,6 +163,7 @@ def test_fewer_than_three_calibrations_do_not_count_and_neither_do_the_compared_
     assert line(compared([few[0]], [few[1]], few)).method == "none"
 
 
+@pytest.mark.variations
 def test_two_hosts_need_both_to_be_calibrated_and_the_less_known_one_counts() -> None:
     there = "ssh://there"
     ours, theirs = calibrations(6, sd=0.002), calibrations(3, first=200, sd=0.05, host=there)
@@ -189,6 +193,7 @@ def test_a_reboot_between_the_sides_makes_the_boot_the_unit() -> None:
     assert line(at_once).method == "stored"
 
 
+@pytest.mark.variations
 def test_the_repeat_of_a_treatment_is_left_out() -> None:
     def repeated(experiment: Experiment) -> Experiment:
         again = tuple(dataclasses.replace(t, treatment="vm again") for t in experiment.trials if t.treatment == "vm")

@@ -147,6 +147,7 @@ def test_a_refused_session_is_tried_on_new_connections_however_late_the_client_s
         (1, "sh: 1: nothing: not found", False, False),  # the command's own words
     ],
 )
+@pytest.mark.varied(4)
 def test_a_command_is_tried_on_another_connection_only_where_it_has_not_begun(
     machine: SshMachine, monkeypatch: pytest.MonkeyPatch, connection: int, words: str, alive: bool, another: bool
 ) -> None:

@@ -28,6 +28,7 @@ def fleet(
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("hosts", "between"), [(2, 0.02), (5, 0.0), (20, 0.01), (20, 0.05), (200, 0.02)])
+@pytest.mark.varied(6)
 def test_the_mean_over_hosts_is_that_of_statsmodels(hosts: int, between: float, seed: int) -> None:
     from statsmodels.stats.meta_analysis import combine_effects
 
@@ -171,6 +172,7 @@ def runs(*parts: tuple[int, float], seed: int = 1, sd: float = 0.005) -> np.ndar
     ],
 )
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.varied(6)
 def test_steps_are_where_the_level_changes(parts: tuple[tuple[int, float], ...], places: list[int], seed: int) -> None:
     found = stats.steps(runs(*parts, seed=seed), alpha=0.01)
     assert [step.place for step in found] == places

@@ -96,6 +96,7 @@ def test_equal_levels_decide_nothing() -> None:
         assert result.low is None and result.why_undecided and "equal to the last digit" in result.why_undecided
 
 
+@pytest.mark.variations
 def test_false_positives_stay_where_they_are_promised() -> None:
     from tools.prove.sessions import bars
 

@@ -103,7 +103,7 @@ def brought(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", cases("answers", "20*"))
-@pytest.mark.varied(8)
+@pytest.mark.varied(4)
 def test_a_stored_run_is_shown_and_reported_as_it_was(case: Case, homes: dict[Path, Path], tmp_path: Path) -> None:
     day, run = case
     then = answer(day, run)
@@ -121,7 +121,7 @@ def test_a_stored_run_is_shown_and_reported_as_it_was(case: Case, homes: dict[Pa
 
 
 @pytest.mark.parametrize("case", cases("answers", "20*"))
-@pytest.mark.varied(6)
+@pytest.mark.varied(2)
 def test_a_stored_run_is_exported_whole_and_imported(case: Case, homes: dict[Path, Path], tmp_path: Path) -> None:
     day, run = case
     file = str(tmp_path / "file")
@@ -131,7 +131,7 @@ def test_a_stored_run_is_exported_whole_and_imported(case: Case, homes: dict[Pat
 
 
 @pytest.mark.parametrize("case", cases("exported"))
-@pytest.mark.varied(4)
+@pytest.mark.varied(2)
 def test_an_exported_run_is_imported(case: Case, tmp_path: Path) -> None:
     day, name = case
     run = vmtax(tmp_path, "import", str(day / f"exported/{name}.run.gz")).stdout.split()[0]

@@ -38,7 +38,7 @@ def test_precision_is_looked_at_every_other_pair_from_the_tenth_on() -> None:
         ((100, 101), 0.05, 0.0457),  # nearly one look: the bivariate normal distribution, by scipy.integrate.quad
     ],
 )
-@pytest.mark.varied(2)
+@pytest.mark.varied(1)
 def test_alpha_of_a_look_agrees_with_the_printed_tables(looks: tuple[int, ...], alpha: float, each: float) -> None:
     assert look_alpha(looks, alpha) == pytest.approx(each, abs=0.00006)
 
@@ -70,6 +70,7 @@ def test_a_decision_falls_only_at_looks_and_beyond_the_margin() -> None:
         (lambda: DecisionRule().look([]), "finite numbers"),
     ],
 )
+@pytest.mark.varied(5)
 def test_rules_that_make_no_sense_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

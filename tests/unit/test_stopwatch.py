@@ -6,21 +6,19 @@ import ast
 import re
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import vmtax
 from tests.clocks import World
 from tests.fake_machine import FakeMachine, Reply
 from tests.sample import sample_experiment
+from tests.sources import ROOT, modules, texts
 from vmtax.core.stopwatch import Instant, Stopwatch, refined, suspended
 from vmtax.experiment.at_once import Job, run_at_once
 from vmtax.experiment.loop import why_void
 from vmtax.experiment.trial import voided
 from vmtax.workload import WORKLOADS
 
-ROOT = Path(vmtax.__file__).parent
 # Files that need to know when something is, was or is to be: for people, for another machine, or across boots.
 SAYS_WHEN = {
     "core/stopwatch.py",
@@ -43,19 +41,18 @@ SHELLS_DATE = {"meter/moment.py", "workload/build.py"}  # both believe it only a
 
 
 def test_wall_time_is_read_only_where_it_says_when() -> None:
-    found, shells = set(), set()
-    for path in ROOT.rglob("*.py"):
-        name, text = str(path.relative_to(ROOT)), path.read_text()
-        if any(
-            isinstance(node, ast.Attribute)
-            and node.attr in ("time", "time_ns", "now", "today")
-            and isinstance(node.value, ast.Name)
-            and node.value.id in ("time", "datetime", "date")
-            for node in ast.walk(ast.parse(text))
-        ):
-            found.add(name)
-        if DATE.search(text) or "EPOCHREALTIME" in text:
-            shells.add(name)
+    found = {
+        file
+        for file, module in modules(".time", ".now", ".today")
+        for node in ast.walk(module)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("time", "time_ns", "now", "today")
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("time", "datetime", "date")
+    }
+    shells = {
+        str(path.relative_to(ROOT)) for path, text in texts().items() if DATE.search(text) or "EPOCHREALTIME" in text
+    }
     assert found == SAYS_WHEN, "intervals are a Stopwatch's, or those of a machine's own Moment"
     assert shells == SHELLS_DATE
 

@@ -53,6 +53,7 @@ def test_it_survives_closing(path: Path) -> None:
         assert second.load(with_raw=True) == SAMPLE
 
 
+@pytest.mark.variations
 def test_ten_thousand_measurements(store: Store) -> None:
     experiment = without_raw(large_experiment(10_000))
     store.put(experiment)
@@ -89,7 +90,7 @@ trials = st.builds(
 free_names = names.filter(lambda name: name not in ("disk", "image"))  # facts of these names are objects
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     trials=st.lists(trials, max_size=4), note=any_text, command=any_text, facts=st.dictionaries(free_names, any_text)
 )
@@ -257,6 +258,7 @@ def test_new_id_is_sortable_unique_and_safe(store: Store) -> None:
         ({"a key of a later version": True}, False),
     ],
 )
+@pytest.mark.varied(3)
 def test_the_pace_of_a_run_is_that_of_the_same_work_only(store: Store, changes: Json, alike: bool) -> None:
     store.put(SAMPLE)
     found = store.seconds_per_round({**SAMPLE.plan, **changes}, "local", emulated=True)

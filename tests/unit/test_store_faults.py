@@ -107,6 +107,7 @@ def test_killed_while_writing_loses_nothing_acknowledged(path: Path, after: int)
         assert store.experiments()[0].state == "interrupted"
 
 
+@pytest.mark.variations
 def test_writers_and_first_runs_at_the_same_time(path: Path) -> None:
     children = [run_child(WRITER.replace("sys.stdin.read()", ""), path, f"run-{n}", 20) for n in range(4)]
     for child in children:
@@ -128,6 +129,7 @@ for line in sys.stdin.read().splitlines():
 """
 
 
+@pytest.mark.variations
 def test_first_openings_at_the_same_moment(path: Path) -> None:
     """SQLite turns one of two away at once, in about a third of such moments."""
     children = [run_child(OPENER) for _ in range(3)]
@@ -168,6 +170,7 @@ def test_running_interrupted_and_finished(store: Store, path: Path) -> None:
     assert (store.load().state, store.load().finished) == ("failed", CREATED + 5)
 
 
+@pytest.mark.variations
 def test_process_that_is_not_waited_for_is_dead(path: Path) -> None:
     with run_child(WRITER, path, "zombie", 1) as child:
         read_lines(child, 1)

@@ -210,6 +210,7 @@ with Store(Path(sys.argv[1])) as store:
 """
 
 
+@pytest.mark.variations
 def test_file_that_may_not_grow(path: Path) -> None:
     output, errors = run_child(FILE_LIMIT, path).communicate(timeout=300)
     *counts, message = output.splitlines()
@@ -313,7 +314,7 @@ def test_a_reader_leaves_an_older_store_as_it_is(older: Path) -> None:
     assert schema_of(older) == str(VERSION), "who writes brings it up to date"
 
 
-@pytest.mark.varied(1)
+@pytest.mark.variations
 def test_commands_that_read_take_an_older_store_that_nobody_may_write(older: Path) -> None:
     commands = (*READERS, "compare 20261122-0201-quick-0001 20261122-0202-quick-0002")
     ran = run_child(READ_ONLY, older.parent.parent, *commands, prefix=("unshare", "--mount"))

@@ -150,7 +150,7 @@ def everything(run: Experiment) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.varied(5)
+@pytest.mark.varied(3)
 def test_a_run_of_every_built_in_plan_is_stored_shown_and_read_again(way: str, tmp_path: Path) -> None:
     with Store(tmp_path / "store.sqlite") as store:
         store.put(run_of(way))
@@ -159,7 +159,7 @@ def test_a_run_of_every_built_in_plan_is_stored_shown_and_read_again(way: str, t
 
 
 @pytest.mark.parametrize(("way", "where", "value", "words"), WRONG)
-@pytest.mark.varied(40)
+@pytest.mark.varied(15)
 def test_a_known_key_with_an_impossible_value_is_refused_in_one_line(
     way: str, where: str, value: Any, words: str
 ) -> None:
@@ -169,7 +169,7 @@ def test_a_known_key_with_an_impossible_value_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(("way", "where", "value"), KEPT)
-@pytest.mark.varied(6)
+@pytest.mark.varied(3)
 def test_an_unknown_key_is_kept_and_breaks_nothing(way: str, where: str, value: Any) -> None:
     document = changed(way, where, value)
     run = model.run_of(document)

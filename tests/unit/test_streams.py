@@ -50,6 +50,7 @@ def test_a_reader_that_has_gone_is_no_error(home: Path) -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.variations
 def test_an_error_without_stderr_stays_off_stdout(home: Path) -> None:
     done = shell("vmtax show nosuch 2>&-", home)
     assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
@@ -79,6 +80,7 @@ def test_what_an_encoding_lacks_is_written_in_what_it_has(variables: dict[str, s
     assert re.search(rb"(?<!\w)-\d", done.stdout), "a minus sign is a minus sign"
 
 
+@pytest.mark.variations
 def test_a_name_that_is_not_utf_8_is_written_to_and_said(home: Path) -> None:
     done = shell("vmtax report -o $'\\xff.html'", home, PYTHONUTF8="1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "\N{REPLACEMENT CHARACTER}.html\n".encode(), b"")
@@ -86,6 +88,7 @@ def test_a_name_that_is_not_utf_8_is_written_to_and_said(home: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", ["100000000", "9" * 5000, "²"])
+@pytest.mark.varied(1)
 def test_an_impossible_width_is_forgotten(columns: str, home: Path) -> None:
     environment = {**os.environ, "XDG_DATA_HOME": f"{home}/.local/share", "COLUMNS": columns, "TERMINAL_WIDTH": columns}
     for word in ("--help", "show"):

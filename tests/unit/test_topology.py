@@ -127,6 +127,7 @@ def test_four_guests_at_once(run: Callable[..., Experiment]) -> None:
     assert cost(found) == pytest.approx(1.0, abs=2e-3), "their rates are added up, not averaged"
 
 
+@pytest.mark.variations
 def test_two_beside_two_of_another_kind(run: Callable[..., Experiment]) -> None:
     found = run(TWO_BESIDE_TWO, {"host": 10_000, "host/vm-3": 3000, "host/vm-4": 3000})
     by_machine = {
@@ -270,6 +271,7 @@ def is_said_of_a_lost_guest(event: Event) -> bool:
 
 
 @pytest.mark.parametrize("stops", [is_failure, is_said_of_a_lost_guest])
+@pytest.mark.varied(1)
 def test_a_run_that_is_stopped_before_the_second_boot_has_it_when_it_is_resumed(
     run: Callable[..., Experiment], stops: Callable[[Event], bool]
 ) -> None:

@@ -268,6 +268,7 @@ def test_nothing_else_decides_what_is_legal(levels: dict[str, str], data: st.Dat
     assert why_illegal({name: levels[name] for name in LEGALITY}) == why_illegal(levels)
 
 
+@pytest.mark.variations
 def test_the_time_to_plan_grows_with_the_combinations_and_not_with_the_excludes() -> None:
     """Compared within one test: a busy machine is slower in all of it."""
     names = ("disk.filesystem", "disk.format", "disk.preallocation", "disk.bus", "disk.cache", "disk.aio")

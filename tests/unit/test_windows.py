@@ -89,6 +89,7 @@ WORDS = (
 
 
 @pytest.mark.parametrize("word", [*PRINTABLE, "".join(PRINTABLE), *WORDS])
+@pytest.mark.varied(20)
 def test_an_argument_arrives_as_it_is(word: str) -> None:
     line = quoted(["C:\\vmtax\\program.exe", "before", word, "after"])
     assert as_argv(through_cmd(line)) == ["C:\\vmtax\\program.exe", "before", word, "after"]

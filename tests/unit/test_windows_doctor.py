@@ -119,6 +119,7 @@ def test_what_does_not_disturb_is_said() -> None:
 
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("text", ["", "garbage\n", "=\n=|\n", "vbs=x\nbuild=\nmemory=many\ndisk=|\n", "\0" * 100])
+@pytest.mark.varied(10)
 def test_an_answer_that_is_not_understood_is_unknown(name: str, text: str) -> None:
     found = facts({name: text})
     assert checks(found)["VM"].status in ("ok", "missing")

@@ -106,6 +106,7 @@ ODD = (
 
 
 @pytest.mark.parametrize(("which", "said"), ODD, ids=range(len(ODD)))
+@pytest.mark.varied(15)
 def test_whatever_a_peer_prints_as_ip_is_one_line_that_names_it(which: tuple[str, ...], said: str) -> None:
     odd = machine([CARD], [LINK_LOCAL], **{" ".join(("ip", *which)): said})
     with pytest.raises(MachineError, match=rf"^host: ip {' '.join(which)}: its usual JSON must stand there") as caught:

@@ -16,7 +16,7 @@ STALLS_P = 0.05  # Fisher's test is conservative if stalls are rare
 CARRY_OVER_P = 0.01  # every comparison is tested, so false alarms must be rare
 _LARGEST = 700.0  # of a log ratio; beyond this, exp overflows
 PERMUTATIONS = 999  # of the carry-over test: p-values have steps of 0.001
-PARTS = 37  # in which the orders are tried, because all at once take 80 MB for 10,000 rounds
+AT_ONCE = 270_000  # of the orders' numbers that are tried at once: all of them take 80 MB for 10,000 rounds
 FEW = 300  # rounds: of more, only the orders of the last two numbers of rounds are kept
 P95_ROUNDS = 200  # a percentile p needs 10/(1 - p) samples (METHOD.md, "Boots are the unit")
 
@@ -158,7 +158,8 @@ def _carry_over(differences: Vector, baseline_first: Sequence[bool] | None) -> C
     if min(firsts, n - firsts) < 2:
         return None
     observed = float(differences[first].mean() - differences[~first].mean())
-    drawn = np.concatenate([_carried(differences[orders], firsts) for orders in np.array_split(_orders(n), PARTS)])
+    parts = np.array_split(_orders(n), 1 + PERMUTATIONS * n // AT_ONCE)
+    drawn = np.concatenate([_carried(differences[orders], firsts) for orders in parts])
     # Some tolerance, so that the observed order counts despite rounding when it is drawn again.
     as_large = np.abs(drawn) >= abs(observed) * (1 - 1e-12)
     return CarryOver(observed, float((1 + as_large.sum()) / (1 + PERMUTATIONS)))
