@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.test_spec import CONFINED, PLAIN
 from vmtax.core.records import Treatment
-from vmtax.design.disk import CacheMode, DiskSettings, Server
+from vmtax.design.disk import CacheMode, DiskServer, DiskSettings
 from vmtax.hypervisor import Drive
 from vmtax.hypervisor.qemu.argv import arguments, reach
 from vmtax.machine import MachineError
@@ -24,7 +24,7 @@ from vmtax.testbed.parts import Order, Request, serving
 from vmtax.testbed.parts.serving import ServingPart, options, until_it_serves
 
 DISK = {"name": "disk", "parameters": {"patterns": ["randread-4k-qd1"]}}
-SERVED = DiskSettings(cache=CacheMode.NONE, aio="native", format="qcow2", discard="unmap", server=Server.NBD)
+SERVED = DiskSettings(cache=CacheMode.NONE, aio="native", format="qcow2", discard="unmap", server=DiskServer.NBD)
 
 
 def plan(*vary: str, workload: str = "") -> Plan:

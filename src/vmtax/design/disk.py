@@ -87,7 +87,7 @@ class Volume(StrEnum):
         return self.is_zvol or self.is_dataset
 
 
-class Server(StrEnum):
+class DiskServer(StrEnum):
     """Who opens the disk's file or device."""
 
     NONE = "none"
@@ -352,10 +352,10 @@ class DiskSettings(Settings):
             ),
         ),
     )
-    server: Server = setting(
+    server: DiskServer = setting(
         "disk.server",
-        tuple(Server),
-        Server,
+        tuple(DiskServer),
+        DiskServer,
         "who opens the disk's file or device: QEMU itself (none), or a server of NBD on the same host, with the disk's"
         " cache and aio, to which QEMU connects over a socket: what storage behind a protocol costs, without a network",
         layers=("vm",),
@@ -363,16 +363,16 @@ class DiskSettings(Settings):
         only_with=A_DISK,
         conflicts=(
             Conflict(
-                {"disk.server": (Server.NBD,), "disk.snapshots": Where(lambda number: number > 0)},
+                {"disk.server": (DiskServer.NBD,), "disk.snapshots": Where(lambda number: number > 0)},
                 "disk.server={server} has no images over its disk: disk.snapshots must be 0",
             ),
             Conflict(
-                {"disk.server": (Server.NBD,), "disk.snapshot_during": (During.SNAPSHOT, During.BACKUP)},
+                {"disk.server": (DiskServer.NBD,), "disk.snapshot_during": (During.SNAPSHOT, During.BACKUP)},
                 "disk.server={server} opens the disk, of which QEMU makes no snapshot or backup then:"
                 " disk.snapshot_during must be none",
             ),
             Conflict(
-                {"disk.server": (Server.NBD,), "disk.page_cache": ("bounded",)},
+                {"disk.server": (DiskServer.NBD,), "disk.page_cache": ("bounded",)},
                 "disk.server={server} fills the page cache outside of QEMU: disk.page_cache must be unbounded",
             ),
         ),

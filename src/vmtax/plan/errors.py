@@ -41,8 +41,8 @@ Problem = tuple[Place, str | Unknown]  # place, and what is wrong there and what
 
 MOST_PROBLEMS = 20  # that are shown for one plan; the rest is counted
 _LONGEST_KEY = 60  # characters of a key
-_LONGEST_LINE = 1000
-_MOST_LEGAL = 60  # names: more than there are factors
+_LONGEST_LINE = 1500
+_MOST_LEGAL = 80  # names: more than there are factors
 
 
 class PlanError(BadInput):

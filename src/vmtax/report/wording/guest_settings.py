@@ -9,7 +9,7 @@ from vmtax.analysis.builds import has_other_builds, runs_windows
 from vmtax.core.layers import CLONE_PATH, EXISTING_PATH, GUESTS, LAYERS
 from vmtax.core.records import Experiment, Json
 from vmtax.core.units import count_of, format_room
-from vmtax.design.disk import During, Server, Share
+from vmtax.design.disk import DiskServer, During, Share
 from vmtax.design.topology import groups, varying
 
 CARDS = {
@@ -103,7 +103,7 @@ def _disk(levels: Mapping[str, str]) -> Iterator[str]:
         yield f"{place}device".strip() if system == "none" else f"{place}{kind}{on}"
     if (snapshots := levels.get("disk.snapshots", "0")) != "0":
         yield f"under {snapshots} snapshot{'s' if snapshots != '1' else ''}"
-    if (server := levels.get("disk.server", Server.NONE)) != Server.NONE:
+    if (server := levels.get("disk.server", DiskServer.NONE)) != DiskServer.NONE:
         yield f"from a server of {server.upper()}"
     if (during := levels.get("disk.snapshot_during", During.NONE)) != During.NONE:
         yield f"with a {during} while it works"

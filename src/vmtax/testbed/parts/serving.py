@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.machines import first_line, last_words
 from vmtax.core.records import Treatment
-from vmtax.design.disk import DiskSettings, Server
+from vmtax.design.disk import DiskServer, DiskSettings
 from vmtax.hypervisor import DATA_ID, FRESH_ID, Drive
 from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.machine import Machine, MachineError, Process
@@ -51,7 +51,7 @@ class ServingPart(Part):
 
 def is_served(treatment: Treatment) -> bool:
     """Whether QEMU gets a treatment's disk from a server."""
-    return DiskSettings.of(treatment.levels).server is Server.NBD
+    return DiskSettings.of(treatment.levels).server is DiskServer.NBD
 
 
 def options(drive: Drive) -> tuple[str, ...]:
