@@ -303,6 +303,12 @@ FAULTS = (
         "a guest with one CPU is compared with a host on four",
     ),
     Fault(
+        "testbed/layers/nested.py",
+        "return guests * each * guest_settings.GuestSettings.of(treatment.levels).outer_cpus",
+        "return guests * each",
+        "two outer VMs with as many CPUs are compared as if one had more",
+    ),
+    Fault(
         "analysis/comparisons.py",
         "return [treatment.levels.get(VCPUS), *(treatment.levels.get(name, FACTORS[name].default) for name in HELD)]",
         "return [treatment.levels.get(VCPUS), *(treatment.levels.get(name) for name in HELD)]",

@@ -7,12 +7,14 @@ import pytest
 from tests.fake_machine import FakeMachine
 from tests.topologies import Cores, files, printed
 from vmtax.analysis.comparisons import contrasts
+from vmtax.core.records import Treatment
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import Plan, parse
 from vmtax.plan.vary import varied
 from vmtax.testbed.host.cpus import QUESTION
+from vmtax.testbed.layers.nested import carrier_cpus
 from vmtax.testbed.parts import Request
-from vmtax.testbed.parts.outer import OuterCpus
+from vmtax.testbed.parts.outer import OUTER_CPUS, OuterCpus
 
 PLAN = "{name: x, layers: [%s], guest: {vcpus: %d, memory: 1GiB}, workloads: [chess]}"
 
@@ -38,6 +40,11 @@ def test_more_cpus_than_the_host_has(has: int, vcpus: int, changes: tuple[str, .
     assert len(found) == len(refused)
     for (level, words), said in zip(refused.items(), found.values(), strict=True):
         assert said.startswith(f"guest.outer_cpus={level}: {words}")
+
+
+def test_an_outer_vm_has_as_many_times_the_cpus_of_its_guests() -> None:
+    found = [carrier_cpus(2, Treatment("nested", "nested", {OUTER_CPUS: level}), 3) for level in ("1", "2", "4")]
+    assert found == [6, 12, 24]
 
 
 def test_the_vm_and_the_host_are_the_same_whatever_the_outer_vm_has() -> None:

@@ -170,6 +170,9 @@ def test_a_condition_that_all_share_is_reported_where_it_is_not_the_default_only
     usual = advise(run({f"{FAST} {AUTO}": 10_000, f"{SLOW} {AUTO}": 9_000}))
     assert usual.refused == () and "condition" not in " ".join(usual.notes)
     assert usual.notes == advise(run({FAST: 10_000, SLOW: 9_000})).notes
+    entries = under({f"{FAST} {OFF}": 10_000, f"{SLOW} {OFF}": 9_000})
+    entries.plan["combinations"] = [{"name": None, "levels": {"cpu.mitigations": ["off"]}}]
+    assert advise(entries).notes[0].startswith(f"Only guests with {OFF} (the default is auto)")
     tap = advise(run({f"{FAST} net.path=tap": 10_000, f"{SLOW} net.path=tap": 9_000}))
     assert tap.notes == usual.notes, "nobody asked for that card, and a disk has none"
 

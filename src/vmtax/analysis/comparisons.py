@@ -223,8 +223,8 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
 
 
 def _held(treatment: Treatment) -> list[str | None]:
-    """In what two layers must be alike: their CPUs, and factors of the host itself, which a VM of the user's has only
-    where they were asked for.
+    """In what two layers must be alike: their CPUs, and factors of the host itself, of which a VM of the user's has
+    none: its runs refuse other levels than the defaults.
     """
     return [treatment.levels.get(VCPUS), *(treatment.levels.get(name, FACTORS[name].default) for name in HELD)]
 

@@ -90,9 +90,9 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
     if source.startswith(PROXMOX):
         say_wrapped(f"What it costs as it runs: vmtax run quick --guest {words}; {UNTRIED}")
     if source.startswith((PROXMOX, LIBVIRT)):
+        cloned = ", and so are its clones" if source.startswith(LIBVIRT) else ""
         say_wrapped(
-            "A Windows is entered by its guest agent, and so are its clones; or by --guest ssh://Administrator@ADDRESS;"
-            f" {NEVER_RUN}"
+            f"A Windows is entered by its guest agent{cloned}; or by --guest ssh://Administrator@ADDRESS; {NEVER_RUN}"
         )
     sys.stdout.flush()
 

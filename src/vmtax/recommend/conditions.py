@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from vmtax.analysis.comparisons import named_factors
 from vmtax.core.records import Json, Treatment
 from vmtax.design.factors import FACTORS, USUAL_LEVELS
 from vmtax.recommend.kinds import ChoiceKind
@@ -50,7 +51,7 @@ def conditions(kind: ChoiceKind, plan: Json, members: Sequence[Treatment]) -> Co
     wanted = {name: _baseline(name, plan, members) for name in names}
     if not any(_at(treatment, wanted) for treatment in members):
         wanted = {name: _level(members[0], name) for name in names} if members else {}
-    asked = {name for part in (plan.get("factors") or {}, *(plan.get("combinations") or ())) for name in part}
+    asked = named_factors(plan)
     named = {
         name: level
         for name, level in wanted.items()

@@ -125,6 +125,7 @@ class WindowsGuest:
 
     disc: PurePosixPath  # on its host
     mark: str  # name of an empty file on that disc, by which it is known
+    programs: tuple[str, ...] = ()  # the files of those that may run for too long, and are ended then
 
     def bring(self, host: Machine, directory: PurePosixPath) -> Brought:
         return Brought(disc=str(self.disc))
@@ -133,7 +134,7 @@ class WindowsGuest:
         transport = AgentTransport(LibvirtVm(clone).agent, path, Path(local.scratch))
         transport.look()
         machine = WindowsClone(transport, self._drive(transport, name))
-        machine.set_up(PureWindowsPath(machine.carry("echo %USERPROFILE%").stdout.strip()))
+        machine.set_up(PureWindowsPath(machine.carry("echo %USERPROFILE%").stdout.strip()), self.programs)
         return machine
 
     def settle(self, clone: Domain) -> None:

@@ -113,5 +113,10 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
         hyperv=default.hyperv,
         hpet=default.hpet,
     )
-    cpus = guests * on.plan.guest.vcpus * guest_settings.GuestSettings.of(treatment.levels).outer_cpus
+    cpus = carrier_cpus(on.plan.guest.vcpus, treatment, guests)
     return replace(spec, vcpus=cpus, memory_bytes=memory, settings=settings, carries=True)
+
+
+def carrier_cpus(each: int, treatment: Treatment, guests: int) -> int:
+    """The CPUs of an outer VM with that many nested guests, which have `each` of them."""
+    return guests * each * guest_settings.GuestSettings.of(treatment.levels).outer_cpus

@@ -25,8 +25,9 @@ class OuterCpus(Part):
                 continue
             guests = (machines_at_once(each) or 1) * sized(request.plan, each.levels).guest.vcpus
             if (wanted := guests * times[each.name]) > (has := len(read(request.host).cpus)):
+                others = ", or lower guest.vcpus or guest.count" if times[each.name] <= has and guests > 1 else ""
                 refused[each.name] = (
                     f"{OUTER_CPUS}={times[each.name]}: {wanted} CPUs of outer VMs, and the host has"
-                    f" {count_of(has, 'CPU')}; lower guest.vcpus or guest.count"
+                    f" {count_of(has, 'CPU')}: leave out that level{others}"
                 )
         return refused

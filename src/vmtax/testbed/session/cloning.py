@@ -214,10 +214,11 @@ class Cloning:
             return clones.WatchedGuest()
         if not self.is_windows:
             return clones.LinuxGuest(image)
-        return clones.WindowsGuest(self.discs[0].file, self.discs[0].mark)
+        return clones.WindowsGuest(self.discs[0].file, self.discs[0].mark, tuple(self.discs[0].digests))
 
     def leave(self) -> Json:
         """End the point, and compare the domain with what it was. Raises MachineError."""
+        self.discs.clear()  # they lie beside the point
         return self.points.pop().leave() if self.points else {}
 
 
