@@ -75,10 +75,14 @@ def saved(bench: Bench, name: str) -> None:
     print(f"saved while it was measured: exit code {run.returncode}: {last_line(said)}", flush=True)
     bench.score.check("Traceback" not in said and run.returncode != 0, f"saved while measured: {said[-600:]}")
     bench.lv.virsh("start", name)
-    wait_until(lambda: bench.lv.agent(name, "guest-ping") is not None, "it is up again")
+    wait_until(lambda: bench.lv.agent(name, "guest-ping") is not None, "it has been started again")
     code, said = bench.measured(name, "--rounds", "1")
     bench.score.check(code == 0, f"the run after one in which it was saved: {said[-300:]}")
-    bench.is_left_alone(name, before, "saved while measured")
+    again = bench.definition(name)  # it has another number since its owner started it
+    bench.score.check("vmtax" not in again, "saved while measured: something of ours is in it")
+    inactive = bench.lv.virsh("dumpxml", name, "--inactive")
+    bench.score.check(before.endswith(inactive), "saved while measured: its definition")
+    bench.is_left_alone(name, again, "saved while measured")
 
 
 def filled(bench: Bench, name: str) -> None:
