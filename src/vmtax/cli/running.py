@@ -30,7 +30,6 @@ from vmtax.design.host import boots_asked
 from vmtax.design.interleaved import is_host
 from vmtax.experiment.resume import CannotResume
 from vmtax.plan.asked import (
-    excluded,
     refuse_idle_layers,
     refuse_left_out,
     refuse_lone,
@@ -161,7 +160,7 @@ def new_work(plan: str, asked: Measured) -> RunWork:
     if vm:
         refuse_budget(vm, asked.changes)
         refuse_factors(wanted, vm)
-    refuse_unmeasured(wanted.layers, wanted.space, excluded(wanted, wanted.space), typed, by_option.keys())
+    refuse_unmeasured(wanted, wanted.space, typed, by_option.keys())
     refuse_left_out(wanted, typed, not_ended(wanted, wanted.treatments()[0]))
     qemu = program(wanted.host, asked.versions.qemu, "--qemu")
     other = asked.versions.interleave_with

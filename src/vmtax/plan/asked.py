@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vmtax.core.errors import BadInput
@@ -50,18 +51,16 @@ def typed_in(name_or_path: str, plan: Plan) -> dict[str, tuple[str, ...]]:
     return {factor: tuple(e for e in each if (factor, e) not in excluded) for factor, each in typed.items()}
 
 
-def refuse_unmeasured(
-    layers: Sequence[str],
-    space: Space,
-    exclude: Sequence[Mapping[str, Sequence[str]]],
-    typed: Typed,
-    varied: Collection[str] = (),
-) -> None:
+def refuse_unmeasured(plan: Plan, space: Space, typed: Typed, varied: Collection[str] = ()) -> None:
     """Raises PlanError if a level that was typed is in no configuration.
 
-    varied: factors that --vary names
+    space: of the plan with these levels; varied: factors that --vary names
     """
-    found = unmeasured(layers, space, exclude, typed)
+    ours, why = len(plan.exclude), f"with so many guests the work of plan {plan.name} cannot be measured"
+    found = [
+        replace(one, why=why) if one.why.endswith(f"exclude[{ours}]") else one
+        for one in unmeasured(plan.layers, space, excluded(plan, space), typed)
+    ]
     cured = [one for one in found if one.cure][:1]  # with that, every level is measured
     if found:
         prefix = f"{OPTION}: " if varied else ""
@@ -69,12 +68,15 @@ def refuse_unmeasured(
 
 
 def excluded(plan: Plan, space: Space) -> list[Mapping[str, Sequence[str]]]:
-    """What the plan leaves out, and the numbers of guests with which its work cannot have all its roles: so none of
-    them is advised. Those that are named are refused by the plan's own check, which says more.
+    """What the plan leaves out, and the numbers of guests with which its work cannot have all its roles, or that it
+    cannot end at once: so none of them is advised. Those that are named are refused by the plan's own check, which says
+    more.
     """
     roles = math.lcm(*(one.roles for one in plan.build_workloads()))
+    is_alone = any(choice.name == Durability.name for choice in plan.workloads)
     named = space.levels_of(COUNT.name, COUNT.default)
-    wrong = [level for level in COUNT.levels if int(level) % roles and level not in named]
+    unfit = [level for level in COUNT.levels if int(level) % roles or (is_alone and int(level) > 1)]
+    wrong = [level for level in unfit if level not in named]
     return [*plan.exclude, *([{COUNT.name: wrong}] if wrong else [])]
 
 

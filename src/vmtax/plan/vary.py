@@ -7,7 +7,7 @@ from typing import Any
 
 from vmtax.design.asked import OPTION
 from vmtax.plan import rules
-from vmtax.plan.asked import Typed, excluded, refuse_unmeasured
+from vmtax.plan.asked import Typed, refuse_unmeasured
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import Plan, from_data
 
@@ -37,7 +37,7 @@ def varied(plan: Plan, asked: Sequence[str]) -> Plan:
         return plan
     space = rules.space({**plan.factors, **levels}, plan.design, plan.combinations, plan.guest)
     if not rules.too_many(plan.layers, space):  # otherwise the plan's own check says so
-        refuse_unmeasured(plan.layers, space, excluded(plan, space), levels, levels.keys())
+        refuse_unmeasured(plan, space, levels, levels.keys())
     data: dict[str, Any] = plan.model_dump(mode="json")
     data["factors"] |= levels
     return from_data(data, source=plan.name, options={"factors": OPTION})
