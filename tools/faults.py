@@ -2040,7 +2040,7 @@ FAULTS = (
     ),
     Fault(
         "plan/asked.py",
-        "wrong = [level for level in COUNT.levels if int(level) % roles and level not in named]",
+        "wrong = [level for level in unfit if level not in named]",
         "wrong: list[str] = []",
         "a number of guests is advised that is refused then",
     ),

@@ -56,7 +56,7 @@ def refuse_unmeasured(plan: Plan, space: Space, typed: Typed, varied: Collection
 
     space: of the plan with these levels; varied: factors that --vary names
     """
-    ours, why = len(plan.exclude), f"with so many guests the work of plan {plan.name} cannot be measured"
+    ours, why = len(plan.exclude), f"with that many guests the work of plan {plan.name} cannot be measured"
     found = [
         replace(one, why=why) if one.why.endswith(f"exclude[{ours}]") else one
         for one in unmeasured(plan.layers, space, excluded(plan, space), typed)
