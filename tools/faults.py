@@ -303,6 +303,18 @@ FAULTS = (
         "a guest with one CPU is compared with a host on four",
     ),
     Fault(
+        "testbed/parts/serving.py",
+        'how = ("--cache", settings.cache, "--aio", settings.aio, *discard)',
+        'how = ("--aio", settings.aio, *discard)',
+        "a server keeps a disk in the host's page cache that is to be opened without",
+    ),
+    Fault(
+        "hypervisor/qemu/drives.py",
+        'kind = "raw" if disk.served else disk.settings.format',
+        "kind = disk.settings.format",
+        "a guest finds no disk where a server has opened a qcow2 file",
+    ),
+    Fault(
         "testbed/layers/nested.py",
         "return guests * each * guest_settings.GuestSettings.of(treatment.levels).outer_cpus",
         "return guests * each",

@@ -1,4 +1,4 @@
-"""A disk from a server of NBD on the guest's host: who may ask for it, what the server and QEMU are told."""
+"""A disk from a server of NBD on the guest's host: which plans can have it, and the arguments of server and QEMU."""
 
 from __future__ import annotations
 
@@ -122,5 +122,5 @@ def test_each_disk_under_test_has_a_server_until_the_guest_has_ended(monkeypatch
 def test_a_server_that_ends_is_an_error_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "last_words", lambda process: process.last())
     host: Any = _Host(serves=False)
-    with pytest.raises(MachineError, match="host: the server of a guest's disk does not serve: qemu-nbd: Failed to"):
-        until_it_serves(host, host.start("qemu-nbd"), PurePosixPath("/run/x/socket"))
+    with pytest.raises(MachineError, match="host: qemu-nbd does not serve: qemu-nbd: Failed to"):
+        until_it_serves(host, host.start("qemu-nbd"), PurePosixPath("/run/x/socket"), "qemu-nbd")

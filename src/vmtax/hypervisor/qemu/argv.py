@@ -93,6 +93,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
         *(("/dev/kvm", spec.accelerator == "kvm"), (TUN, any(not tap.device for tap in taps))),
         *(("/dev/vhost-net", any(tap.vhost for tap in taps)), (VFIO, passes_device(spec.cards))),
     )
+    disks = [drives.reached(disk) for disk in spec.disks]
     state = (spec.incoming,) if spec.incoming is not None and _is_file(spec.incoming) else ()
     return Reach(
         read=(
@@ -100,7 +101,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
             *dict.fromkeys(path for disk in spec.disks for path in disk.beneath),
         ),
         write=(
-            *(str(console), *(path for disk in spec.disks for path in drives.reached(disk))),
+            *(str(console), *(path for files, _ in disks for path in files)),
             *(disk.log for disk in spec.disks if disk.log),
             *(disk.spare for disk in spec.disks if disk.spare),
             *((str(spec.lasting.runtime),) if spec.lasting else ()),
@@ -109,7 +110,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
         ),
         devices=(
             *filter(is_device, images),
-            *(disk.path for disk in spec.disks if disk.is_device and not disk.served),
+            *(path for _, devices in disks for path in devices),
             *(path for path, is_wanted in wanted if is_wanted),
         ),
     )

@@ -82,11 +82,11 @@ def caching(disk: Drive) -> dict[str, bool]:
     return {"direct": mode.is_direct, "no-flush": mode.ignores_flushes}
 
 
-def reached(disk: Drive) -> tuple[str, ...]:
-    """What QEMU must reach of the parent to open it: its file, if that is no device, or the directory of its server."""
+def reached(disk: Drive) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(files and directories, devices) of the parent that QEMU must reach to open it; of a server its socket alone."""
     if disk.served:
-        return (str(PurePosixPath(disk.served).parent),)
-    return () if disk.is_device else (disk.path,)
+        return (str(PurePosixPath(disk.served).parent),), ()
+    return ((), (disk.path,)) if disk.is_device else ((disk.path,), ())
 
 
 def spare_node(disk: Drive) -> dict[str, Any]:

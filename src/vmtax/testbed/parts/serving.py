@@ -57,36 +57,35 @@ def is_served(treatment: Treatment) -> bool:
 def options(drive: Drive) -> tuple[str, ...]:
     """qemu-nbd's, with which the server has the settings that QEMU would have. It serves until it is ended."""
     settings = drive.settings
-    how = (
-        "--cache",
-        settings.cache,
-        "--aio",
-        settings.aio,
-        *(("--discard", "unmap") if settings.discard == "unmap" else ()),
-    )
+    discard = ("--discard", "unmap") if settings.discard == "unmap" else ()
+    how = ("--cache", settings.cache, "--aio", settings.aio, *discard)
     return ("--persistent", "--format", settings.format, *how, drive.path)
 
 
 def _serve(on: Provisioned, drive: Drive, stack: contextlib.ExitStack) -> str:
     """Start the server of one disk; returns its socket. Raises MachineError if it does not serve."""
-    host = on.host
-    place = PurePosixPath(host.run("mktemp", "-d", str(host.scratch / f"nbd-{drive.name}-XXXXXX")).strip())
-    stack.callback(host.try_run, "rm", "-rf", "--one-file-system", str(place))
-    socket, its_own = place / "socket", (drive.path,)
-    files = (str(place), *(() if drive.is_device else its_own))
-    reach = Reach(write=files, devices=its_own if drive.is_device else ())
+    socket = place_of_socket(on.host, f"nbd-{drive.name}", stack)
+    place, disk = str(socket.parent), (drive.path,)
+    reach = Reach(write=(place,), devices=disk) if drive.is_device else Reach(write=(place, *disk))
     start = image_program(on.tree, PROGRAM, reach, *alone(root=on.is_root), bubblewrap=on.placed.bubblewrap)
-    process = host.start(*start, "--socket", str(socket), *options(drive))
+    process = on.host.start(*start, "--socket", str(socket), *options(drive))
     stack.callback(process.stop)
-    until_it_serves(host, process, socket)
+    until_it_serves(on.host, process, socket, PROGRAM)
     return str(socket)
 
 
-def until_it_serves(host: Machine, process: Process, socket: PurePosixPath) -> None:
-    """Wait until a server has made its socket. Raises MachineError if it ends before, or makes none."""
+def place_of_socket(host: Machine, name: str, stack: contextlib.ExitStack) -> PurePosixPath:
+    """A socket that is still to be made, alone in a directory that no other user enters, until the stack is left."""
+    place = PurePosixPath(host.run("mktemp", "-d", str(host.scratch / f"{name}-XXXXXX")).strip())
+    stack.callback(host.try_run, "rm", "-rf", "--one-file-system", str(place))
+    return place / "socket"
+
+
+def until_it_serves(host: Machine, process: Process, socket: PurePosixPath, name: str) -> None:
+    """Wait until a server, called `name`, has made its socket. Raises MachineError if it ends before, or makes none."""
     deadline = time.monotonic() + READY_SECONDS
     while not host.succeeds("test", "-S", str(socket)):
         if process.poll() is not None or time.monotonic() > deadline:
             why = first_line(last_words(process)) or "it makes no socket"
-            raise MachineError(f"{host.path}: the server of a guest's disk does not serve: {why}")
+            raise MachineError(f"{host.path}: {name} does not serve: {why}")
         time.sleep(0.02)

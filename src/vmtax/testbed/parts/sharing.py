@@ -17,7 +17,7 @@ from vmtax.hypervisor.spec import TAG, SharedDirectory
 from vmtax.machine import Machine
 from vmtax.storage import Backing
 from vmtax.testbed.parts.part import Order, Part, Request
-from vmtax.testbed.parts.serving import until_it_serves
+from vmtax.testbed.parts.serving import place_of_socket, until_it_serves
 from vmtax.testbed.session.examine import is_root
 from vmtax.testbed.subjects.provisioned import Provisioned
 from vmtax.workload.durability import Durability
@@ -112,17 +112,15 @@ def _inside(disk: Backing) -> str:
 def _serve(on: Provisioned, directory: PurePosixPath, share: Share, number: int, stack: contextlib.ExitStack) -> str:
     """Start virtiofsd for one guest; returns its socket. Raises MachineError if it does not serve."""
     host = on.host
-    place = PurePosixPath(host.run("mktemp", "-d", str(host.scratch / f"share-{number}-XXXXXX")).strip())
-    stack.callback(host.try_run, "rm", "-rf", "--one-file-system", str(place))
-    socket = place / "socket"
-    reach = Reach(write=(str(directory), str(place)))
+    socket = place_of_socket(host, f"share-{number}", stack)
+    reach = Reach(write=(str(directory), str(socket.parent)))
     start = image_program(
         on.tree, DAEMON, reach, *alone(root=True), capabilities=CAPABILITIES, bubblewrap=on.placed.bubblewrap
     )
     options = ("--shared-dir", str(directory), "--cache", share.cache)
     process = host.start(*start, "--socket-path", str(socket), "--sandbox", "none", WITHOUT, *options)
     stack.callback(process.stop)
-    until_it_serves(host, process, socket)
+    until_it_serves(host, process, socket, "virtiofsd")
     return str(socket)
 
 
