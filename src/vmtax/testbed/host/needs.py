@@ -136,6 +136,13 @@ def migrates(plan: Plan) -> bool:
     return any(choice.name == Migration.name for choice in plan.workloads)
 
 
+def with_own_disk(plan: Plan) -> str:
+    """The first workload of the plan whose guests end or move with their disks, which nothing else opens or copies; ""
+    if there is none.
+    """
+    return next((choice.name for choice in plan.workloads if choice.name in (Durability.name, Migration.name)), "")
+
+
 def outer_vms(plan: Plan) -> int:
     """The most outer VMs that the plan runs at the same time, if it has nested guests."""
     return guests_at_once(plan) if "own" in guest_levels(plan, "outer") else 1

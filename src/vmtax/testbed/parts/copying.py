@@ -10,14 +10,12 @@ from dataclasses import replace
 from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings, During
 from vmtax.hypervisor import DATA_ID, FRESH_ID, Guest
+from vmtax.testbed.host import needs
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.session.copying import Copying, Spare
 from vmtax.testbed.subjects.provisioned import Provisioned
-from vmtax.workload.durability import Durability
-from vmtax.workload.migration import Migration
 
 DURING = DiskSettings.factors()["during"].name
-ALONE = (Durability.name, Migration.name)
 MERGED = (
     f"{DURING}=snapshot: merging the image again, which is not measured, also costs a guest time where a snapshot is"
     " deleted while it works."
@@ -29,7 +27,7 @@ class CopyingPart(Part):
     """A spare file for each disk of a guest, which QEMU holds open for what is copied of the disk."""
 
     def lacking(self, request: Request) -> Mapping[str, str]:
-        unfit = next((choice.name for choice in request.plan.workloads if choice.name in ALONE), "")
+        unfit = needs.with_own_disk(request.plan)
         why = f"the workload {unfit} takes a guest whose disk nothing else copies: measure it in another plan"
         copied = {each.name: what for each in request.guests if (what := during(each)) is not During.NONE}
         return {name: f"{DURING}={what}: {why}" for name, what in copied.items() if unfit}

@@ -14,14 +14,12 @@ from vmtax.design.disk import DiskServer, DiskSettings
 from vmtax.hypervisor import DATA_ID, FRESH_ID, Drive
 from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.machine import Machine, MachineError, Process
+from vmtax.testbed.host import needs
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.subjects.provisioned import Provisioned
-from vmtax.workload.durability import Durability
-from vmtax.workload.migration import Migration
 
 READY_SECONDS = 30.0
 PROGRAM = "qemu-nbd"  # of the image, also where the host's own QEMU runs the guests
-ALONE = (Durability.name, Migration.name)  # workloads whose guests open their disks themselves
 BESIDE = (
     "disk.server=nbd: the server is another process on the same host, and its CPU time is in that of the host; a server"
     " behind a network has its delay, too."
@@ -32,7 +30,7 @@ class ServingPart(Part):
     """One server for each disk of a guest under test, from before its boot until its end."""
 
     def lacking(self, request: Request) -> Mapping[str, str]:
-        unfit = next((choice.name for choice in request.plan.workloads if choice.name in ALONE), "")
+        unfit = needs.with_own_disk(request.plan)
         why = f"disk.server=nbd: the workload {unfit} needs a QEMU that has the disk itself: measure it in another plan"
         return {each.name: why for each in request.guests if unfit and is_served(each)}
 

@@ -16,12 +16,11 @@ from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.hypervisor.spec import TAG, SharedDirectory
 from vmtax.machine import Machine
 from vmtax.storage import Backing
+from vmtax.testbed.host import needs
 from vmtax.testbed.parts.part import Order, Part, Request
 from vmtax.testbed.parts.serving import place_of_socket, until_it_serves
 from vmtax.testbed.session.examine import is_root
 from vmtax.testbed.subjects.provisioned import Provisioned
-from vmtax.workload.durability import Durability
-from vmtax.workload.migration import Migration
 
 _numbers = itertools.count(1)
 MOUNT = "/run/vmtax-share"  # in the guest
@@ -60,8 +59,7 @@ class SharingPart(Part):
         shared = {each.name: settings(each).share for each in request.guests if settings(each).is_shared}
         if not shared:
             return {}
-        names = [each.name for each in request.plan.workloads]
-        unfit = next((name for name in names if name in (Durability.name, Migration.name)), "")
+        unfit = needs.with_own_disk(request.plan)
         return {
             name: why
             for name, share in shared.items()
