@@ -525,6 +525,18 @@ FAULTS = (
         "another disk of a Windows is written than the one under test",
     ),
     Fault(
+        "testbed/layers/clone.py",
+        "if clone.restless else ()",
+        "if not clone.restless else ()",
+        "a clone that still works by itself is measured without a word",
+    ),
+    Fault(
+        "cli/work.py",
+        "sum(more) + sum(place.alone_seconds for place in places)",
+        "sum(more)",
+        "a run of a Windows' clones takes five minutes a boot longer than is said",
+    ),
+    Fault(
         "attach/clone/guests.py",
         "if before is not None and now is not None and now - before < CALM_SHARE * (time.monotonic() - began):",
         "if before is not None:",

@@ -17,20 +17,26 @@ from vmtax.attach.clone import boot, guests
 from vmtax.attach.clone.boot import WINDOWS_BOOT_SECONDS, Cloned, booted
 from vmtax.attach.clone.definition import Definition
 from vmtax.attach.clone.edit import edited
-from vmtax.attach.clone.guests import QUIET_SECONDS, WatchedGuest
+from vmtax.attach.clone.guests import QUIET_SECONDS, LinuxGuest, WatchedGuest
 from vmtax.attach.clone.point import ClonePoint, ServedDisk
 from vmtax.attach.domain import Domain, DomainError
 from vmtax.cli.app import BadUse
 from vmtax.cli.existing_vm import on_existing
+from vmtax.cli.work import foreseen
+from vmtax.core import notices
 from vmtax.core.layers import CLONE, CLONE_PATH
 from vmtax.core.records import Treatment
 from vmtax.design.hyperv import ALL, ENLIGHTENMENTS, HIDDEN, OFF
 from vmtax.existing import enlightenments
 from vmtax.existing.guest import Remarks
+from vmtax.experiment import preview
+from vmtax.image.place import Placed
+from vmtax.plan.estimate import GUESS
 from vmtax.plan.schema import load
 from vmtax.testbed.layers import clone as layer
 from vmtax.testbed.session.cloning import ClonedBoot, Cloning
 from vmtax.testbed.session.observed import Observed, Watched
+from vmtax.testbed.session.session import TestbedOptions
 from vmtax.workload import Site
 
 METADATA = (
@@ -84,9 +90,40 @@ def test_what_a_watched_clone_of_a_windows_is_is_said_before() -> None:
     domain, _ = windows()
     vm = Cloning.of((domain, "running"), PurePosixPath("/var/tmp"), is_watched=True)
     assert "a Windows is left alone for 5 minutes" in vm.announced and "never run on Windows itself" in vm.announced
-    assert "5 minutes after each boot" in vm.announced and "a first guess of how long the run takes" in vm.announced
+    assert "5 minutes after each boot" in vm.announced
     assert "its TPM, so that what depends on a key in it" in vm.announced
     assert "no screen and no network" in vm.notes[1]
+
+
+@pytest.mark.parametrize(("code", "doubt"), [(0, ""), (1, "restless: Not all of its services had started 120 s")])
+def test_a_clone_that_still_starts_services_is_recorded_as_restless(code: int, doubt: str) -> None:
+    """`code`: of the program in it that waits for them."""
+    status = f'{{"return":{{"exited":true,"exitcode":{code}}}}}\n'
+    machine = host(qemu_agent_command=['{"return":{"pid":7}}\n', status])
+    domain = Domain(machine, "web1", UUID, "qemu:///system", 2, 2**30)
+    clone = Cloned(domain, None, None, 9.0, LinuxGuest(Placed("/root", "/k", "/i")).settle(domain))
+    (said,) = layer.doubts(clone) or ("",)
+    assert said.startswith(doubt) and bool(said) == bool(doubt)
+    assert not doubt or notices.read(said).code == "restless"
+
+
+def test_how_long_it_takes_has_the_minutes_in_which_clones_of_a_windows_are_left_alone() -> None:
+    """Of each clone of each round, and of nothing else that is measured beside them."""
+    domain, _ = windows()
+    vm = Cloning.of((domain, "running"), PurePosixPath("/var/tmp"), is_watched=True)
+    plan = load("idle").model_copy(update={"layers": ("host", CLONE), "budget": None})
+    treatments = [Treatment("host", "host"), Treatment("clone", CLONE), Treatment("clone cpu.hyperv=off", CLONE)]
+    alone = preview._alone_seconds(cast("Any", SimpleNamespace(existing=vm)), treatments)
+    assert alone == 2 * QUIET_SECONDS and not preview._alone_seconds(cast("Any", SimpleNamespace(existing=None)), [])
+
+    def seconds(alone: float) -> float:
+        place: Any = SimpleNamespace(name="local", machine=None, possible=treatments, below={"emulated_cpu": False})
+        place.alone_seconds = alone
+        work: Any = SimpleNamespace(plan=plan, resumed=None, options=SimpleNamespace(testbed=TestbedOptions()))
+        store: Any = SimpleNamespace(seconds_per_round=lambda *words, **named: None)
+        return foreseen(store, work, [place], "").seconds[1]
+
+    assert seconds(alone) - seconds(0.0) == pytest.approx(plan.rounds.max * alone * GUESS[1])
 
 
 def test_hyper_v_is_for_clones_on_kvm() -> None:

@@ -133,7 +133,7 @@ def foreseen(store: Store, work: RunWork, places: Sequence[Place], why: str) -> 
         plan,
         [treatment for place in places for treatment in place.possible],
         Emulation(guests=bool(why), host=host),
-        more=sum(more),
+        more=sum(more) + sum(place.alone_seconds for place in places),
         measured=store.seconds_per_round(
             plan.model_dump(mode="json"), plan.host, work.options.testbed.interleave_with, emulated=bool(why) or host
         ),

@@ -30,6 +30,7 @@ Code = Literal[
     "apart",
     "ticks",
     "second-boot",
+    "restless",
     "shutdown",
     "two-hosts",
     "two-factors",
@@ -163,6 +164,12 @@ MEANINGS: Mapping[Code, Meaning] = {
         "A guest was lost while it booted, and booted at the second attempt",
         "The boot time is that of the second attempt; other figures are those of a fresh guest",
         "Try another QEMU (--qemu) where it happens often",
+    ),
+    "restless": Meaning(
+        "the clone did not come to rest",
+        "A clone of a VM still worked by itself when it was measured",
+        "What it did by itself is in its figures, in some rounds more than in others",
+        "See in the VM what its system does after a boot (updates, indexing, antivirus), and let it end there first",
     ),
     "shutdown": Meaning(
         "the guest did not shut down by itself",

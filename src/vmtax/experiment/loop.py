@@ -341,6 +341,7 @@ class Loop:
             argv=cloned.argv,
             ready_seconds=cloned.ready_seconds,
             kernel_seconds=0.0,  # not known: its kernel is not asked
+            warnings=cloned.warnings,
         )
         self.store.add_boot(self.id, boot)
         self.boots.append(boot)

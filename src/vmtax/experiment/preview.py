@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from vmtax.core.errors import BadInput
-from vmtax.core.layers import EXISTING
+from vmtax.core.layers import CLONE, EXISTING
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_span
 from vmtax.design.disk import DiskSettings
@@ -60,6 +60,7 @@ class Place:
     is_existing: bool = False  # it is a VM of the user's, which is measured as it runs
     measures_one: bool = False  # one of the VMs that run there is measured
     is_watched: bool = False  # nothing else is measured there
+    alone_seconds: float = 0.0  # of a round, in which its guests are left alone after their boots, at most
 
     @property
     def possible(self) -> list[Treatment]:
@@ -124,6 +125,7 @@ def look(
             accelerators,
             measures_one=hosts.existing is not None,
             is_watched=watches,
+            alone_seconds=_alone_seconds(hosts, theirs),
         )
         places.append(_with_disks(place, options.target, hosts.local, emit, typed))
     if (vm := hosts.existing) is not None and options.existing is not None:
@@ -134,6 +136,12 @@ def look(
             place = Place(vm.machine, vm.name, inside, theirs, read_below(vm.machine), is_existing=True)
             places.append(_with_disks(place, Target(options.existing.directory), hosts.local, emit, typed))
     return places
+
+
+def _alone_seconds(hosts: Hosts, treatments: Sequence[Treatment]) -> float:
+    if not isinstance(hosts.existing, Cloning):
+        return 0.0
+    return hosts.existing.alone_seconds * sum(each.layer == CLONE for each in treatments)
 
 
 def _refuse_unbuilt(plan: Plan, image: str | None) -> None:

@@ -38,6 +38,7 @@ class Cloned:
     machine: Machine | None  # None: it is not entered
     device: str | None  # the disk under test in it; None: it has none
     ready_seconds: float  # from its start until it was entered, or its agent answered
+    restless: str = ""  # what it still did by itself when it was waited for no longer; "": nothing that is known
 
 
 @contextlib.contextmanager
@@ -73,8 +74,8 @@ def booted(
         try:
             if machine is not None and data is not None:
                 device = guest.find(machine, parts.data_serial, data.size, point.name)
-            guest.settle(clone)  # also after what was asked there
-            yield Cloned(clone, machine, device, ready)
+            restless = guest.settle(clone)  # also after what was asked there
+            yield Cloned(clone, machine, device, ready, restless)
         finally:
             if machine is not None:
                 machine.close()

@@ -27,10 +27,12 @@ from vmtax.meter.text import fields, whole
 from vmtax.meter.windows import problems
 
 SERVICES_SECONDS = 120  # until all of its services have started
-# Ends when systemd has started everything, at once where there is none. Argument: the most seconds. Constant text.
-STARTED = 'command -v systemctl > /dev/null && timeout "$1" systemctl is-system-running --wait; exit 0'
+# Ends when systemd has started everything, at once where there is none; exit code 1 if it has not within the seconds
+# that are the argument. Constant text.
+STARTED = 'command -v systemctl > /dev/null || exit 0; timeout "$1" systemctl is-system-running --wait; test $? != 124'
 QUIET_SECONDS = 300.0  # in which a Windows that was booted works by itself, and does not say until when
 CALM_SECONDS, CALM_SHARE = 10.0, 0.1  # it has done its work if it takes less than this share of a CPU for so long
+CALM = f"{100 * CALM_SHARE:.0f} %"
 SEEN_SECONDS = 120.0  # until a Windows that was booted has a disk or a disc that it did not have before
 PAUSE_SECONDS = 3.0  # between two looks, each of which starts a PowerShell
 LETTER = re.compile("[D-Zd-z]:")
@@ -64,8 +66,10 @@ class ClonedGuest(Protocol):
         """Once its agent answers; None: it is not entered. `name`: of the VM"""
         ...
 
-    def settle(self, clone: Domain) -> None:
-        """Wait until it does nothing by itself any more, or for as long as anybody can tell."""
+    def settle(self, clone: Domain) -> str:
+        """Wait until it does nothing by itself any more, or for as long as anybody can tell; returns what it still
+        does, "" if nothing that is known.
+        """
         ...
 
     def find(self, machine: Machine, serial: str, size: int, name: str) -> str:
@@ -82,12 +86,12 @@ class WatchedGuest:
     def enter(self, clone: Domain, path: str, local: LocalMachine, name: str) -> None:
         return None
 
-    def settle(self, clone: Domain) -> None:
+    def settle(self, clone: Domain) -> str:
         """A Linux until its services have started, a Windows for a time."""
         if clone.is_windows():
             time.sleep(QUIET_SECONDS)
-        else:
-            _await_services(clone)
+            return ""
+        return _await_services(clone)
 
     def find(self, machine: Machine, serial: str, size: int, name: str) -> str:
         raise AssertionError("it is not entered")
@@ -110,8 +114,9 @@ class LinuxGuest:
         _await_services(clone)
         return log_in(LibvirtVm(clone), path, local)
 
-    def settle(self, clone: Domain) -> None:
-        """Its services have started."""
+    def settle(self, clone: Domain) -> str:
+        """Its services were waited for; whether they have all started."""
+        return _await_services(clone, 1)
 
     def find(self, machine: Machine, serial: str, size: int, name: str) -> str:
         return words_of(machine, "the name of the disk under test", machine.run(*FIND, serial), 1)[0]
@@ -137,15 +142,18 @@ class WindowsGuest:
         machine.set_up(PureWindowsPath(machine.carry("echo %USERPROFILE%").stdout.strip()), self.programs)
         return machine
 
-    def settle(self, clone: Domain) -> None:
+    def settle(self, clone: Domain) -> str:
         limit, before = time.monotonic() + QUIET_SECONDS, _cpu_seconds(clone)
         while time.monotonic() < limit:
             began = time.monotonic()
             time.sleep(CALM_SECONDS)
             now = _cpu_seconds(clone)
             if before is not None and now is not None and now - before < CALM_SHARE * (time.monotonic() - began):
-                return
+                return ""
             before = now
+        if before is None:
+            return "Whether its CPUs rest is not known: libvirt does not say what they take"
+        return f"In {QUIET_SECONDS / 60:.0f} minutes after its boot its CPUs never took less than {CALM} of one"
 
     def find(self, machine: Machine, serial: str, size: int, name: str) -> str:
         assert isinstance(machine, WindowsClone)
@@ -197,9 +205,12 @@ def _cpu_seconds(clone: Domain) -> float | None:
     return sum(known) / 1e9 if known else None
 
 
-def _await_services(clone: Domain) -> None:
-    """Wait until the services of the clone have started, which would disturb what is measured. Raises AgentRefused."""
-    limit = time.monotonic() + SERVICES_SECONDS + PATIENCE
-    pid = agent.start(clone, ("/bin/sh", "-c", STARTED, "sh", str(SERVICES_SECONDS)))
-    while agent.ended(clone, pid) is None and time.monotonic() < limit:
+def _await_services(clone: Domain, seconds: int = SERVICES_SECONDS) -> str:
+    """Wait for at most so many seconds until the services of the clone have started, which would disturb what is
+    measured; returns that they have not, or "". Raises AgentRefused.
+    """
+    limit = time.monotonic() + seconds + PATIENCE
+    pid = agent.start(clone, ("/bin/sh", "-c", STARTED, "sh", str(seconds)))
+    while (code := agent.ended(clone, pid)) is None and time.monotonic() < limit:
         time.sleep(0.5)
+    return "" if code == 0 else f"Not all of its services had started {SERVICES_SECONDS} s after its agent answered"

@@ -13,6 +13,7 @@ from vmtax.attach.clone import Cloned
 from vmtax.attach.domain import RUNNING
 from vmtax.core.events import Step
 from vmtax.core.layers import CLONE_PATH
+from vmtax.core.notices import recorded
 from vmtax.core.records import Treatment
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.image.place import place
@@ -72,7 +73,7 @@ def _subject(on: Provisioned, cloning: Cloning, clone: Cloned, qemu: int | None,
     """A clone that was entered. `qemu`: its process on the host; None: not known"""
     accelerator, why_void = "tcg" if cloning.is_emulated else "kvm", cloning.take(on.session.local).why_void
     argv = command_line(on.host, qemu)
-    boot = ClonedBoot(qemu, why_void, accelerator, argv, clone.ready_seconds, cloning.uuid)
+    boot = ClonedBoot(qemu, why_void, accelerator, argv, clone.ready_seconds, cloning.uuid, doubts(clone))
     return RunningSubject(site, offers=(boot,), path=CLONE_PATH)
 
 
@@ -94,9 +95,14 @@ def _watched(on: Provisioned, treatment: Treatment, cloning: Cloning, clone: Clo
 
     accelerator = "tcg" if cloning.is_emulated else "kvm"
     argv = command_line(on.host, qemu)
-    boot = ClonedBoot(qemu, why_void, accelerator, argv, clone.ready_seconds, cloning.uuid)
+    boot = ClonedBoot(qemu, why_void, accelerator, argv, clone.ready_seconds, cloning.uuid, doubts(clone))
     site = replace(host.site(on, None), layer=treatment.layer, lead=on.lead)
     return RunningSubject(site, offers=(boot, Watched(qemu, why_void)), path=CLONE_PATH)
+
+
+def doubts(clone: Cloned) -> tuple[str, ...]:
+    """About its boot, as they are recorded with it."""
+    return (recorded("restless", clone.restless),) if clone.restless else ()
 
 
 def command_line(machine: Machine, pid: int | None) -> tuple[str, ...]:

@@ -54,14 +54,12 @@ INSTEAD_OF = {  # (factor, level) -> why a clone cannot have it
 MINUTES = f"{clones.QUIET_SECONDS / 60:.0f}"
 ALONE = (
     f"Nothing is done in them but asking whether they are up; a Windows is left alone for {MINUTES} minutes after each"
-    " boot, in which it works by itself, and which a first guess of how long the run takes does not have; vmtax was"
-    f" {NEVER_RUN}"
+    f" boot, in which it works by itself; vmtax was {NEVER_RUN}"
 )
 BY_DISC = (
     "Each sees a disc of ours with fio and stockfish, which its guest agent starts, and a blank disk of ours: disk"
     " tests write to that one alone, and not if there is a partition on it. It is left alone after each boot until its"
-    f" CPUs rest, {MINUTES} minutes at most, which a first guess of how long the run takes does not have; vmtax was"
-    f" {NEVER_RUN}"
+    f" CPUs rest, {MINUTES} minutes at most; vmtax was {NEVER_RUN}"
 )
 WATCHED = (
     "Nothing was looked at inside: its figure is the time of its QEMU's threads, in a clone that has no screen and no"
@@ -81,6 +79,7 @@ class ClonedBoot(Observed):
     argv: tuple[str, ...]  # of its QEMU; () if it cannot be read
     ready_seconds: float
     uuid: str  # of the VM
+    warnings: tuple[str, ...] = ()  # doubts about this boot, as they are recorded with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +127,11 @@ class Cloning:
     def has_disc(self) -> bool:
         """Whether its clones are entered as a Windows."""
         return self.is_windows and not self.is_watched
+
+    @property
+    def alone_seconds(self) -> float:
+        """For which a clone is left alone after its boot, at most."""
+        return clones.QUIET_SECONDS if self.is_windows else 0.0
 
     @property
     def measures(self) -> tuple[str, ...] | None:
