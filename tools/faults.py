@@ -525,15 +525,27 @@ FAULTS = (
         "another disk of a Windows is written than the one under test",
     ),
     Fault(
+        "meter/windows_ledger.py",
+        "scale = seconds * own / (user + kernel) if user + kernel > 0 else 0.0",
+        "scale = seconds if user + kernel > 0 else 0.0",
+        "the entries of a host of Hyper-V add up to more than its hypervisor counted",
+    ),
+    Fault(
+        "meter/windows_ledger.py",
+        "if processor[-1:].isdecimal() and all(value is not None and 0 <= value < MOST for value in values):",
+        "if all(value is not None and 0 <= value < MOST for value in values):",
+        "the sum over all processors is taken for one more of them",
+    ),
+    Fault(
         "testbed/layers/clone.py",
-        "if clone.restless else ()",
-        "if not clone.restless else ()",
+        'return (recorded("restless", clone.restless),) if clone.restless else ()',
+        "return ()",
         "a clone that still works by itself is measured without a word",
     ),
     Fault(
         "cli/work.py",
-        "sum(more) + sum(place.alone_seconds for place in places)",
-        "sum(more)",
+        "more=sum(more) + sum(place.alone_seconds for place in places),",
+        "more=sum(more),",
         "a run of a Windows' clones takes five minutes a boot longer than is said",
     ),
     Fault(

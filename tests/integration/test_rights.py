@@ -81,7 +81,7 @@ def node(path: str, numbers: str, mode: str, options: str = "mode=755") -> tuple
         (FILTERED, "tun", "unshare: Operation not permitted", "seccomp"),
         (FILTERED, "mount", "unshare: Operation not permitted", "seccomp"),
         (mounted("mount --bind /proc/sys /proc/sys; mount -o remount,ro,bind /proc/sys"), "caches", "Read-only", ""),
-        (mounted("rm -f /tmp/x; mount --bind /dev/zero /dev/kvm"), "kvm", "Inappropriate ioctl", ""),
+        (mounted("mount --bind /dev/zero /dev/kvm"), "kvm", "Inappropriate ioctl", ""),
         (node("/dev/net/tun", "c 10 200", "666", "mode=755,nodev"), "tun", "Permission denied", "remount,dev /dev/net"),
         (node("/dev/net/tun", "c 10 251", "666"), "tun", "No such device", "modprobe tun"),
         (mounted("mount -t tmpfs none /dev/net"), "tun", "there is no /dev/net/tun", "modprobe tun"),

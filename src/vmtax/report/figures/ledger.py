@@ -25,11 +25,15 @@ TICKS = 5
 PARTS = (
     ("guest code, or its emulator", "vm", ("guest", "emulator")),
     ("vCPUs in the host's kernel and in QEMU", "nesting", ("vcpu_kernel", "vcpu_user")),
+    ("Hyper-V's hypervisor", "nesting", ("hypervisor",)),
     ("other threads of QEMU", "level-4", ("main_loop", "iothreads", "qemu_other")),
     ("vhost", "warn", ("vhost",)),
     ("interrupts", "level-3", ("hard_irq", "soft_irq", "idle_irq")),
     ("workload and its commands", "host", ("workload",)),
+    ("programs", "host", ("user",)),
+    ("Windows' kernel", "text", ("kernel",)),
     ("kernel threads", "text", (KERNEL,)),
+    ("other VMs", "level-6", ("other_vms",)),
     ("other processes, vmtax and stolen time", "muted", ("other", "vmtax", "steal")),
 )
 

@@ -28,6 +28,12 @@ BY_TICKS = (
     "On KVM, the kernel's ticks split the time of a guest's vCPUs into guest code, kernel and QEMU, and wrongly if the"
     " guest works in step with them: docs/development/ledger.md says what is better."
 )
+BY_WINDOWS = frozenset({"hypervisor", "user"})  # of a host, that Windows alone has
+BY_HYPER_V = (
+    "Hyper-V counts how long VMs, the host's own Windows and its hypervisor ran, and Windows' counters split its own"
+    " time, partly by ticks: docs/development/ledger.md."
+)
+BY_ITS_COUNTERS = "Windows' own counters split its time, partly by ticks: docs/development/ledger.md."
 PARTLY = f"{SAMPLED} In some trials the kernel's ticks did, which are less exact: {{}}."
 MOST_NAMED = 4
 
@@ -50,6 +56,10 @@ def section(analysis: Analysis, picture: Picture | None = None) -> Section | Non
 
 def _how_split(found: Sequence[Ledger]) -> Iterator[str]:
     """What splits the time of vCPUs in the rows of guests on KVM."""
+    of_windows = [one for one in found if "/" not in one.machine and BY_WINDOWS & one.entries.keys()]
+    if of_windows:  # none of its guests runs on KVM
+        yield BY_HYPER_V if any("hypervisor" in one.entries for one in of_windows) else BY_ITS_COUNTERS
+        return
     on_kvm = [one for one in found if "guest" in one.entries]
     by_ticks = [f"{one.treatment.name}, {_label(one)}" for one in on_kvm if one.sampled_trials < one.trials]
     if by_ticks and not any(one.sampled_trials for one in on_kvm):

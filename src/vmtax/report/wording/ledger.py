@@ -19,6 +19,8 @@ NAMES = {
     "idle_irq": "irq on idle CPUs",
     "user": "programs",
     "kernel": "kernel",
+    "hypervisor": "Hyper-V's hypervisor",
+    "other_vms": "other VMs",
     "steal": "stolen by its hypervisor",
     "workload": "workload",
     "vmtax": "vmtax",

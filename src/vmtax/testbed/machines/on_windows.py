@@ -19,6 +19,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import ssh_route
 from vmtax.machine.windows.machine import WindowsMachine, connect_guest
 from vmtax.meter.hyper_v import HyperVFacts, read_hyper_v
+from vmtax.meter.windows_ledger import WindowsLedger
 from vmtax.plan.schema import Plan
 from vmtax.storage.file import FirstWrite
 from vmtax.testbed.host import needs
@@ -34,8 +35,11 @@ from vmtax.workload.fio import Disk
 from vmtax.workload.transfer import PROGRAM
 
 HOST = "host"  # the layer, and the host's path
-# The name by which a VM of Hyper-V may know the host that runs it.
-PHYSICAL_HOST = r'reg query "HKLM\SOFTWARE\Microsoft\Virtual Machine\Guest\Parameters" /v PhysicalHostName'
+# The names by which a VM of Hyper-V may know the host that runs it, and by which that knows the VM.
+PHYSICAL_HOST, VM_NAME = (
+    rf'reg query "HKLM\SOFTWARE\Microsoft\Virtual Machine\Guest\Parameters" /v {value}'
+    for value in ("PhysicalHostName", "VirtualMachineName")
+)
 NETBIOS = 15  # characters of a host's name that the VM may know
 COMPARED = ("os", "windows_power_plan", "windows_vbs", "windows_hvci", "windows_defender_real_time")  # facts
 AS_THEY_ARE = "File caches stay as they are, and other programs of Windows go on."
@@ -114,9 +118,13 @@ def refuse_strangers(hosts: WindowsHosts) -> None:
 
 def _physical_host(there: WindowsMachine) -> str:
     """As the VM knows it; "" if it does not."""
-    said = there.carry(PHYSICAL_HOST)
-    words = said.stdout.split()
-    return words[-1].lower() if said.code == 0 and "REG_SZ" in words[:-1] else ""
+    return _registered(there, PHYSICAL_HOST).lower()
+
+
+def _registered(there: WindowsMachine, query: str) -> str:
+    """The text of a value of the registry; "" if there is none."""
+    said = there.carry(query)
+    return said.stdout.partition("REG_SZ")[2].strip() if said.code == 0 else ""
 
 
 def fitted_to_windows(plan: Plan, hosts: WindowsHosts) -> Plan:
@@ -213,7 +221,9 @@ class WindowsTestbed:
         file = str(_file(there)) if treatment.layer in self.written else None
         site = Site(there, treatment.layer, self.plan.guest.vcpus, (), disk=file)
         subject = RunningSubject(site, path=there.path)
-        yield RunningTreatment((subject,), self.hosts.host.there, meters=(), guest_meters=())
+        host, vm = self.hosts.host.there, self.hosts.vm
+        ledger = WindowsLedger(host, _registered(vm.there, VM_NAME) if vm else "")
+        yield RunningTreatment((subject,), host, meters=(ledger,), guest_meters=())
 
     def check(self, *, ask: bool = True) -> None:
         if ask:
