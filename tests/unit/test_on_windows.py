@@ -28,7 +28,7 @@ from vmtax.experiment.runner import Options
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.machine import WindowsMachine
-from vmtax.meter.hyper_v import HyperVFacts, HyperVGuest
+from vmtax.meter.hyper_v import HyperVCard, HyperVFacts, HyperVGuest
 from vmtax.meter.windows import WindowsFacts
 from vmtax.plan.estimate import Emulation, Foreseen, foresee
 from vmtax.plan.schema import Plan, parse
@@ -51,6 +51,7 @@ from vmtax.testbed.session.exclusive import HostBusy
 from vmtax.testbed.session.session import CannotMeasure, Destination, ExistingVm, TestbedOptions
 from vmtax.testbed.session.windows_way import WindowsLogin
 from vmtax.workload.chess import NODES_PER_SECOND
+from vmtax.workload.site import Link
 
 URL = "ssh://Administrator@hyperv"
 TWO = "{name: x, layers: [host, existing], workloads: [chess, disk, memory], rounds: {min: 1, max: 1}, budget: 1h}"
@@ -78,7 +79,7 @@ class FarWindows:
 
 def login(name: str, path: str, facts: WindowsFacts, answers: dict[str, str], free: int = 2**40) -> WindowsLogin:
     far = FarWindows(path, answers, free)
-    return WindowsLogin(name, cast("WindowsMachine", far), PureWindowsPath("C:\\x"), facts, measures=("chess", "disk"))
+    return WindowsLogin(name, cast("WindowsMachine", far), PureWindowsPath("C:\\x"), facts)
 
 
 def hosts(
@@ -159,6 +160,27 @@ def test_a_plan_gets_the_vms_size_and_what_there_are_programs_for() -> None:
         fitted_to_windows(parse(TWO), hosts(free=2**20))
 
 
+NETWORK = "{name: x, layers: [host, existing], workloads: [transfer]}"
+
+
+def test_a_login_of_which_the_address_is_not_known_has_no_far_end() -> None:
+    with pytest.raises(CannotMeasure, match=f"{URL}, transfer: its login does not say from which IPv4 address"):
+        fitted_to_windows(parse(NETWORK), hosts())
+    there = hosts()
+    for each in there.layers.values():
+        cast("Any", each.there).rules["echo %SSH_CONNECTION%"] = "10.0.0.9 51514 10.0.0.5 22\n"
+    plan = fitted_to_windows(parse(NETWORK), there)
+    assert [one.name for one in plan.workloads] == ["transfer"]
+    asked = replace(work(NETWORK), plan=plan)
+    (said,) = [line.text for line in lines(asked, there, foreseen(plan)) if line.what == "serves"]
+    assert said == "vmtax-net at TCP ports of this machine, for those Windows, until the run ends"
+    made = of_windows(plan, there)
+    made.links = {HOST: Link(cast("Any", there.host.there), (), "10.0.0.9", 7)}
+    assert "The far end of `transfer` is the machine that ran vmtax." in made.notes
+    with made.opened(Treatment(HOST, HOST)) as running:
+        assert running.subjects[0].site.link is made.links[HOST]
+
+
 def test_before_the_question_all_is_said_that_is_done_there() -> None:
     there, asked = hosts(), work()
     asked = replace(asked, plan=fitted_to_windows(asked.plan, there))
@@ -185,7 +207,7 @@ def foreseen(plan: Plan) -> Foreseen:
 def of_windows(plan: Plan, there: WindowsHosts) -> WindowsTestbed:
     made = WindowsTestbed.__new__(WindowsTestbed)  # nothing is brought there
     made.plan, made.hosts, made.workloads = plan, there, plan.build_workloads()
-    made.digests, made.written = {"fio.exe": "1"}, {}
+    made.digests, made.written, made.links = {"fio.exe": "1"}, {}, {}
     return made
 
 
@@ -194,6 +216,27 @@ def test_a_host_under_its_own_hypervisor_is_not_called_a_vm() -> None:
     assert facts[HOST]["virtualized"] is None and facts[HOST]["hyper_v_vms_running"] == 1
     assert facts[EXISTING_PATH]["virtualized"] is True
     assert facts[HOST]["windows_programs"] == facts[EXISTING_PATH]["windows_programs"] == {"fio.exe": "1"}
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (True, "card 1 (IovWeight 100) works by a virtual function (SR-IOV)"),
+        (False, "card 1 (IovWeight 100) works by the virtual switch"),
+        (None, "card 1 (IovWeight 100) is not known"),
+    ],
+)
+def test_which_way_the_packets_of_the_vm_go_is_said_and_kept(function: bool | None, words: str) -> None:
+    """So that two runs, before and after its card was changed, say in what they differ."""
+    card = HyperVCard("a private name", 100, function)
+    other = replace(RUNNING, name="other", cards=(replace(card, weight=0),))
+    known = HyperVFacts((other, replace(RUNNING, cards=(card,))), is_host=True)
+    made = of_windows(parse(TWO), replace(hosts(), hyper_v=known, vm_name="win"))
+    facts = made.host_facts()
+    assert facts[EXISTING_PATH]["hyper_v_cards"] == [words] and "hyper_v_cards" not in facts[HOST]
+    assert f"The VM's {words}." in made.notes and not any("private" in note for note in made.notes)
+    nameless = of_windows(parse(TWO), replace(hosts(), hyper_v=known))
+    assert "hyper_v_cards" not in nameless.host_facts()[EXISTING_PATH]
 
 
 def test_settings_in_which_host_and_vm_differ_are_notes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -104,7 +104,7 @@ def test_a_linux_vm_can_measure_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -
     [
         ("192.168.122.1 51514 192.168.122.77 22\n", True, ""),
         ("192.168.122.1 51514 192.168.122.77 22\n", False, "only root of host makes"),
-        ("fe80::1 51514 fe80::2 22\n", True, "name the VM by its IPv4 address"),
+        ("fe80::1 51514 fe80::2 22\n", True, "name it by its IPv4 address"),
         ("%SSH_CONNECTION%\n", True, "does not say from which IPv4 address"),
         ("", True, "does not say from which IPv4 address"),
     ],
@@ -131,6 +131,18 @@ def test_a_server_that_is_not_reached_is_refused_before_anything_is_measured(cod
     words = r"at 192.168.122.1, port 40000 .*error 10060\).*leave transfer out"
     with pytest.raises(CannotMeasure, match=words) if code else contextlib.nullcontext():
         senders.refuse_unreached("ssh://win", link)
+
+
+def test_an_address_that_is_not_this_machine_s_has_no_server(tmp_path: Path) -> None:
+    """The login came by a jump host, or by address translation."""
+    program = tmp_path / "vmtax-net"
+    program.write_text("#!/bin/sh\necho vmtax-net: bind: error 99 >&2; exit 1\n")
+    connection = "203.0.113.9 51514 192.168.122.77 22\n"
+    there = cast("WindowsMachine", SimpleNamespace(path="host", carry=lambda line: WindowsOutcome(connection, "", 0)))
+    with contextlib.closing(LocalMachine()) as local:
+        words = r"ssh://hv, transfer: its login comes from 203.0.113.9, which is no address of this machine .*error 99"
+        with pytest.raises(CannotMeasure, match=words):
+            senders.open_far_end("ssh://hv", there, local, program)
 
 
 def test_another_machine_is_not_its_host() -> None:

@@ -102,7 +102,7 @@ def test_what_has_no_program_there_is_left_out_of_all_layers() -> None:
     assert [one.name for one in kept.workloads] == ["chess", "disk"]
     assert {metric.partition(".")[0] for metric in kept.primary} <= {"chess", "disk"}
     assert (kept.guest.vcpus, kept.guest.memory) == (2, 4 * 2**30)
-    with pytest.raises(BadInput, match="ssh://win can measure nothing of it: only chess and disk and transfer"):
+    with pytest.raises(BadInput, match="ssh://win can measure nothing of it: only chess, disk, transfer"):
         fitted(parse("{name: x, layers: [host, existing], workloads: [memory]}"), login())
 
 

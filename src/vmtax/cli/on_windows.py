@@ -26,8 +26,10 @@ from vmtax.testbed.machines.on_windows import (
     WindowsTestbed,
     connected_to_windows,
     fitted_to_windows,
+    wants_transfer,
 )
 from vmtax.testbed.subjects.existing import not_measured
+from vmtax.workload.transfer import PROGRAM
 
 LOGIN = "--guest ssh://Administrator@vm"
 
@@ -178,6 +180,8 @@ def lines(work: RunWork, hosts: WindowsHosts, expected: Foreseen) -> Iterator[Li
             more = f", {writes}" if writes.most else ""
             yield Line("writes", f"{format_room(size)} to {login.home} of {login.name}{more}; removed again")
         yield Line("enters", f"{login.name}: {login.announced}")
+    if wants_transfer(plan):
+        yield Line("serves", f"{PROGRAM} at TCP ports of this machine, for those Windows, until the run ends")
     if size and plan.max_writes is not None:
         limit = format_room(plan.max_writes)
         yield Line("ends", f"before a round with which all that is written may exceed {limit}")

@@ -1,6 +1,7 @@
 """Network of a Windows VM as it runs: a sender and receiver of our own over TCP, because iperf3 needs Cygwin there.
 
-The far end is on the VM's host. The layer's own end is the client, for firewalls: it also asks for what it receives.
+The far end is on the VM's host or, where that is a Windows, too, on the machine that runs vmtax. The layer's own end is
+the client, for firewalls: it also asks for what it receives.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Transfer(Throughput[TransferParameters]):
             least=0.0,
         ),
         CPU_PER_OPERATION: Measure(
-            "CPU time of the whole host per byte, while it ran, including that of the far end",
+            "CPU time of the whole host per byte, while it ran, including that of the far end if that is on it",
             "host CPU per GB",
             "CPU time of the host per GB",
         ),

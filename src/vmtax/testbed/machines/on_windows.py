@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import Any, NoReturn
 
@@ -18,7 +18,7 @@ from vmtax.hypervisor import Guest
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import ssh_route
 from vmtax.machine.windows.machine import WindowsMachine, connect_guest
-from vmtax.meter.hyper_v import HyperVFacts, read_hyper_v
+from vmtax.meter.hyper_v import HyperVCard, HyperVFacts, read_hyper_v
 from vmtax.meter.windows_ledger import WindowsLedger
 from vmtax.plan.schema import Plan
 from vmtax.storage.file import FirstWrite
@@ -26,13 +26,20 @@ from vmtax.testbed.host import needs
 from vmtax.testbed.session.base import RunningSubject, RunningTreatment
 from vmtax.testbed.session.cloning import ClonedBoot
 from vmtax.testbed.session.session import CannotMeasure, Emit, TestbedOptions, close_machine
-from vmtax.testbed.session.windows_way import UNPROVED, WindowsLogin, carry_there, unpacked, windows_login
+from vmtax.testbed.session.windows_way import (
+    UNPROVED,
+    WindowsLogin,
+    carry_there,
+    programs_here,
+    unpacked,
+    windows_login,
+)
+from vmtax.testbed.subjects import senders
 from vmtax.testbed.subjects.existing import sized, without_programs
 from vmtax.testbed.subjects.windows import DISK_FILE, filled, refuse_little_room
 from vmtax.workload import Site, Workload
-from vmtax.workload.chess import Chess
-from vmtax.workload.fio import Disk
-from vmtax.workload.transfer import PROGRAM
+from vmtax.workload.site import Link
+from vmtax.workload.transfer import PROGRAM, Transfer
 
 HOST = "host"  # the layer, and the host's path
 # The names by which a VM of Hyper-V may know the host that runs it, and by which that knows the VM.
@@ -42,6 +49,7 @@ PHYSICAL_HOST, VM_NAME = (
 )
 NETBIOS = 15  # characters of a host's name that the VM may know
 COMPARED = ("os", "windows_power_plan", "windows_vbs", "windows_hvci", "windows_defender_real_time")  # facts
+FAR_END = "The far end of `transfer` is the machine that ran vmtax."
 AS_THEY_ARE = "File caches stay as they are, and other programs of Windows go on."
 
 
@@ -53,6 +61,7 @@ class WindowsHosts:
     host: WindowsLogin
     hyper_v: HyperVFacts
     vm: WindowsLogin | None = None  # None: only the host is measured
+    vm_name: str = ""  # by which Hyper-V knows it; "": it does not say
 
     @property
     def layers(self) -> Mapping[str, WindowsLogin]:
@@ -74,7 +83,15 @@ class WindowsHosts:
         facts = login.facts.to_json() | {"uuid": login.uuid}
         if layer == HOST and self.hyper_v.is_host:  # under its own hypervisor, which says nothing about another one
             facts |= {"virtualized": None, "hyper_v_vms_running": self.running_vms}
+        if layer == EXISTING and self.cards:
+            facts["hyper_v_cards"] = [*self.cards]
         return facts
+
+    @property
+    def cards(self) -> Sequence[str]:
+        """Those of the VM in words, as far as Hyper-V says; without the names of switches, which are private."""
+        named = (guest.cards for guest in self.hyper_v.guests if self.vm_name and guest.name == self.vm_name)
+        return [f"card {number}{_way_of(card)}" for number, card in enumerate(next(named, ()), start=1)]
 
 
 @contextlib.contextmanager
@@ -96,8 +113,9 @@ def connected_to_windows(url: str, options: TestbedOptions, warn: Callable[[str]
         host = windows_login(url, entered(url, HOST), options.target.directory, "--disk-dir")
         login = None
         if vm := options.existing:
-            login = _measurable(windows_login(vm.name, entered(vm.name, EXISTING_PATH), vm.directory))
-        found = WindowsHosts(local, _measurable(host), read_hyper_v(host.there), login)
+            login = windows_login(vm.name, entered(vm.name, EXISTING_PATH), vm.directory)
+        name = _registered(login.there, VM_NAME) if login else ""
+        found = WindowsHosts(local, host, read_hyper_v(host.there), login, name)
         refuse_strangers(found)
         yield found
 
@@ -134,6 +152,9 @@ def fitted_to_windows(plan: Plan, hosts: WindowsHosts) -> Plan:
     """
     vm = hosts.vm
     plan = without_programs(sized(plan, vm) if vm else plan, vm or hosts.host)
+    if wants_transfer(plan):
+        for login in hosts.layers.values():
+            senders.refuse_nowhere(login.name, login.there)
     if (cpus := hosts.host.facts.cpus or 0) < plan.guest.vcpus:
         whose = f"{vm.name} has" if vm else "the plan wants"
         raise CannotMeasure(f"{hosts.host.name} has {cpus} CPUs, and {whose} {plan.guest.vcpus}: not the same can work")
@@ -154,10 +175,15 @@ class WindowsTestbed:
         self.plan = plan
         self.hosts = hosts
         self.workloads: Sequence[Workload[Any]] = plan.build_workloads()
-        programs = unpacked(hosts.local, emit)
-        self.digests = {name: digest for name, digest in programs.items() if not name.startswith(PROGRAM)}
+        programs, transfers = unpacked(hosts.local, emit), wants_transfer(plan)
+        self.digests = {name: digest for name, digest in programs.items() if transfers or not name.startswith(PROGRAM)}
         for login in hosts.layers.values():
             carry_there(login.there, login.home, hosts.local, self.digests, emit)
+        self.links: dict[str, Link] = {}
+        if transfers:
+            program = programs_here(hosts.local) / PROGRAM
+            for layer, login in hosts.layers.items():
+                self.links[layer] = senders.open_far_end(login.name, login.there, hosts.local, program)
         self.written: dict[str, FirstWrite] = {}
         if size := needs.disk_size(self.workloads):
             self.written = {layer: filled(login.there, size) for layer, login in hosts.layers.items()}
@@ -168,9 +194,11 @@ class WindowsTestbed:
         own = (f"{at_once}, as the VM has CPUs, and Windows chooses on which CPUs of the host they run.", AS_THEY_ARE)
         if self.hosts.vm is None:
             own = (f"{at_once}, and Windows chooses on which CPUs they run.", AS_THEY_ARE)
+        far = (FAR_END,) if self.links else ()
         known = self.hosts.vm is None or _physical_host(self.hosts.vm.there)
         unseen = () if known else (f"That the VM runs on {self.hosts.host.name} is not verified.",)
-        return (*own, *unseen, UNPROVED)
+        cards = tuple(f"The VM's {card}." for card in self.hosts.cards)
+        return (*own, *far, *cards, *unseen, UNPROVED)
 
     @property
     def impossible(self) -> Mapping[str, str]:
@@ -219,10 +247,11 @@ class WindowsTestbed:
         if not there.answers():
             raise MachineError(f"{there.path}: does not answer as it did")
         file = str(_file(there)) if treatment.layer in self.written else None
-        site = Site(there, treatment.layer, self.plan.guest.vcpus, (), disk=file)
+        link = self.links.get(treatment.layer)
+        site = Site(there, treatment.layer, self.plan.guest.vcpus, (), disk=file, link=link)
         subject = RunningSubject(site, path=there.path)
-        host, vm = self.hosts.host.there, self.hosts.vm
-        ledger = WindowsLedger(host, _registered(vm.there, VM_NAME) if vm else "")
+        host = self.hosts.host.there
+        ledger = WindowsLedger(host, self.hosts.vm_name)
         yield RunningTreatment((subject,), host, meters=(ledger,), guest_meters=())
 
     def check(self, *, ask: bool = True) -> None:
@@ -237,9 +266,15 @@ class WindowsTestbed:
         return self.hosts.layers[treatment.layer]
 
 
-def _measurable(login: WindowsLogin) -> WindowsLogin:
-    """The same, with what a Windows measures beside another one: the other end of `transfer` is on Linux."""
-    return replace(login, measures=(Chess.name, Disk.name))
+def _way_of(card: HyperVCard) -> str:
+    """What it asks for, and which way its packets go."""
+    way = {True: "works by a virtual function (SR-IOV)", False: "works by the virtual switch", None: "is not known"}
+    asked = "" if card.weight is None else f" (IovWeight {card.weight})"
+    return f"{asked} {way[card.has_function]}"
+
+
+def wants_transfer(plan: Plan) -> bool:
+    return any(one.name == Transfer.name for one in plan.workloads)
 
 
 def _refuse_lost(there: WindowsMachine) -> None:

@@ -63,7 +63,7 @@ def without_programs(plan: Plan, vm: OwnVm) -> Plan:
     data = plan.model_dump(mode="json")
     data["workloads"] = [entry for entry in data["workloads"] if entry["name"] not in left_out]
     if not data["workloads"]:
-        only = f"only {' and '.join(vm.measures)}" if vm.measures else f"{Transfer.name} is for Windows"
+        only = f"only {', '.join(vm.measures)}" if vm.measures else f"{Transfer.name} is for Windows"
         raise BadInput(f"plan {plan.name}: {vm.name} can measure nothing of it: {only}")
     data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] not in left_out]
     return from_data(data, source="command line")

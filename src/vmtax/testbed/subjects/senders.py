@@ -1,7 +1,9 @@
 """The two ends of workload `transfer`: of a Windows VM of the user's and its host, and of the host alone.
 
-host layer:  end namespace --veth-- bridge --veth-- peer namespace, which has a server
-the VM:      its own card --- the host's address, as the VM's login shows it, which has another
+host layer:      end namespace --veth-- bridge --veth-- peer namespace, which has a server
+the VM:          its own card --- the host's address, as the VM's login shows it, which has another
+a Windows host:  its own card --- this machine's address, as that host's login shows it, which has a server
+a VM on that:    its own card --- the same of the VM's login
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from vmtax.workload.transfer import PROGRAM, Transfer
 
 READY_SECONDS = 30.0
 SHORTEST = "0.1"  # seconds that a client works at least
+UNKNOWN = "its login does not say from which IPv4 address it comes: name it by its IPv4 address"
 LOOPBACK = "127.0.0.1"  # to which QEMU's user networking brings what is sent to the host
 
 
@@ -51,7 +54,16 @@ def refuse(name: str, host: Machine, there: WindowsMachine) -> None:
     elif not examine.is_root(host):
         why = f"only root of {host.path} makes the two network namespaces of the host's own ends"
     elif _address(there) is None:
-        why = "its login does not say from which IPv4 address it comes: name the VM by its IPv4 address"
+        why = UNKNOWN
+    _refuse(name, why)
+
+
+def refuse_nowhere(name: str, there: WindowsMachine) -> None:
+    """Raises CannotMeasure if a Windows cannot have its far end on the machine that runs vmtax."""
+    _refuse(name, "" if _address(there) else UNKNOWN)
+
+
+def _refuse(name: str, why: str) -> None:
     if why:
         raise CannotMeasure(f"{name}, {Transfer.name}: {why}; or leave {Transfer.name} out of the plan")
 
@@ -78,16 +90,36 @@ def open_ends(on: Examined, there: WindowsMachine, program: Path) -> Ends:
     return Ends(Link(host, client, PEER_ADDRESS, port), Link(there, (), address, found))
 
 
-def refuse_unreached(name: str, link: Link) -> None:
-    """Raises CannotMeasure if a client in the VM of that name does not reach the server on its host: before anything is
-    measured, and whatever lies between.
+def open_far_end(name: str, there: WindowsMachine, local: LocalMachine, program: Path) -> Link:
+    """Start a server on the machine that runs vmtax, at the address from which it logs in to that Windows, which
+    reaches it. The guard ends it. Raises CannotMeasure and MachineError.
+
+    program: the sender for Linux, on the machine that runs vmtax
+    """
+    address = _address(there)
+    assert address is not None, "`refuse_nowhere` asked for it"
+    own = local.scratch / PROGRAM
+    local.push(program, own)
+    local.run("chmod", "755", str(own))
+    try:
+        port = _serve(local, (), own, address)
+    except CannotMeasure as error:
+        _refuse(name, f"its login comes from {address}, which is no address of this machine ({error})")
+    link = Link(there, (), address, port)
+    refuse_unreached(name, link, "this machine")
+    return link
+
+
+def refuse_unreached(name: str, link: Link, server: str = "its host") -> None:
+    """Raises CannotMeasure if a client in the Windows of that name does not reach the server on that machine: before
+    anything is measured, and whatever lies between.
     """
     program = link.machine.os.program(PROGRAM)
     said = link.machine.try_run(program, "receive", link.address, str(link.port), SHORTEST)
     if not said.ok:
         words = first_line(said.stderr) or "it says nothing"
         raise CannotMeasure(
-            f"{name}, {Transfer.name}: {PROGRAM} there does not reach its host at {link.address}, port {link.port}"
+            f"{name}, {Transfer.name}: {PROGRAM} there does not reach {server} at {link.address}, port {link.port}"
             f" ({words}), from where its login came: a firewall, or a jump host on the way; or leave {Transfer.name}"
             " out of the plan"
         )
