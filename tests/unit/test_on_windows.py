@@ -25,11 +25,13 @@ from vmtax.core.machines import MachineLost
 from vmtax.core.records import Treatment
 from vmtax.experiment.resume import CannotResume
 from vmtax.experiment.runner import Options
+from vmtax.hypervisor import BootFailed
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.windows.command import WindowsOutcome
+from vmtax.machine.windows.command_line import encoded
 from vmtax.machine.windows.machine import WindowsMachine
 from vmtax.meter.hyper_v import HyperVCard, HyperVFacts, HyperVGuest
-from vmtax.meter.windows import WindowsFacts
+from vmtax.meter.windows import BOOTED, WindowsFacts
 from vmtax.plan.estimate import Emulation, Foreseen, foresee
 from vmtax.plan.schema import Plan, parse
 from vmtax.report.sections.next_steps import next_steps
@@ -207,7 +209,7 @@ def foreseen(plan: Plan) -> Foreseen:
 def of_windows(plan: Plan, there: WindowsHosts) -> WindowsTestbed:
     made = WindowsTestbed.__new__(WindowsTestbed)  # nothing is brought there
     made.plan, made.hosts, made.workloads = plan, there, plan.build_workloads()
-    made.digests, made.written, made.links = {"fio.exe": "1"}, {}, {}
+    made.digests, made.written, made.links, made.booted = {"fio.exe": "1"}, {}, {}, {}
     return made
 
 
@@ -221,12 +223,12 @@ def test_a_host_under_its_own_hypervisor_is_not_called_a_vm() -> None:
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (True, "card 1 (IovWeight 100) works by a virtual function (SR-IOV)"),
-        (False, "card 1 (IovWeight 100) works by the virtual switch"),
-        (None, "card 1 (IovWeight 100) is not known"),
+        (True, "card 1 (IovWeight 100) has a virtual function (SR-IOV)"),
+        (False, "card 1 (IovWeight 100) has no virtual function"),
+        (None, "card 1 (IovWeight 100) may have a virtual function or not"),
     ],
 )
-def test_which_way_the_packets_of_the_vm_go_is_said_and_kept(function: bool | None, words: str) -> None:
+def test_whether_the_vm_has_a_virtual_function_is_said_and_kept(function: bool | None, words: str) -> None:
     """So that two runs, before and after its card was changed, say in what they differ."""
     card = HyperVCard("a private name", 100, function)
     other = replace(RUNNING, name="other", cards=(replace(card, weight=0),))
@@ -260,6 +262,28 @@ def test_a_treatment_works_where_its_layer_is() -> None:
     with pytest.raises(MachineLost, match="host: does not answer"):
         made.check_host(Treatment(HOST, HOST))
     made.check_host(Treatment(EXISTING, EXISTING))
+
+
+def test_a_restart_voids_the_round_of_that_layer_and_no_other() -> None:
+    """The time of a boot follows from the clock, which is corrected by seconds."""
+    there = hosts()
+    made = of_windows(fitted_to_windows(parse(TWO), there), there)
+    made.booted = {HOST: "2026-11-27T09:00:00", EXISTING: None}
+    line = encoded(BOOTED)
+
+    def opened(layer: str, booted: str) -> None:
+        cast("Any", there.layers[layer].there).rules[line] = f"booted={booted}\n"
+        with made.opened(Treatment(layer, layer)):
+            pass
+
+    opened(HOST, "2026-11-27T09:00:02")
+    opened(HOST, "")
+    with pytest.raises(BootFailed, match=f"{URL} was restarted during the run, at 2026-11-27T11:00:00 UTC"):
+        opened(HOST, "2026-11-27T11:00:00")
+    opened(HOST, "2026-11-27T11:00:01")
+    opened(EXISTING, "2026-11-27T10:00:00")
+    with pytest.raises(BootFailed, match="ssh://win was restarted"):
+        opened(EXISTING, "2026-11-27T12:00:00")
 
 
 def test_the_same_builds_compare_and_others_only_without_the_cpu() -> None:

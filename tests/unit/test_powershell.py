@@ -14,13 +14,14 @@ from vmtax.attach.clone.windows_disk import LIST, WRITABLE
 from vmtax.machine.windows.command import WindowsCommand
 from vmtax.machine.windows.command_line import POWERSHELL, encoded
 from vmtax.meter.hyper_v import HOST_QUESTIONS
-from vmtax.meter.windows import QUESTIONS
+from vmtax.meter.windows import BOOTED, QUESTIONS
 from vmtax.meter.windows_ledger import LINE
 
 LINES = {
     **QUESTIONS,
     **HOST_QUESTIONS,
     "ledger": LINE,
+    "boot": encoded(BOOTED),
     "disks of a clone": encoded(LIST),
     "a disk is made writable": encoded(WRITABLE.format(1)),
     "a command where PowerShell is the shell": WindowsCommand("echo 'a \"b\"'& exit 3", "PowerShell").line,

@@ -166,9 +166,9 @@ MEANINGS: Mapping[Code, Meaning] = {
         "Try another QEMU (--qemu) where it happens often",
     ),
     "restless": Meaning(
-        "the clone did not come to rest",
-        "A clone of a VM still worked by itself when it was measured",
-        "What it did by itself is in its figures, in some rounds more than in others",
+        "the clone may not have come to rest",
+        "A clone of a VM may still have worked by itself when it was measured",
+        "What it did by itself, if anything, is in its figures, in some rounds more than in others",
         "See in the VM what its system does after a boot (updates, indexing, antivirus), and let it end there first",
     ),
     "shutdown": Meaning(

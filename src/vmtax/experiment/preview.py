@@ -125,7 +125,7 @@ def look(
             accelerators,
             measures_one=hosts.existing is not None,
             is_watched=watches,
-            alone_seconds=_alone_seconds(hosts, theirs),
+            alone_seconds=_alone_seconds(hosts, [one for one in theirs if (one.repeats or one.name) not in impossible]),
         )
         places.append(_with_disks(place, options.target, hosts.local, emit, typed))
     if (vm := hosts.existing) is not None and options.existing is not None:

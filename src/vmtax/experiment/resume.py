@@ -26,7 +26,7 @@ LOGGED = "disk.logged"  # by a lab, which logs all of its spare disks or none
 SAME = (
     *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
     *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
-    *("windows_power_plan", "windows_vbs", "windows_hvci", "windows_defender_real_time", "hyper_v_cards"),
+    *("windows_power_plan", "windows_vbs", "windows_hvci", "windows_defender_real_time"),
     *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named", LOGGED),
 )
 # What packs were used for; their digests are facts too.

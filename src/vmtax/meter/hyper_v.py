@@ -30,22 +30,15 @@ METERED = """\
 Get-VM|Where-Object{$_.ResourceMeteringEnabled}|Measure-VM|ForEach-Object{
 "metered=$($_.AvgCPU)|$($_.AvgRAM)|$($_.VMName)"}
 """
-# A function that gives the raw counters of one kind of processor: the classes of Hyper-V have one of two names, by the
-# version of Windows. Nothing where there are none.
-COUNTERS = """\
-function counters($kind,$form='Raw'){foreach($set in 'HvStats','Counters'){
-$found=Get-CimInstance "Win32_Perf${form}Data_${set}_HyperVHypervisor$kind" -ErrorAction SilentlyContinue
-if($found){return $found}}}"""
-USED = f"""\
-{COUNTERS}
-$l=counters LogicalProcessor Formatted|Where-Object{{$_.Name -eq '_Total'}}
+USED = """\
+$l=Get-CimInstance Win32_PerfFormattedData_HvStats_HyperVHypervisorLogicalProcessor -Filter "Name='_Total'"
 $o=Get-CimInstance Win32_PerfFormattedData_PerfOS_Processor -Filter "Name='_Total'"
 "hypervisor=$($l.PercentHypervisorRunTime)"
 "idle=$($l.PercentIdleTime)"
 "dpc=$($o.PercentDPCTime)"
 "interrupt=$($o.PercentInterruptTime)"
-counters VirtualProcessor Formatted|ForEach-Object{{
-"vp=$($_.PercentGuestRunTime)|$($_.PercentHypervisorRunTime)|$($_.Name)"}}
+Get-CimInstance Win32_PerfFormattedData_HvStats_HyperVHypervisorVirtualProcessor|ForEach-Object{
+"vp=$($_.PercentGuestRunTime)|$($_.PercentHypervisorRunTime)|$($_.Name)"}
 """
 # Question -> the line for cmd.exe.
 HOST_QUESTIONS: Mapping[str, str] = {

@@ -51,6 +51,10 @@ DRIVERS = """\
 Get-CimInstance Win32_PnPSignedDriver|Where-Object{$_.DriverProviderName -like 'Red Hat*'}|ForEach-Object{
 "driver=$($_.DriverVersion)|$($_.DeviceName)"}
 """
+BOOTED = """\
+"booted=$((Get-CimInstance Win32_OperatingSystem).LastBootUpTime.ToUniversalTime().ToString('s'))"
+"""
+RESTARTED = timedelta(minutes=1)  # by which the time of a boot differs from that of another, and not by a clock alone
 # Question -> the line for cmd.exe.
 QUESTIONS: Mapping[str, str] = {
     "system": encoded(SYSTEM),
@@ -191,6 +195,19 @@ def parse_windows(answers: Mapping[str, WindowsOutcome]) -> WindowsFacts:
         tasks=tuple(name for name in text.get("tasks", "").split() if _OURS.fullmatch(name)),
         problems=tuple(dict.fromkeys(problems(answers))),
     )
+
+
+def read_booted(machine: LineReader) -> str | None:
+    """When it was booted, as in `WindowsFacts`; None: it does not say. Raises MachineLost."""
+    return fields(machine.carry(encoded(BOOTED)).stdout, "=").get("booted") or None
+
+
+def is_restarted(before: str | None, now: str | None) -> bool:
+    """Whether two answers of `read_booted` are those of two boots, as far as is known."""
+    try:
+        return abs(datetime.fromisoformat(now or "") - datetime.fromisoformat(before or "")) > RESTARTED
+    except (TypeError, ValueError):
+        return False
 
 
 def _last_number(text: str) -> int | None:

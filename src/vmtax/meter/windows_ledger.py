@@ -3,13 +3,13 @@
 Raw values of Windows' counters, which count in 100 ns, each beside the time at which its class was read
 (Timestamp_Sys100NS). Hyper-V's count for each logical processor how long it was idle and in the hypervisor, and for
 each virtual one how long it ran, those of the host's own Windows (the root partition) apart. Sources:
-learn.microsoft.com on Hyper-V performance counters and on Win32_PerfRawData_PerfOS_Processor. Which entries there are
-and what they include: docs/development/ledger.md.
+learn.microsoft.com on Hyper-V's performance counters and on Processor Information. Which entries there are, and what
+they include: docs/development/ledger.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,27 +17,28 @@ from vmtax.core.machines import MachineLost, Reader
 from vmtax.core.records import Disturbance
 from vmtax.machine.windows.command_line import encoded
 from vmtax.meter.base import At, MeteredCommand, Readings
-from vmtax.meter.hyper_v import COUNTERS
 from vmtax.meter.text import fields, whole
 from vmtax.meter.windows import LineReader, rows
 
-# A line for each processor, and the CPU time of the reader itself, which starts between the two readings.
-PROGRAM = f"""\
-{COUNTERS}
-counters LogicalProcessor|ForEach-Object{{
-"logical=$($_.Timestamp_Sys100NS)|$($_.PercentIdleTime)|$($_.PercentHypervisorRunTime)|$($_.Name)"}}
-counters RootVirtualProcessor|ForEach-Object{{"root=$($_.Timestamp_Sys100NS)|$($_.PercentGuestRunTime)|$($_.Name)"}}
-counters VirtualProcessor|ForEach-Object{{"virtual=$($_.Timestamp_Sys100NS)|$($_.PercentGuestRunTime)|$($_.Name)"}}
-Get-CimInstance Win32_PerfRawData_PerfOS_Processor|ForEach-Object{{
+# A line for each processor, and the CPU time of the reader itself, which starts between the two readings. Hyper-V's
+# classes exist where that runs. ProcessorInformation has all processors, and Processor 64 at most.
+PROGRAM = """\
+$hv='Win32_PerfRawData_HvStats_HyperVHypervisor'
+Get-CimInstance "${hv}LogicalProcessor" -ErrorAction SilentlyContinue|ForEach-Object{
+"logical=$($_.Timestamp_Sys100NS)|$($_.PercentIdleTime)|$($_.PercentHypervisorRunTime)|$($_.Name)"}
+Get-CimInstance "${hv}RootVirtualProcessor" -ErrorAction SilentlyContinue|ForEach-Object{
+"root=$($_.Timestamp_Sys100NS)|$($_.PercentGuestRunTime)|$($_.Name)"}
+Get-CimInstance "${hv}VirtualProcessor" -ErrorAction SilentlyContinue|ForEach-Object{
+"virtual=$($_.Timestamp_Sys100NS)|$($_.PercentGuestRunTime)|$($_.Name)"}
+Get-CimInstance Win32_PerfRawData_Counters_ProcessorInformation|ForEach-Object{
 "windows=$($_.Timestamp_Sys100NS)|$($_.PercentIdleTime)|$($_.PercentUserTime)|$($_.PercentPrivilegedTime)\
-|$($_.PercentDPCTime)|$($_.PercentInterruptTime)|$($_.Name)"}}
+|$($_.PercentDPCTime)|$($_.PercentInterruptTime)|$($_.Name)"}
 "reader=$((Get-Process -Id $PID).TotalProcessorTime.Ticks)"
 """
 LINE = encoded(PROGRAM)  # for cmd.exe
 UNIT = 1e-7  # seconds of the counters, and of a TimeSpan's ticks
 TICK = 1 / 64  # seconds: how often Windows looks what a processor does, unless a program asks for more
 MOST = 2**62  # a counter beyond this was not understood
-BY_TICKS = ("hard_irq", "soft_irq", "kernel", "user")  # entries that Windows' own counters split
 
 Counted = Mapping[str, Sequence[float]]  # name of a processor -> when it was read, and its counters, in seconds
 
@@ -62,7 +63,7 @@ class WindowsLedger:
     command: ClassVar[tuple[str, ...]] = ("powershell", LINE.rpartition(" ")[2])
 
     host: LineReader
-    vm: str = ""  # by Hyper-V's name, the one that is measured; "": which one that is, is not known
+    vm: str | None = ""  # by Hyper-V's name, the one that is measured; "": which it is is not known; None: none is
     _before: WindowsReading | None = field(default=None, init=False)
 
     def before(self, machine: Reader) -> None:
@@ -105,48 +106,59 @@ def _counted(text: str, name: str, counters: int) -> dict[str, list[float]]:
     return found
 
 
-def reckon(before: WindowsReading, after: WindowsReading, vm: str = "") -> dict[str, float]:
+def reckon(before: WindowsReading, after: WindowsReading, vm: str | None = "") -> dict[str, float]:
     """Entries in core-seconds, which together with `remainder` add up to `busy`, as of the other ledger; {} if no time
-    passed. Pure.
+    passed, or one of the readings lacks a class of counters that the other has. Pure.
 
-    `vm`: the name of the one that is measured, whose entry is `guest`; "": all are `guest`.
+    `vm`: as `WindowsLedger` has it
     """
+    if _classes(before) != _classes(after) or bool(after.logical) != bool(after.root):
+        return {}
     idle, user, kernel, deferred, interrupts = _cpus(before.windows, after.windows, 5)
-    seconds, cpus = _elapsed(before.windows, after.windows), len(after.windows)
+    seconds, cpus = _elapsed(before.windows, after.windows)
     own = user + kernel
-    rows: dict[str, float] = {}
+    entries: dict[str, float] = {}
     if after.logical:
         idle, hypervisor = _cpus(before.logical, after.logical, 2)
-        seconds, cpus = _elapsed(before.logical, after.logical), len(after.logical)
+        seconds, cpus = _elapsed(before.logical, after.logical)
         (own,) = _cpus(before.root, after.root, 1)
-        guests = {name: _of(name, before.virtual, after.virtual) for name in after.virtual}
-        is_measured = {name: not vm or name.rpartition(":")[0] == vm for name in guests}
-        rows["guest"] = seconds * sum(value for name, value in guests.items() if is_measured[name])
-        rows["other_vms"] = seconds * sum(value for name, value in guests.items() if not is_measured[name])
-        rows["hypervisor"] = seconds * hypervisor
+        guests = {name: _rates(name, before.virtual, after.virtual) for name in after.virtual}
+        measured = _processors_of(vm, guests)
+        entries["guest"] = seconds * sum(sum(rates) for name, rates in guests.items() if name in measured)
+        entries["other_vms"] = seconds * sum(sum(rates) for name, rates in guests.items() if name not in measured)
+        entries["hypervisor"] = seconds * hypervisor
     if seconds <= 0:
         return {}
     # Where a hypervisor runs, that knows how long the host's Windows ran, and Windows only what it did meanwhile.
     scale = seconds * own / (user + kernel) if user + kernel > 0 else 0.0
-    rows |= {"hard_irq": scale * interrupts, "soft_irq": scale * deferred, "user": scale * user}
-    rows["kernel"] = scale * max(0.0, kernel - deferred - interrupts)
-    rows["vmtax"] = min(after.reader, rows["user"] + rows["kernel"])
-    kept = 1 - rows["vmtax"] / (rows["user"] + rows["kernel"]) if rows["vmtax"] else 1.0
-    rows |= {name: kept * rows[name] for name in ("user", "kernel")}
+    entries |= {"hard_irq": scale * interrupts, "soft_irq": scale * deferred, "user": scale * user}
+    entries["kernel"] = scale * max(0.0, kernel - deferred - interrupts)
+    programs = entries["user"] + entries["kernel"]
+    entries["vmtax"] = min(after.reader, programs)
+    kept = 1 - entries["vmtax"] / programs if programs > 0 else 1.0
+    entries |= {name: kept * entries[name] for name in ("user", "kernel")}
     busy = max(0.0, seconds * (cpus - idle))
-    rows = {name: value for name, value in rows.items() if value > 0}
-    rows["remainder"] = busy - sum(rows.values())
-    return {**rows, "busy": busy, "seconds": seconds, "error": 2 * TICK * len(BY_TICKS)}
+    entries = {name: value for name, value in entries.items() if value > 0}
+    entries["remainder"] = busy - sum(entries.values())
+    return {**entries, "busy": busy, "seconds": seconds, "error": 2 * TICK * cpus}
+
+
+def _classes(reading: WindowsReading) -> tuple[bool, ...]:
+    """Which of Hyper-V's classes answered."""
+    return bool(reading.logical), bool(reading.root), bool(reading.virtual)
+
+
+def _processors_of(vm: str | None, names: Collection[str]) -> Collection[str]:
+    """Those of the VM that is measured; all if which one that is, is not known."""
+    if vm is None:
+        return ()
+    return [name for name in names if vm and name.rpartition(":")[0] == vm] or names
 
 
 def _cpus(before: Counted, after: Counted, counters: int) -> list[float]:
     """How many processors each counter took, on average."""
     every = [_rates(name, before, after) for name in after]
     return [sum(rates[place] for rates in every if rates) for place in range(counters)]
-
-
-def _of(name: str, before: Counted, after: Counted) -> float:
-    return (_rates(name, before, after) or [0.0])[0]
 
 
 def _rates(name: str, before: Counted, after: Counted) -> list[float]:
@@ -157,18 +169,18 @@ def _rates(name: str, before: Counted, after: Counted) -> list[float]:
     return [max(0.0, now - was) / (ended[0] - began[0]) for was, now in zip(began[1:], ended[1:], strict=True)]
 
 
-def _elapsed(before: Counted, after: Counted) -> float:
-    """Seconds between the two readings."""
-    passed = [after[name][0] - before[name][0] for name in after if name in before]
-    return max(0.0, sum(passed) / len(passed)) if passed else 0.0
+def _elapsed(before: Counted, after: Counted) -> tuple[float, int]:
+    """Seconds between the two readings, and the number of processors that are in both."""
+    passed = [after[name][0] - before[name][0] for name in after if _rates(name, before, after)]
+    return (sum(passed) / len(passed) if passed else 0.0), len(passed)
 
 
-def _disturbance(rows: Mapping[str, float]) -> Disturbance:
+def _disturbance(entries: Mapping[str, float]) -> Disturbance:
     """The same as reports show it for any host, without the reading itself."""
     return Disturbance(
-        wall_seconds=rows["seconds"],
-        busy_seconds=max(0.0, rows["busy"] - rows.get("vmtax", 0.0)),
-        steal_seconds=0.0,
+        wall_seconds=entries["seconds"],
+        busy_seconds=max(0.0, entries["busy"] - entries.get("vmtax", 0.0)),
+        steal_seconds=0.0,  # not known, if that host is itself a VM
         cpu_pressure_seconds=None,
         io_pressure_seconds=None,
         memory_pressure_seconds=None,

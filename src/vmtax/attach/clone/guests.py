@@ -27,9 +27,10 @@ from vmtax.meter.text import fields, whole
 from vmtax.meter.windows import problems
 
 SERVICES_SECONDS = 120  # until all of its services have started
-# Ends when systemd has started everything, at once where there is none; exit code 1 if it has not within the seconds
-# that are the argument. Constant text.
-STARTED = 'command -v systemctl > /dev/null || exit 0; timeout "$1" systemctl is-system-running --wait; test $? != 124'
+# Ends when systemd has started everything, at once where there is none. Argument: the most seconds. Constant text.
+STARTED = 'command -v systemctl > /dev/null && timeout "$1" systemctl is-system-running --wait; exit 0'
+# Exit code 1 if systemd is still at it. Constant text.
+STARTING = 'command -v systemctl > /dev/null || exit 0; test "$(timeout 30 systemctl is-system-running)" != starting'
 QUIET_SECONDS = 300.0  # in which a Windows that was booted works by itself, and does not say until when
 CALM_SECONDS, CALM_SHARE = 10.0, 0.1  # it has done its work if it takes less than this share of a CPU for so long
 CALM = f"{100 * CALM_SHARE:.0f} %"
@@ -91,7 +92,8 @@ class WatchedGuest:
         if clone.is_windows():
             time.sleep(QUIET_SECONDS)
             return ""
-        return _await_services(clone)
+        _await_services(clone)
+        return _services_starting(clone)
 
     def find(self, machine: Machine, serial: str, size: int, name: str) -> str:
         raise AssertionError("it is not entered")
@@ -115,8 +117,8 @@ class LinuxGuest:
         return log_in(LibvirtVm(clone), path, local)
 
     def settle(self, clone: Domain) -> str:
-        """Its services were waited for; whether they have all started."""
-        return _await_services(clone, 1)
+        """Its services were waited for."""
+        return _services_starting(clone)
 
     def find(self, machine: Machine, serial: str, size: int, name: str) -> str:
         return words_of(machine, "the name of the disk under test", machine.run(*FIND, serial), 1)[0]
@@ -143,17 +145,20 @@ class WindowsGuest:
         return machine
 
     def settle(self, clone: Domain) -> str:
-        limit, before = time.monotonic() + QUIET_SECONDS, _cpu_seconds(clone)
+        limit, before, is_known = time.monotonic() + QUIET_SECONDS, _cpu_seconds(clone), False
         while time.monotonic() < limit:
             began = time.monotonic()
             time.sleep(CALM_SECONDS)
             now = _cpu_seconds(clone)
             if before is not None and now is not None and now - before < CALM_SHARE * (time.monotonic() - began):
                 return ""
+            is_known |= before is not None and now is not None
             before = now
-        if before is None:
+        if not is_known:
             return "Whether its CPUs rest is not known: libvirt does not say what they take"
-        return f"In {QUIET_SECONDS / 60:.0f} minutes after its boot its CPUs never took less than {CALM} of one"
+        return (
+            f"In {QUIET_SECONDS / 60:.0f} minutes after its boot its CPUs were not seen to take less than {CALM} of one"
+        )
 
     def find(self, machine: Machine, serial: str, size: int, name: str) -> str:
         assert isinstance(machine, WindowsClone)
@@ -177,7 +182,8 @@ class WindowsGuest:
             if time.monotonic() > limit:
                 raise DomainError(
                     f"a clone of {name}: its Windows gives the disc with the programs no drive within"
-                    f" {SEEN_SECONDS:.0f} s: a policy of it may forbid that (Removable Storage Access)"
+                    f" {SEEN_SECONDS:.0f} s: all letters from D to Z may be in use, or a policy forbids it (Removable"
+                    " Storage Access)"
                 )
             time.sleep(PAUSE_SECONDS)
         if not LETTER.fullmatch(seen[0]):
@@ -205,12 +211,21 @@ def _cpu_seconds(clone: Domain) -> float | None:
     return sum(known) / 1e9 if known else None
 
 
-def _await_services(clone: Domain, seconds: int = SERVICES_SECONDS) -> str:
-    """Wait for at most so many seconds until the services of the clone have started, which would disturb what is
-    measured; returns that they have not, or "". Raises AgentRefused.
-    """
+def _await_services(clone: Domain) -> None:
+    """Wait until the services of the clone have started, which would disturb what is measured. Raises AgentRefused."""
+    _ended(clone, STARTED, SERVICES_SECONDS)
+
+
+def _services_starting(clone: Domain) -> str:
+    """That not all of them have, or "". Raises AgentRefused."""
+    code = _ended(clone, STARTING, 0)
+    return f"Not all of its services had started {SERVICES_SECONDS} s after its agent answered" if code == 1 else ""
+
+
+def _ended(clone: Domain, script: str, seconds: int) -> int | None:
+    """The exit code of a script in the clone, whose argument is `seconds`; None if it has not ended long after them."""
     limit = time.monotonic() + seconds + PATIENCE
-    pid = agent.start(clone, ("/bin/sh", "-c", STARTED, "sh", str(seconds)))
+    pid = agent.start(clone, ("/bin/sh", "-c", script, "sh", str(seconds)))
     while (code := agent.ended(clone, pid)) is None and time.monotonic() < limit:
         time.sleep(0.5)
-    return "" if code == 0 else f"Not all of its services had started {SERVICES_SECONDS} s after its agent answered"
+    return code

@@ -14,11 +14,12 @@ from vmtax.core.layers import EXISTING, EXISTING_PATH
 from vmtax.core.machines import MachineError, MachineLost
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import count_of
-from vmtax.hypervisor import Guest
+from vmtax.hypervisor import BootFailed, Guest
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import ssh_route
 from vmtax.machine.windows.machine import WindowsMachine, connect_guest
 from vmtax.meter.hyper_v import HyperVCard, HyperVFacts, read_hyper_v
+from vmtax.meter.windows import is_restarted, read_booted
 from vmtax.meter.windows_ledger import WindowsLedger
 from vmtax.plan.schema import Plan
 from vmtax.storage.file import FirstWrite
@@ -179,6 +180,7 @@ class WindowsTestbed:
         self.digests = {name: digest for name, digest in programs.items() if transfers or not name.startswith(PROGRAM)}
         for login in hosts.layers.values():
             carry_there(login.there, login.home, hosts.local, self.digests, emit)
+        self.booted = {layer: login.facts.booted for layer, login in hosts.layers.items()}
         self.links: dict[str, Link] = {}
         if transfers:
             program = programs_here(hosts.local) / PROGRAM
@@ -246,13 +248,22 @@ class WindowsTestbed:
         there = self._login(treatment).there
         if not there.answers():
             raise MachineError(f"{there.path}: does not answer as it did")
+        self._refuse_restarted(treatment.layer, there)
         file = str(_file(there)) if treatment.layer in self.written else None
         link = self.links.get(treatment.layer)
         site = Site(there, treatment.layer, self.plan.guest.vcpus, (), disk=file, link=link)
         subject = RunningSubject(site, path=there.path)
         host = self.hosts.host.there
-        ledger = WindowsLedger(host, self.hosts.vm_name)
+        ledger = WindowsLedger(host, self.hosts.vm_name if self.hosts.vm else None)
         yield RunningTreatment((subject,), host, meters=(ledger,), guest_meters=())
+
+    def _refuse_restarted(self, layer: str, there: WindowsMachine) -> None:
+        """Raises BootFailed once after each restart of that Windows: what was measured in its round was before it."""
+        before, now = self.booted.get(layer), read_booted(there)
+        self.booted[layer] = now or before
+        if is_restarted(before, now):
+            name = self.hosts.layers[layer].name
+            raise BootFailed(f"{name} was restarted during the run, at {now} UTC: this round of it does not count")
 
     def check(self, *, ask: bool = True) -> None:
         if ask:
@@ -267,10 +278,11 @@ class WindowsTestbed:
 
 
 def _way_of(card: HyperVCard) -> str:
-    """What it asks for, and which way its packets go."""
-    way = {True: "works by a virtual function (SR-IOV)", False: "works by the virtual switch", None: "is not known"}
+    """What it asks for, and whether it has a virtual function; that its packets go by that is not known."""
     asked = "" if card.weight is None else f" (IovWeight {card.weight})"
-    return f"{asked} {way[card.has_function]}"
+    if card.has_function is None:
+        return f"{asked} may have a virtual function or not"
+    return f"{asked} has {'a virtual function (SR-IOV)' if card.has_function else 'no virtual function'}"
 
 
 def wants_transfer(plan: Plan) -> bool:

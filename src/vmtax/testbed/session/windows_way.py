@@ -29,8 +29,9 @@ from vmtax.workload.transfer import Transfer
 _DEVICES, _LETTER = ("\\\\.\\", "\\\\?\\"), re.compile(r"[A-Za-z]:")
 MEASURES = (Chess.name, Disk.name, Transfer.name)  # workloads for which there are programs
 ENTERS = (
-    "a directory of ours and a scheduled task that removes it are made in that Windows; fio, stockfish and, for disk"
-    f" tests, a file that is written in full lie there; all is removed at the end. vmtax was {NEVER_RUN}"
+    "a directory of ours and a scheduled task that removes it are made in that Windows; fio, stockfish, for the network"
+    " vmtax-net and for disk tests a file that is written in full lie there; all is removed at the end. vmtax was"
+    f" {NEVER_RUN}"
 )
 BUILDS = "builds these programs from Debian's sources, once, as `vmtax image windows` does: 10 minutes and more"
 UNPROVED = f"Windows: {NEVER_RUN}."

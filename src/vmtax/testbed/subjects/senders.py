@@ -98,11 +98,9 @@ def open_far_end(name: str, there: WindowsMachine, local: LocalMachine, program:
     """
     address = _address(there)
     assert address is not None, "`refuse_nowhere` asked for it"
-    own = local.scratch / PROGRAM
-    local.push(program, own)
-    local.run("chmod", "755", str(own))
+    local.run("chmod", "755", str(program))
     try:
-        port = _serve(local, (), own, address)
+        port = _serve(local, (), PurePosixPath(program), address)
     except CannotMeasure as error:
         _refuse(name, f"its login comes from {address}, which is no address of this machine ({error})")
     link = Link(there, (), address, port)

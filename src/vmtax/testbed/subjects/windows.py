@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 
+from vmtax.core.machines import MachineLost
 from vmtax.core.records import Json
 from vmtax.core.units import format_room
 from vmtax.machine import Machine
 from vmtax.machine.windows.machine import WindowsMachine
+from vmtax.meter.windows import is_restarted, read_booted
 from vmtax.storage import Target
 from vmtax.storage.file import HEADROOM, FirstWrite, StorageError, fill
 from vmtax.testbed.host.cpus import Cpu, CpuTopology
@@ -97,6 +99,15 @@ def windows_site(on: Provisioned) -> Site:
     """Where its programs work."""
     file = str(_file(on)) if on.has_disks else None
     return Site(on.host, "host", on.plan.guest.vcpus, (), disk=file, link=on.link, lead=on.lead)
+
+
+def refuse_restarted(on: Examined) -> None:
+    """Raises MachineLost if that Windows was restarted since it was entered: its owner, or an update, did so."""
+    entered = on.entered
+    assert isinstance(entered, WindowsInside)
+    before, now = entered.facts.booted, read_booted(_there(on))
+    if is_restarted(before, now):
+        raise MachineLost(f"{on.host.path}: that Windows was restarted during the run, at {now} UTC")
 
 
 def windows_facts(on: Examined) -> Json:
