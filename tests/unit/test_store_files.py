@@ -21,6 +21,8 @@ from tests.unit.test_store_faults import SAMPLE, execute, run_child
 from vmtax.cli import app
 from vmtax.core.errors import UNDECIDED, BadInput, CannotDo
 from vmtax.store import Store, StoreError, default_path
+from vmtax.store.dialect.sqlite import SqliteDatabase
+from vmtax.store.dialect.sqlite_engine import Way
 from vmtax.store.schema import VERSION
 
 
@@ -312,6 +314,28 @@ def test_a_reader_leaves_an_older_store_as_it_is(older: Path) -> None:
     with Store(older) as store:
         assert [(entry, store.load(entry.id)) for entry in store.experiments()] == read
     assert schema_of(older) == str(VERSION), "who writes brings it up to date"
+
+
+@pytest.mark.parametrize("impossible", [(), ("shared",), ("shared", "alone"), ("shared", "alone", "copy")])
+def test_a_reader_opens_a_store_in_the_first_way_that_its_disk_allows(
+    monkeypatch: pytest.MonkeyPatch, path: Path, impossible: tuple[Way, ...]
+) -> None:
+    """A full or read-only disk has no room for the files beside it."""
+    with Store(path) as store:
+        store.put(SAMPLE)
+    database, tried = SqliteDatabase(path), list[Way]()
+
+    def is_older() -> bool:
+        if tried[-1] in impossible:
+            raise StoreError(f"{tried[-1]}: disk I/O error")
+        return False
+
+    monkeypatch.setattr(database, "_use", tried.append)
+    monkeypatch.setattr(database, "is_older", is_older)
+    ways: list[Way] = ["shared", "alone", "copy"]
+    with pytest.raises(StoreError, match="shared: ") if len(impossible) == 3 else contextlib.nullcontext():
+        database.open_to_read()
+    assert tried == ways[: len(impossible) + 1]
 
 
 @pytest.mark.variations
