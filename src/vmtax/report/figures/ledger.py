@@ -30,10 +30,10 @@ PARTS = (
     ("vhost", "warn", ("vhost",)),
     ("interrupts", "level-3", ("hard_irq", "soft_irq", "idle_irq")),
     ("workload and its commands", "host", ("workload",)),
-    ("programs", "host", ("user",)),
+    ("programs", "level-4", ("user",)),
     ("Windows' kernel", "text", ("kernel",)),
     ("kernel threads", "text", (KERNEL,)),
-    ("other VMs", "level-6", ("other_vms",)),
+    ("other VMs", "level-5", ("other_vms",)),
     ("other processes, vmtax and stolen time", "muted", ("other", "vmtax", "steal")),
 )
 
