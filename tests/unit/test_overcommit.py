@@ -84,6 +84,7 @@ def test_the_host_must_have_the_cpus_that_are_shared(
     lacking = Overcommit().lacking(Request(host(has, monkeypatch), one, treatments, accelerator=accelerator))
     assert {each.levels["cpu.overcommit"] for each in treatments if each.name in lacking} == without
     assert all(f"and host has {has}: leave it out, or lower" in why for why in lacking.values())
+    assert all(why.startswith("cpu.overcommit=") and " at once take " in why for why in lacking.values())
 
 
 @pytest.mark.parametrize(("has", "without"), [(4, set()), (3, {"2"}), (1, {"1", "2"})])

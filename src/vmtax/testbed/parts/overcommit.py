@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from vmtax.core.records import Treatment
-from vmtax.core.units import cpu_numbers
+from vmtax.core.units import count_of, cpu_numbers
 from vmtax.design.guest import OVERCOMMIT, GuestSettings
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.machine import Machine
@@ -27,18 +27,17 @@ class Overcommit(Part):
     def lacking(self, request: Request) -> Mapping[str, str]:
         if not overcommits(request.plan):
             return {}  # then `room.py` decides, for the plan as a whole
-        has = len(read(request.host).cpus)
-        takes = {
-            each.name: sets_of(each).cpus(sized(request.plan, each.levels).guest.vcpus)
-            for each in request.treatments
-            if OVERCOMMIT.name in each.levels or request.accelerator == "kvm"
-        }
-        return {
-            name: f"it takes {cpus} CPUs, and {request.host.path} has {has}: leave it out, or lower guest.count or"
-            " guest.vcpus"
-            for name, cpus in takes.items()
-            if cpus > has
-        }
+        has, found = len(read(request.host).cpus), {}
+        for each in request.treatments:
+            if OVERCOMMIT.name not in each.levels and request.accelerator != "kvm":
+                continue
+            sets = sets_of(each)
+            if (takes := sets.cpus(sized(request.plan, each.levels).guest.vcpus)) > has:
+                found[each.name] = (
+                    f"{OVERCOMMIT.name}={sets.share}: {count_of(sets.count, 'machine')} at once take {takes} CPUs, and"
+                    f" {request.host.path} has {has}: leave it out, or lower guest.count or guest.vcpus"
+                )
+        return found
 
     def notes(self, request: Request) -> Sequence[str]:
         levels = [each.levels for each in request.guests]
