@@ -5,13 +5,13 @@ No answer here was printed by a Windows: none could be had. A file that `vmtax d
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 
 import pytest
 from rich.console import Console
@@ -19,10 +19,11 @@ from rich.console import Console
 from tests.command import vmtax
 from vmtax.attach.clone.windows_disk import LIST
 from vmtax.core.checks import Check
-from vmtax.core.machines import MachineError
+from vmtax.core.machines import MachineLost
 from vmtax.doctor.windows import diagnose_windows, open_windows, verdict
 from vmtax.doctor.windows_try import redacted
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import SshMachine
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.command_line import MOST_CHARACTERS
 from vmtax.meter import hyper_v
@@ -206,11 +207,11 @@ def test_scripts_only_read(script: str) -> None:
 )
 def test_a_windows_without_an_ssh_server_is_helped(monkeypatch: pytest.MonkeyPatch, said: str, adds: str) -> None:
     def refuse(*_: object) -> None:
-        raise MachineError(said)
+        raise MachineLost(said)
 
-    monkeypatch.setattr("vmtax.doctor.windows.connect_guest", refuse)
-    with pytest.raises(MachineError) as refused:
-        open_windows(cast("LocalMachine", None), "ssh://win")
+    monkeypatch.setattr(SshMachine, "connect", refuse)
+    with contextlib.closing(LocalMachine()) as local, pytest.raises(MachineLost) as refused:
+        open_windows(local, "ssh://win")
     assert (adds in str(refused.value)) and bool(adds) == ("Start-Service sshd" in str(refused.value))
     assert "\n" not in str(refused.value)
 

@@ -27,7 +27,7 @@ from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.storage import DISK_DIRECTORY
 from vmtax.storage.file import StorageError
-from vmtax.testbed.session.windows_way import WindowsLogin, windows_login
+from vmtax.testbed.session.windows_way import WindowsLogin, home_in, windows_login
 from vmtax.testbed.subjects import existing
 from vmtax.testbed.subjects.existing import fitted, not_measured
 from vmtax.workload import Site
@@ -160,6 +160,13 @@ def test_a_disk_is_refused_by_name(directory: str) -> None:
     with pytest.raises(MachineError) as refused:
         windows_login("ssh://win", cast("WindowsMachine", SilentWindows()), PurePosixPath(directory))
     assert f"--guest-dir {PureWindowsPath(directory)} is a disk, which would lose what it holds" in str(refused.value)
+
+
+def test_a_profile_with_a_short_name_is_where_its_directory_lies() -> None:
+    """8.3 names, which %USERPROFILE% may have, are paths like any other."""
+    there = SimpleNamespace(carry=lambda line: WindowsOutcome("C:\\Users\\ADMINI~1\r\n", "", 0))
+    home = home_in("ssh://win", cast("WindowsMachine", there), DISK_DIRECTORY)
+    assert str(home) == "C:\\Users\\ADMINI~1"
 
 
 @pytest.mark.parametrize("directory", ["/srv", "C:", "\\x", "x", "\\\\server\\share\\x"])

@@ -18,21 +18,12 @@ from vmtax.machine.windows.task import running
 from vmtax.meter.windows import FAST_SCHEMES, WindowsFacts, read_windows
 
 CLOCK_OFF = timedelta(minutes=1)  # from which on a clock is said to be wrong
-NO_SERVER = (
-    "in the VM, as an administrator in PowerShell: Add-WindowsCapability -Online -Name OpenSSH.Server~~~~0.0.1.0;"
-    " Start-Service sshd"
-)
 _POWERSHELL = "PowerShell there: "
 
 
 def open_windows(local: LocalMachine, name: str) -> WindowsMachine:
     """The Windows at `ssh://[user@]host[:port]`. Raises MachineError, also if it is none."""
-    try:
-        machine = connect_guest(local, ssh_route(name), "windows")
-    except MachineError as problem:
-        if "Connection refused" in str(problem):
-            raise MachineError(f"{problem}; does an OpenSSH server run there? {NO_SERVER}") from problem
-        raise
+    machine = connect_guest(local, ssh_route(name), "windows")
     if isinstance(machine, WindowsMachine):
         return machine
     machine.close()

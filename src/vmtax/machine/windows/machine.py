@@ -22,6 +22,10 @@ from vmtax.machine.windows.command_line import BadCommandLine, quoted
 from vmtax.machine.windows.transport import SMALL_SECONDS, SshTransport, Transport
 
 ENDING_SECONDS = 10.0  # for files to be let go of by programs that were ended, and by a virus scanner
+NO_SERVER = (  # added to ssh's words
+    "; does an OpenSSH server run there? In a Windows, as an administrator in PowerShell: Add-WindowsCapability -Online"
+    " -Name OpenSSH.Server~~~~0.0.1.0; Start-Service sshd"
+)
 ENDED_HERE, CANNOT_START = -1, 126  # as exit codes
 _NOT_THERE = 9009  # exit code of cmd.exe if there is no such program
 
@@ -280,7 +284,9 @@ def _digest(file: Path) -> str:
 def connect_guest(
     local: LocalMachine, route: SshRoute, path: str, timeout: float = LOGIN_SECONDS
 ) -> SshMachine | WindowsMachine:
-    """Log in to a VM of the user's, whatever its system is. Raises MachineLost."""
+    """Log in to a VM of the user's, whatever its system is. Raises MachineLost, which says what to type in a Windows
+    that refuses the connection.
+    """
     ssh = SshMachine(path, local, route.destination, route.options, is_guest=False)
     try:
         ssh.connect(timeout)
@@ -289,3 +295,7 @@ def connect_guest(
         transport = SshTransport(ssh, there.shell)
         transport.ask_code_page()
         return WindowsMachine(transport)
+    except MachineLost as problem:
+        if "Connection refused" in str(problem):
+            raise MachineLost(f"{problem}{NO_SERVER}") from problem
+        raise
