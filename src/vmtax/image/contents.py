@@ -45,7 +45,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 CHUNK = 2**20
 # File timestamps of the kernel are coarse: a change within the same tick would not show.
 SETTLED_SECONDS = 1.0
-READINGS = 3  # of an image that changes while it is read
+READINGS = 10  # of an image that changes while it is read, as when all of its files are linked elsewhere
 
 
 class ContentsError(Exception):
