@@ -192,7 +192,7 @@ def test_what_changes_while_it_is_read_is_read_again(monkeypatch: pytest.MonkeyP
         contents.check(str(image.directory), image.digest)
         assert len(readings) == times
         readings.clear()
-    states = iter("uvwxyz")
+    states = map(str, range(2 * contents.READINGS))
     monkeypatch.setattr(contents, "_state", lambda *_: (next(states), 0.0))
     with pytest.raises(contents.ContentsError, match="was changed whenever it was read"):
         contents.check(str(image.directory), image.digest)
