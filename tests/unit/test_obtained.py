@@ -201,9 +201,11 @@ def test_pages_that_are_there_need_no_memory() -> None:
 def test_surplus_pages_are_listed_for_undoing_before_they_are_allowed() -> None:
     machine, asked = host(free=100), plan("memory.backing: [4k, 2MiB]")
     assert Pages().take(Request(machine, asked, asked.treatments()[0])) == {}
-    setting = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages"
-    (entry,) = machine.undo_list
+    directory = "/sys/kernel/mm/hugepages/hugepages-2048kB"
+    setting = f"{directory}/nr_overcommit_hugepages"
+    kept, entry = machine.undo_list
     assert entry.what == (*pages.GIVE_BACK, setting, "5", "412")
+    assert kept.what == (*pages.KEPT, directory, "100", "412"), "after that: the kernel may have kept those"
     assert machine.inputs == [(("tee", setting), "412")]
 
 
@@ -235,6 +237,27 @@ def test_giving_back_leaves_alone_what_somebody_else_set(now: str, left: str, tm
     (tmp_path / "setting").write_text(now)
     subprocess.run([*pages.GIVE_BACK, str(tmp_path / "setting"), "5", "412"], check=True, timeout=60)
     assert (tmp_path / "setting").read_text().strip() == left
+
+
+@pytest.mark.parametrize(
+    ("counts", "left"),
+    [
+        ((512, 0, 412, 0), "100"),
+        ((512, 412, 0, 0), "512"),
+        ((100, 0, 100, 0), "100"),
+        ((513, 0, 413, 0), "513"),
+        ((512, 0, 411, 0), "512"),
+        ((512, 0, 412, 1), "512"),
+        ((300, 50, 150, 0), "100"),
+    ],
+    ids=["kept", "surplus", "given back", "more than ours", "in use", "promised", "a part"],
+)
+def test_pages_that_the_kernel_kept_are_given_back(counts: tuple[int, ...], left: str, tmp_path: Path) -> None:
+    """Of a pool that had 100, and got 412 for a QEMU."""
+    for name, count in zip(("nr", "surplus", "free", "resv"), counts, strict=True):
+        (tmp_path / f"{name}_hugepages").write_text(f"{count}\n")
+    subprocess.run([*pages.KEPT, str(tmp_path), "100", "412"], check=True, timeout=60)
+    assert (tmp_path / "nr_hugepages").read_text().strip() == left
 
 
 # Boots

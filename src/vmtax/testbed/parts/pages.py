@@ -1,14 +1,14 @@
 """Provide what `memory.backing` and `memory.merge` need of a host, above all huge pages for the time of a run.
 
 Pages of 2 MiB are allowed as surplus (nr_overcommit_hugepages): the kernel makes them when QEMU starts and takes them
-back when it ends. There is no surplus of 1 GiB pages: these are added to the host's pool (nr_hugepages) for the whole
-run. Both settings are restored when the run is over, however it ended. `NodePages` provides the pages of a node that a
-plan names.
+back when it ends; where it kept them in its pool, that is made as small as it was. There is no surplus of 1 GiB pages:
+these are added to the host's pool (nr_hugepages) for the whole run. All settings are restored when the run is over,
+however it ended. `NodePages` provides the pages of a node that a plan names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -36,6 +36,15 @@ BACKING, MERGE = (GuestSettings.factors()[name].name for name in ("backing", "me
 GIVE_BACK = (
     *("sh", "-c"),
     'now=$(cat "$1") || exit; if test "$now" -gt "$2" && test "$now" -le "$3"; then echo "$2" > "$1"; fi',
+    "sh",
+)
+# $1: the directory of a pool; $2: its pages without surplus before the run; $3: how many at most were made for QEMUs.
+# Those that the kernel kept though nobody uses them. What it says of a pool counts surplus, what is written does not.
+KEPT = (
+    *("sh", "-c"),
+    'of() { cat "$1/$2_hugepages"; }; kept=$(($(of "$1" nr) - $(of "$1" surplus) - $2)); '
+    'if test "$kept" -gt 0 && test "$kept" -le "$3" && test "$kept" -le $(($(of "$1" free) - $(of "$1" resv))); '
+    'then echo "$2" > "$1/nr_hugepages"; fi',
     "sh",
 )
 
@@ -216,15 +225,23 @@ def _taken(machine: Machine, backing: MemoryBacking, wanted: int) -> str | None:
     change = PageSetting.of(pool, backing, wanted)
     if change is None:
         return None
-    undoing = machine.undo_later(*GIVE_BACK, str(change.setting), str(change.before), str(change.after))
+    undoing = [machine.undo_later(*words) for words in _giving_back(pool, change)]
     if not machine.try_run("tee", str(change.setting), input=str(change.after)).ok:
-        undoing.undo()
+        for each in reversed(undoing):
+            each.undo()
         return f"{BACKING}={backing}: {change.only_root}"
     given = Pool.of(_read(machine), page)
     if page >= GIGANTIC and given is not None and given.unused < wanted:
-        undoing.undo()
+        undoing[0].undo()
         return (
             f"{BACKING}={backing} takes {wanted} pages, and the host could give only {given.unused}, because its memory"
             f" is fragmented: reserve them when it boots, with hugepagesz=1G hugepages={wanted} on its command line"
         )
     return None
+
+
+def _giving_back(pool: Pool, change: PageSetting) -> Iterator[tuple[str, ...]]:
+    """Commands that undo the change, the last of them first."""
+    if change.setting.name != "nr_hugepages":
+        yield (*KEPT, str(pool.directory), str(pool.total - pool.surplus), str(change.after - pool.surplus))
+    yield (*GIVE_BACK, str(change.setting), str(change.before), str(change.after))
