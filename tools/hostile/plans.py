@@ -23,6 +23,7 @@ from vmtax.design.factors import FACTORS
 TITLE = "plans"
 Plan = dict[str, Any]
 
+COMMAND_LINE = ("command", "run")  # the parameter that takes almost any text
 MOST_LINES = 21  # of an error: twenty problems, and how many more
 LONGEST_LINE = 1100  # characters
 MOST_CONFIGURATIONS = 10_000
@@ -46,7 +47,7 @@ ODD = (None, True, False, 0, 1, 2, 1.5, [], {}, "", "none", "auto", "1GiB", "9" 
 
 
 # A valid plan may list levels that do not go together, or that this host cannot have: these are refused by name.
-LEVEL = re.compile(rf"^vmtax: (host: )?({'|'.join(map(re.escape, FACTORS))})\b", re.MULTILINE)
+LEVEL = re.compile(rf"^vmtax: (host: )?(({'|'.join(map(re.escape, FACTORS))})\b|\w+ is missing there:)", re.MULTILINE)
 
 
 def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
@@ -204,7 +205,10 @@ def wrong_parameter(source: random.Random) -> Made:
     workload, key = source.choice(WORKLOAD_KEYS)
     kinds = kinds_of(workload, key)
     others = [value for value in (True, "13", None) if type(value) not in kinds]  # which some parameters may be
-    value = source.choice((*WRONG, *others, {}, [[]], "9" * 400 + "TiB"))
+    never = [*WRONG, *others, {}, [[]], "9" * 400 + "TiB"]
+    if (workload, key) == COMMAND_LINE:
+        never = [value for value in never if not isinstance(value, str)]
+    value = source.choice(never)
     plan |= {"layers": ["vm"], "workloads": [{workload: {key: value}}]}
     plan.pop("primary", None)
     plan.pop("factors", None)

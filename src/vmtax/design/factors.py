@@ -6,6 +6,7 @@ A factor is defined by a field of the settings that it belongs to: `disk.py`, `s
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -71,6 +72,13 @@ _NEEDS = tuple(
 )
 # They determine whether a combination is legal, and whether each of its levels has a meaning
 RULED = tuple(dict.fromkeys([*LEGALITY, *(n for f in FACTORS.values() if f.only_with for n in (f.name, *f.only_with))]))
+
+
+@functools.cache
+def kind_of(name: str, level: str) -> tuple[bool, ...]:
+    """Levels of a factor that have the same kind are alike in every rule of what is legal and what has a meaning."""
+    conflicts = (level in illegal for _, parts in _CHECKS for each, _, illegal in parts if each == name)
+    return (*conflicts, *(level in legal for _, needs in _NEEDS for each, _, legal, _ in needs if each == name))
 
 
 def conflict_of(levels: Mapping[str, str]) -> Conflict | None:

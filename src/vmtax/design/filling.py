@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vmtax.design.factors import FACTORS, RULED, conflict_of, idle
+from vmtax.design.factors import FACTORS, RULED, conflict_of, idle, kind_of
 from vmtax.design.size import SIZES
 
 MOST_CHANGES = 4  # of levels in one repair: the longest chain that factors have is three
@@ -30,6 +30,12 @@ class NamedPoint:
     named: Levels
     first: Levels  # named levels of its part's first combination
     given: Levels  # levels that are the plan's own, though no factor names them: the size of its guests
+
+    @property
+    def kind(self) -> Hashable:
+        """Points of the same kind are helped by the same levels."""
+        named = ((name, self.named[name]) for name in RULED if name in self.named)
+        return self.part, *((name, kind_of(name, level), level == self.first.get(name)) for name, level in named)
 
     def filled(self, rest: Levels, names: Iterable[str] = FACTORS) -> dict[str, str]:
         """A level for each of these factors. `rest`: of those that are not named, if not their default."""
@@ -94,7 +100,11 @@ def fill(
     few = list(different.values())
     ruled = {point.part: [name for name in movable(point) if name in RULED] for point in few}
     # Each point's best: what remains wrong then is the plan's own
-    best = [_best(point, ruled[point.part], apart) for point in few]
+    alike: dict[Hashable, tuple[tuple[bool, int, int], list[dict[str, str]]]] = {}
+    for point in few:
+        if (kind := point.kind) not in alike:
+            alike[kind] = _best(point, ruled[point.part], apart)
+    best = [alike[point.kind] for point in few]
     moved = dict.fromkeys(name for _, ways in best for changes in ways for name in changes)
     solver = _Solver(few, ruled, [fault for fault, _ in best], apart)
     tried = itertools.count()

@@ -227,4 +227,6 @@ class StoreReader(OpenStore):
 
 def _head(row: sa.Row[Any]) -> Experiment:
     """An experiment without boots, trials, treatments and facts. Raises Unfit."""
+    if not isinstance(row.id, str):  # which would be read as one, and found by no name
+        raise Unfit(f"id: {row.id!r:.60} is no text")
     return model.run_of({**rows.head_fields(row), "facts": {}, "treatments": (), "boots": (), "trials": ()})
