@@ -7,8 +7,9 @@ What depends on what is declared at the factors (`conflicts`, `only_with`); here
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vmtax.design.factors import FACTORS, RULED, conflict_of, idle, kind_of
 from vmtax.design.size import SIZES
@@ -30,12 +31,12 @@ class NamedPoint:
     named: Levels
     first: Levels  # named levels of its part's first combination
     given: Levels  # levels that are the plan's own, though no factor names them: the size of its guests
+    kind: Hashable = field(init=False, compare=False)  # points of the same kind are helped by the same levels
 
-    @property
-    def kind(self) -> Hashable:
-        """Points of the same kind are helped by the same levels."""
+    def __post_init__(self) -> None:
         named = ((name, self.named[name]) for name in RULED if name in self.named)
-        return self.part, *((name, kind_of(name, level), level == self.first.get(name)) for name, level in named)
+        kinds = ((name, kind_of(name, level), level == self.first.get(name)) for name, level in named)
+        object.__setattr__(self, "kind", (self.part, *sorted(self.given.items()), *kinds))
 
     def filled(self, rest: Levels, names: Iterable[str] = FACTORS) -> dict[str, str]:
         """A level for each of these factors. `rest`: of those that are not named, if not their default."""
@@ -151,33 +152,56 @@ class _Solver:
     movable: Mapping[int, Sequence[str]]  # part -> factors
     best: Sequence[tuple[bool, int, int]]  # for each point, the least faults that it can have
     kept: Collection[str]  # factors that change only if a point is illegal otherwise
+    _faults: dict[Hashable, tuple[bool, int, int]] = field(default_factory=dict)  # of points of a kind, by their levels
 
     def solve(
-        self,
-        group: Callable[[NamedPoint, str], Hashable],
-        tried: Iterator[int] | None,
-        known: Mapping[Variable, str] | None = None,
+        self, group: Callable[[NamedPoint, str], Hashable], tried: Iterator[int] | None
     ) -> dict[Variable, str] | None:
         """The levels that are not the default, by who shares them; None if there are none that suit all points, or if
         they were not found soon. `tried`: counts what is looked at, up to MOST_TRIED; None: there is no limit
         """
-        levels = dict(known or {})
-        for point, least in zip(self.points, self.best, strict=True):
-            own = {name: (group(point, name), name) for name in self.movable[point.part]}
+        owned = [{name: (group(point, name), name) for name in self.movable[point.part]} for point in self.points]
+        users: dict[Variable, list[int]] = defaultdict(list)
+        for number, own in enumerate(owned):
+            for variable in own.values():
+                users[variable].append(number)
+        return self._searched(owned, users, tried, {}, range(len(self.points)))
+
+    def _searched(
+        self,
+        owned: Sequence[Mapping[str, Variable]],
+        users: Mapping[Variable, Sequence[int]],
+        tried: Iterator[int] | None,
+        levels: dict[Variable, str],
+        unsure: Sequence[int],
+    ) -> dict[Variable, str] | None:
+        """`owned`: for each point, what it shares; `users`: the reverse; `levels`: known so far; `unsure`: the points
+        that these may not suit
+        """
+        for number in unsure:
+            point, own, least = self.points[number], owned[number], self.best[number]
             rest = {name: levels[variable] for name, variable in own.items() if variable in levels}
-            if point.faults(rest) <= least:
+            if self._faults_of(point, rest) <= least:
                 continue
             free = [name for name, variable in own.items() if variable not in levels]
             for changes in _ways(point, rest, free, self.kept):
                 if tried is not None and next(tried) > MOST_TRIED:
                     return None
-                if not changes or point.faults({**rest, **changes}) > least:
+                if not changes or self._faults_of(point, {**rest, **changes}) > least:
                     continue
                 further = {**levels, **{own[name]: level for name, level in changes.items()}}
-                if (found := self.solve(group, tried, further)) is not None:
+                others = {each for name in changes for each in users[own[name]] if each <= number}
+                after = [*sorted(others), *range(number + 1, len(self.points))]
+                if (found := self._searched(owned, users, tried, further, after)) is not None:
                     return found
             return None
         return levels
+
+    def _faults_of(self, point: NamedPoint, rest: Levels) -> tuple[bool, int, int]:
+        key = point.kind, frozenset(rest.items())
+        if (known := self._faults.get(key)) is None:
+            known = self._faults[key] = point.faults(rest)
+        return known
 
 
 def _best(

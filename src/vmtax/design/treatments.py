@@ -348,8 +348,9 @@ def _why_moved(filling: Filling, name: str) -> str:
         if (conflict := conflict_of(levels)) is not None and conflict_of(point.filled(rest)) is None:
             return conflict.said(levels)
         nothing = {factor: needs for factor, needs in idle(levels).items() if factor in point.named}
-        for factor in nothing.keys() - idle(point.filled(rest)).keys():
-            return f"{factor} needs {nothing[factor]}"
+        still = idle(point.filled(rest))
+        if cured := next((factor for factor in nothing if factor not in still), None):
+            return f"{cured} needs {nothing[cured]}"
     return "it is not legal with every named level"
 
 
