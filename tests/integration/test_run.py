@@ -57,7 +57,7 @@ def test_three_layers_measured_reported_and_nothing_left(image: Image, plan: Pat
     data = answer["data"]
     have = {(entry["treatment"], entry["metric"]) for entry in data["measurements"]}
     for metric in ("chess.nodes_per_second", "disk.randread-4k-qd1.iops", "net.tcp-in.bits_per_second"):
-        assert {(layer, metric) for layer in ("host", "vm", "nested")} <= have
+        assert {(layer, metric) for layer in ("host", "vm", "nested")} <= have, data["failures"]
     assert ("nested", "boot.ready_seconds") in have and ("host", "boot.ready_seconds") not in have
     assert data["facts"]["host"]["accelerator"]["name"] in ("kvm", "tcg")
     if data["facts"]["host"]["accelerator"]["name"] == "tcg":
