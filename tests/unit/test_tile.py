@@ -206,6 +206,14 @@ def test_an_execution_in_which_a_guest_failed_counts_for_none() -> None:
     assert {one.treatment.name for one in found} == {"vm"}
 
 
+def test_a_damaged_run_that_does_not_say_how_many_guests_it_had_has_no_traceback() -> None:
+    """It seems to have had one, and so no guest of any other role."""
+    run = experiment()
+    few = tuple(one for one in run.trials if one.machine == "host/vm-3")
+    nameless = tuple(replace(one, levels={}) for one in run.treatments)
+    assert all(one.p99 is None for one in tiles(replace(run, treatments=nameless, trials=few), {}) if one.role != "web")
+
+
 def test_guests_of_one_role_are_compared_though_the_others_lack_its_metrics() -> None:
     six = [one for one in experiment(rounds=1).trials if one.treatment == COUNTS["6"]]
     (one,) = together(six)

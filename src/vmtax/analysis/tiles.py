@@ -89,7 +89,8 @@ def _worst(
     """The worst guest of each execution; the median over rounds. None if a guest has no figure in any of them."""
     found = {at: [read(trial) for trial in trials] for at, trials in executions.items()}
     known = {at: [value for value in values if value is not None] for at, values in found.items()}
-    return median_over_rounds({at: extreme(values) for at, values in known.items() if len(values) == len(found[at])})
+    whole = {at: values for at, values in known.items() if values and len(values) == len(found[at])}
+    return median_over_rounds({at: extreme(values) for at, values in whole.items()})
 
 
 def _one_tile(several: Treatment, treatments: Sequence[Treatment]) -> Treatment | None:
