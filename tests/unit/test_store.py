@@ -46,6 +46,16 @@ def test_what_is_recorded_step_by_step_is_what_is_loaded(store: Store) -> None:
     assert [store.raw(SAMPLE.id, n) for n in range(1, 6)] == [trial.raw for trial in SAMPLE.trials[:5]]
 
 
+@pytest.mark.parametrize(("name", "stored"), [("x.a\0b", "x.a\\x00b"), ("x.\ud800", "x.\\ud800"), ("x.ä", "x.ä")])
+def test_a_metric_whose_name_cannot_be_stored_has_an_escaped_one(store: Store, name: str, stored: str) -> None:
+    """An imported run, or a program of the user's, may have one."""
+    metric = dataclasses.replace(TRIAL.measurements[0].metric, name=name)
+    one = dataclasses.replace(TRIAL, measurements=(Measurement(metric, 2.0),))
+    store.put(dataclasses.replace(SAMPLE, trials=(one,)))
+    (measured,) = store.load(SAMPLE.id).trials[0].measurements
+    assert (measured.metric.name, measured.value) == (stored, 2.0)
+
+
 def test_it_survives_closing(path: Path) -> None:
     with Store(path) as first:
         first.put(SAMPLE)

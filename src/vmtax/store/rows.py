@@ -93,9 +93,10 @@ def insert_trials(
     if not written:
         return []
     ids = _insert_rows(connection, experiment, first, written)
-    metrics = _metric_ids(connection, {one.metric: None for trial in trials for one in trial.measurements}, add_missing)
+    named = {one.metric: _as_stored(one.metric) for trial in trials for one in trial.measurements}
+    metrics = _metric_ids(connection, dict.fromkeys(named.values()), add_missing)
     measurements = [
-        {"trial": id, "ordinal": ordinal, "metric": metrics[one.metric], "value": _value(one)}
+        {"trial": id, "ordinal": ordinal, "metric": metrics[named[one.metric]], "value": _value(one)}
         for id, trial in zip(ids, trials, strict=True)
         for ordinal, one in enumerate(trial.measurements)
     ]
@@ -248,6 +249,10 @@ def _metric_ids(connection: Connection, wanted: Iterable[Metric], add_missing: A
     unknown.sort(key=lambda metric: (metric.name, metric.unit, metric.better))
     add_missing(connection, schema.metric, [{"name": m.name, "unit": m.unit, "better": m.better} for m in unknown])
     return _known_metrics(connection)
+
+
+def _as_stored(metric: Metric) -> Metric:
+    return dataclasses.replace(metric, name=schema.storable(metric.name))
 
 
 def _known_metrics(connection: Connection) -> dict[Metric, int]:
