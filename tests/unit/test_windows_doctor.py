@@ -28,7 +28,7 @@ from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.command_line import MOST_CHARACTERS
 from vmtax.meter import hyper_v
 from vmtax.meter import windows as questions
-from vmtax.meter.windows import QUESTIONS, WindowsDisk, WindowsFacts, parse_windows
+from vmtax.meter.windows import QUESTIONS, WindowsCard, WindowsDisk, WindowsFacts, parse_windows
 from vmtax.report.document import Detail
 from vmtax.report.render.terminal import whole
 from vmtax.report.sections.doctor import document
@@ -46,6 +46,9 @@ ANSWERS = {
     "defender": "real-time=True\n",
     "disks": "disk=SATA|SSD|True|QEMU HARDDISK\ndisk=SAS|Unspecified||QEMU | one\n",
     "drivers": "driver=100.93.104.22500|Red Hat VirtIO Ethernet Adapter\n",
+    "rss": "rss=True|4|Red Hat VirtIO Ethernet Adapter\nrss=False|1|Intel(R) 82574L | x\n",
+    "mitigations": "    FeatureSettingsOverride    REG_DWORD    0x3\n"
+    "    FeatureSettingsOverrideMask    REG_DWORD    0x3\n",
     "tasks": "",
 }
 
@@ -82,17 +85,43 @@ def test_all_that_it_says_is_read() -> None:
         real_time=True,
         disks=(WindowsDisk("QEMU HARDDISK", "SATA", cache=True), WindowsDisk("QEMU | one", "SAS", cache=None)),
         drivers=("Red Hat VirtIO Ethernet Adapter 100.93.104.22500",),
+        cards=(
+            WindowsCard("Red Hat VirtIO Ethernet Adapter", rss=True, queues=4),
+            WindowsCard("Intel(R) 82574L | x", rss=False, queues=1),
+        ),
+        unmitigated=True,
     )
+    assert found.to_json()["windows_rss"] == ["Red Hat VirtIO Ethernet Adapter: 4 queues", "Intel(R) 82574L | x: off"]
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "off"),
+    [
+        ("", 0, False),
+        ("", 1, None),
+        (" FeatureSettingsOverride REG_DWORD 0x48\n FeatureSettingsOverrideMask REG_DWORD 0x3\n", 0, False),
+        (" FeatureSettingsOverride REG_DWORD 0x1\n FeatureSettingsOverrideMask REG_DWORD 0x3\n", 0, True),
+        (" FeatureSettingsOverride REG_DWORD 0x2000\n FeatureSettingsOverrideMask REG_DWORD 0x2003\n", 0, False),
+        (" FeatureSettingsOverride REG_DWORD 0x3\n", 0, False),
+        (" FeatureSettingsOverride REG_DWORD many\n", 0, False),
+    ],
+)
+def test_mitigations_that_are_switched_off_are_known(said: str, code: int, off: bool | None) -> None:
+    found = parse_windows({"mitigations": WindowsOutcome(said, "", code)})
+    assert found.unmitigated is off
 
 
 def test_what_disturbs_is_said_with_what_changes_it() -> None:
     found = checks(facts())
     assert {name for name, check in found.items() if check.status == "disturbs"} == {
-        *("power plan", "Defender", "VBS", "disk 1"),
+        *("power plan", "Defender", "VBS", "disk 1", "card 2"),
     }
     assert found["power plan"].remedy == "there: powercfg /setactive SCHEME_MIN"
     assert "Set-MpPreference" in found["Defender"].remedy
     assert "with memory integrity" in found["VBS"].text
+    assert found["card 1"].text == "Red Hat VirtIO Ethernet Adapter, RSS on, 4 queues"
+    assert found["card 2"].remedy == "PowerShell there: Enable-NetAdapterRss -Name *"
+    assert found["mitigations"].text == "switched off in its registry (FeatureSettingsOverride)"
     assert found["disk 2"].text == "QEMU | one, SAS, write cache not known"
     assert found["clock"].status == "ok"
     assert "never run on Windows" in found["VM"].text
@@ -112,8 +141,11 @@ def test_what_does_not_disturb_is_said() -> None:
         "guard": "vbs=1\nservices=0\n",
         "defender": "real-time=False\n",
         "disks": "disk=SAS|SSD|False|VirtIO\n",
+        "rss": "rss=|2|VirtIO\n",
+        "mitigations": "",
     }
     found = checks(facts(quiet))
+    assert (found["card 1"].text, found["mitigations"].text) == ("VirtIO, RSS not known", "as Windows has them")
     assert {name for name, check in found.items() if check.status == "disturbs"} == set()
     assert found["power plan"].text == "Höchstleistung"
 

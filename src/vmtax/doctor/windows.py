@@ -146,6 +146,17 @@ def disturbances(facts: WindowsFacts) -> Iterator[Check]:
         yield Check("disturbance", f"disk {number}", status, f"{disk.name}, {disk.bus}, {cache}{slow}")
     if facts.drivers:
         yield Check("disturbance", "virtio drivers", "ok", "; ".join(facts.drivers))
+    for number, card in enumerate(facts.cards, 1):
+        if card.rss is False:
+            text = f"{card.name}, RSS off: one CPU takes all that it receives"
+            yield Check("disturbance", f"card {number}", "disturbs", text, f"{_POWERSHELL}Enable-NetAdapterRss -Name *")
+        else:
+            text = "RSS on" if card.rss else "RSS not known"
+            queues = f", {count_of(card.queues, 'queue')}" if card.rss and card.queues is not None else ""
+            yield Check("disturbance", f"card {number}", "ok", f"{card.name}, {text}{queues}")
+    if facts.unmitigated is not None:
+        text = "switched off in its registry (FeatureSettingsOverride)" if facts.unmitigated else "as Windows has them"
+        yield Check("disturbance", "mitigations", "ok", text)
 
 
 def _disturbance(name: str, value: bool | None, text: str = "", remedy: str = "", fine: str = "") -> Check:

@@ -3,7 +3,7 @@
 Scripts for PowerShell are short and print a line NAME=VALUE for each property; parsing is pure, and what is not
 understood is None. Sources: learn.microsoft.com on Win32_OperatingSystem, Win32_ComputerSystem, Win32_Processor,
 Win32_ComputerSystemProduct, Win32_DeviceGuard, Win32_PnPSignedDriver, Get-MpComputerStatus,
-Get-StorageAdvancedProperty, powercfg and whoami.
+Get-StorageAdvancedProperty, Get-NetAdapterRss, powercfg and whoami.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from vmtax.core.records import Json
+from vmtax.core.units import count_of
 from vmtax.machine.windows import task
 from vmtax.machine.windows.command import WindowsOutcome
 from vmtax.machine.windows.command_line import encoded
@@ -51,6 +52,15 @@ DRIVERS = """\
 Get-CimInstance Win32_PnPSignedDriver|Where-Object{$_.DriverProviderName -like 'Red Hat*'}|ForEach-Object{
 "driver=$($_.DriverVersion)|$($_.DeviceName)"}
 """
+RSS = """\
+Get-NetAdapterRss|ForEach-Object{"rss=$($_.Enabled)|$($_.NumberOfReceiveQueues)|$($_.InterfaceDescription)"}
+"""
+# Values of the key by which mitigations are switched off; a Windows that has neither says nothing, and that is right.
+OVERRIDE = (
+    r'reg query "HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Memory Management" 2>nul'
+    " | findstr FeatureSettingsOverride& ver >nul"
+)
+SWITCHED_OFF = 3  # bits: Spectre, variant 2, and Meltdown
 BOOTED = """\
 "booted=$((Get-CimInstance Win32_OperatingSystem).LastBootUpTime.ToUniversalTime().ToString('s'))"
 """
@@ -64,6 +74,8 @@ QUESTIONS: Mapping[str, str] = {
     "defender": encoded(DEFENDER),
     "disks": encoded(DISKS),
     "drivers": encoded(DRIVERS),
+    "rss": encoded(RSS),
+    "mitigations": OVERRIDE,
     "tasks": task.all_tasks(),
 }
 # Asked if PowerShell does not say it. Where there is no wmic, there is a PowerShell.
@@ -106,6 +118,15 @@ class WindowsDisk:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowsCard:
+    """A network card, as Windows sees it."""
+
+    name: str  # of its model
+    rss: bool | None  # whether its receive-side scaling is enabled; None: it does not say
+    queues: int | None  # for that
+
+
+@dataclass(frozen=True, slots=True)
 class WindowsFacts:
     """What a Windows says about itself; None: not known."""
 
@@ -128,6 +149,8 @@ class WindowsFacts:
     real_time: bool | None = None  # Defender's real-time protection
     disks: tuple[WindowsDisk, ...] = ()
     drivers: tuple[str, ...] = ()  # of virtio-win, with their versions
+    cards: tuple[WindowsCard, ...] = ()
+    unmitigated: bool | None = None  # mitigations of its CPUs' faults are switched off in its registry
     tasks: tuple[str, ...] = ()  # of runs of vmtax that are at work there, or were interrupted
     problems: tuple[str, ...] = ()  # why something is not known, one line each
 
@@ -153,6 +176,8 @@ class WindowsFacts:
             "windows_defender_real_time": self.real_time,
             "windows_disks": [f"{one.name} ({one.bus})" for one in self.disks],
             "windows_virtio_drivers": [*self.drivers],
+            "windows_mitigations_off": self.unmitigated,
+            "windows_rss": [f"{one.name}: {_queues_of(one)}" for one in self.cards],
         }
 
 
@@ -192,6 +217,11 @@ def parse_windows(answers: Mapping[str, WindowsOutcome]) -> WindowsFacts:
         real_time=switch(defender.get("real-time")),
         disks=tuple(_disks(text.get("disks", ""))),
         drivers=tuple(f"{name} {version}" for version, name in rows(text.get("drivers", ""), "driver", 2)),
+        cards=tuple(
+            WindowsCard(name, switch(enabled), whole(queues))
+            for enabled, queues, name in rows(text.get("rss", ""), "rss", 3)
+        ),
+        unmitigated=_unmitigated(answers.get("mitigations")),
         tasks=tuple(name for name in text.get("tasks", "").split() if _OURS.fullmatch(name)),
         problems=tuple(dict.fromkeys(problems(answers))),
     )
@@ -212,6 +242,26 @@ def is_restarted(before: str | None, now: str | None) -> bool:
 
 def _last_number(text: str) -> int | None:
     return whole((text.split() or [""])[-1]) or None
+
+
+def _unmitigated(answer: WindowsOutcome | None) -> bool | None:
+    """By FeatureSettingsOverride, of which FeatureSettingsOverrideMask says what counts (Microsoft's KB4073119)."""
+    if answer is None or answer.code != 0:
+        return None
+    values = [_bits(answer.stdout, name) for name in ("FeatureSettingsOverride", "FeatureSettingsOverrideMask")]
+    return bool(values[0] & values[1] & SWITCHED_OFF)
+
+
+def _bits(text: str, name: str) -> int:
+    """Of SWITCHED_OFF, those that are set in a value of the registry; 0: there is no such value."""
+    found = re.search(rf"\b{name}\s+REG_DWORD\s+0x[0-9a-f]{{0,7}}([0-9a-f])\b", text, re.IGNORECASE | re.ASCII)
+    return SWITCHED_OFF & "0123456789abcdef".index(found[1].lower()) if found else 0
+
+
+def _queues_of(card: WindowsCard) -> str:
+    if not card.rss:
+        return "it does not say" if card.rss is None else "off"
+    return "on" if card.queues is None else count_of(card.queues, "queue")
 
 
 def _disks(text: str) -> Iterator[WindowsDisk]:

@@ -49,7 +49,10 @@ PHYSICAL_HOST, VM_NAME = (
     for value in ("PhysicalHostName", "VirtualMachineName")
 )
 NETBIOS = 15  # characters of a host's name that the VM may know
-COMPARED = ("os", "windows_power_plan", "windows_vbs", "windows_hvci", "windows_defender_real_time")  # facts
+COMPARED = (  # facts
+    *("os", "windows_power_plan", "windows_vbs", "windows_hvci", "windows_defender_real_time"),
+    "windows_mitigations_off",
+)
 FAR_END = "The far end of `transfer` is the machine that ran vmtax."
 AS_THEY_ARE = "File caches stay as they are, and other programs of Windows go on."
 
