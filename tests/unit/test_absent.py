@@ -41,11 +41,12 @@ def test_a_host_that_has_everything_keeps_all() -> None:
 def test_a_missing_tool_names_its_package_and_costs_its_treatments_only() -> None:
     found = lacking("mkfs.xfs")
     assert sorted(found) == ["host disk.filesystem=xfs", "vm xfs", "vm xfs disk.cache=writeback"]
-    assert set(found.values()) == {"mkfs.xfs is missing there: apt-get install xfsprogs"}
+    assert set(found.values()) == {"disk.filesystem=xfs: mkfs.xfs is missing there: apt-get install xfsprogs"}
 
 
 def test_what_the_kernel_lacks_is_reported() -> None:
-    assert lacking("btrfs")["vm btrfs"].startswith("mkfs.btrfs is missing")
+    assert lacking("btrfs")["vm btrfs"].startswith("disk.filesystem=btrfs: mkfs.btrfs is missing")
+    assert lacking("zpool")["vm zvol"].startswith("disk.volume=zvol: zpool is missing there")
     assert lacking("device-mapper") == dict.fromkeys(
         ("host disk.volume=lvm disk.filesystem=none", "vm lvm"),
         "disk.volume=lvm needs the kernel's device mapper, which is missing there",

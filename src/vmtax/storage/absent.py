@@ -9,7 +9,7 @@ from vmtax.design.disk import FILE_SYSTEMS, DiskSettings
 from vmtax.machine import Machine, tools
 from vmtax.machine.packages import install
 from vmtax.machine.tools import FoundTool
-from vmtax.storage.backing import programs
+from vmtax.storage.backing import MKFS, programs
 from vmtax.storage.ground import RAIDZ_DISKS, Target
 
 # Compiled in, or available as a module; checking loads nothing.
@@ -35,14 +35,15 @@ class Absent:
             return f"disk.volume={volume} takes {RAIDZ_DISKS} devices, and {named} named with --disk-device"
         for tool in programs([settings], cuts=False):
             if wrong := tools.refusal(self._machine, tool, self._tools):
-                return wrong
+                makes_system = tool.name == MKFS.get(system, ("",))[0]
+                return f"{f'disk.filesystem={system}' if makes_system else f'disk.volume={volume}'}: {wrong}"
         if volume.is_lvm and not self._has(*HAS_MAPPER):
             return f"disk.volume={volume} needs the kernel's device mapper, which is missing there"
         if volume.is_zfs and not self._has(*HAS_FILE_SYSTEM, "zfs"):
             module = install(self._machine, "zfs.ko")
             return f"disk.volume={volume} needs the kernel module zfs, which is missing there: {module}"
         if system in FILE_SYSTEMS and not self._has(*HAS_FILE_SYSTEM, system):
-            return f"the kernel there knows no {system}"
+            return f"disk.filesystem={system}: the kernel there knows no {system}"
         return None
 
     @functools.cached_property
