@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sqlite3
 from pathlib import Path
@@ -54,6 +55,17 @@ def test_a_metric_whose_name_cannot_be_stored_has_an_escaped_one(store: Store, n
     store.put(dataclasses.replace(SAMPLE, trials=(one,)))
     (measured,) = store.load(SAMPLE.id).trials[0].measurements
     assert (measured.metric.name, measured.value) == (stored, 2.0)
+
+
+def test_a_run_whose_id_is_no_text_is_damaged_and_is_removed_by_the_name_that_is_listed(path: Path) -> None:
+    with Store(path) as store:
+        store.put(SAMPLE)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE experiment SET id = ?", (b"abc",))
+    with Store(path) as store:
+        (listed,) = store.experiments()
+        assert (listed.id, listed.state) == ("damaged-616263", "damaged")
+        assert store.remove(listed.id) == listed.id and not store.experiments()
 
 
 def test_it_survives_closing(path: Path) -> None:

@@ -140,7 +140,7 @@ def test_an_address_that_is_not_this_machine_s_has_no_server(tmp_path: Path) -> 
     connection = "203.0.113.9 51514 192.168.122.77 22\n"
     there = cast("WindowsMachine", SimpleNamespace(path="host", carry=lambda line: WindowsOutcome(connection, "", 0)))
     with contextlib.closing(LocalMachine()) as local:
-        words = r"ssh://hv, transfer: its login comes from 203.0.113.9, which is no address of this machine .*error 99"
+        words = r"ssh://hv, transfer: its login comes from 203.0.113.9, where this machine has no server .*error 99"
         with pytest.raises(CannotMeasure, match=words):
             senders.open_far_end("ssh://hv", there, local, program)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -16,7 +17,9 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import comparisons
 from vmtax.analysis.comparisons import contrasts as pairs_of
 from vmtax.core.errors import BadInput
+from vmtax.core.machines import MachineLost
 from vmtax.core.records import Measurement, Metric, Treatment, Trial
+from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.ssh import SshMachine
 from vmtax.machine.windows.command import WindowsOutcome
@@ -27,8 +30,8 @@ from vmtax.plan.schema import parse
 from vmtax.report.wording.guest_settings import guest_settings
 from vmtax.storage import DISK_DIRECTORY
 from vmtax.storage.file import StorageError
-from vmtax.testbed.session.windows_way import WindowsLogin, home_in, windows_login
-from vmtax.testbed.subjects import existing
+from vmtax.testbed.session.windows_way import WindowsInside, WindowsLogin, home_in, windows_login
+from vmtax.testbed.subjects import existing, windows
 from vmtax.testbed.subjects.existing import fitted, not_measured
 from vmtax.workload import Site
 from vmtax.workload.chess import NODES_PER_SECOND, Chess, ChessParameters
@@ -160,6 +163,21 @@ def test_a_disk_is_refused_by_name(directory: str) -> None:
     with pytest.raises(MachineError) as refused:
         windows_login("ssh://win", cast("WindowsMachine", SilentWindows()), PurePosixPath(directory))
     assert f"--guest-dir {PureWindowsPath(directory)} is a disk, which would lose what it holds" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("now", "restarted"), [("2026-11-27T09:00:03", False), ("", False), ("2026-11-27T12:00:00", True)]
+)
+def test_a_windows_that_was_restarted_ends_the_run(now: str, restarted: bool) -> None:
+    """What was measured before is of another boot, and what is ours there may be gone."""
+    there = MagicMock(spec=WindowsMachine, path="host/existing")
+    there.carry = lambda line: WindowsOutcome(f"booted={now}\n", "", 0)
+    facts = WindowsFacts(booted="2026-11-27T09:00:00")
+    entered = WindowsInside(there, Placed("", "", ""), facts=facts)
+    plan = SimpleNamespace(guest=SimpleNamespace(vcpus=2))
+    on = cast("Any", SimpleNamespace(host=there, entered=entered, plan=plan, has_disks=False, link=None, lead=0.0))
+    with pytest.raises(MachineLost, match="restarted during the run") if restarted else contextlib.nullcontext():
+        assert windows.windows_site(on).machine is there
 
 
 def test_a_profile_with_a_short_name_is_where_its_directory_lies() -> None:

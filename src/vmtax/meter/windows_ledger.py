@@ -97,7 +97,7 @@ def parse(text: str) -> WindowsReading | None:
 
 
 def _counted(text: str, name: str, counters: int) -> dict[str, list[float]]:
-    """So many of each processor; sums have other names, such as _Total."""
+    """Each processor with its counters, whose number is `counters`; sums, such as _Total, are left out."""
     found: dict[str, list[float]] = {}
     for *words, processor in rows(text, name, counters + 2):
         values = [whole(word) for word in words]

@@ -17,7 +17,7 @@ from vmtax.testbed.layers import host
 from vmtax.testbed.session.base import RunningSubject
 from vmtax.testbed.session.ways import as_libvirt
 from vmtax.testbed.subjects.provisioned import Provisioned
-from vmtax.testbed.subjects.windows import is_windows, refuse_restarted, windows_site
+from vmtax.testbed.subjects.windows import is_windows, windows_site
 
 
 def open_layer(
@@ -41,8 +41,6 @@ def open_layer(
         except DomainError as error:  # this configuration is impossible, others may not be
             raise BootFailed(str(error)) from error
         disk = Backing(PurePosixPath(device), is_device=True, size=file.size)
-    if is_windows(vm):
-        refuse_restarted(vm)
     site = windows_site(vm) if is_windows(vm) else host.site(vm, disk)
     site = replace(site, layer=treatment.layer, lead=on.lead)
     return (), [RunningSubject(site, path=EXISTING_PATH)]

@@ -102,7 +102,7 @@ def open_far_end(name: str, there: WindowsMachine, local: LocalMachine, program:
     try:
         port = _serve(local, (), PurePosixPath(program), address)
     except CannotMeasure as error:
-        _refuse(name, f"its login comes from {address}, which is no address of this machine ({error})")
+        _refuse(name, f"its login comes from {address}, where this machine has no server ({error})")
     link = Link(there, (), address, port)
     refuse_unreached(name, link, "this machine")
     return link

@@ -96,18 +96,14 @@ def with_links(on: Provisioned, vm: Provisioned) -> tuple[Provisioned, Provision
 
 
 def windows_site(on: Provisioned) -> Site:
-    """Where its programs work."""
-    file = str(_file(on)) if on.has_disks else None
-    return Site(on.host, "host", on.plan.guest.vcpus, (), disk=file, link=on.link, lead=on.lead)
-
-
-def refuse_restarted(on: Examined) -> None:
-    """Raises MachineLost if that Windows was restarted since it was entered: its owner, or an update, did so."""
+    """Where its programs work. Raises MachineLost if its owner, or an update, restarted it since it was entered."""
     entered = on.entered
     assert isinstance(entered, WindowsInside)
-    before, now = entered.facts.booted, read_booted(_there(on))
-    if is_restarted(before, now):
+    now = read_booted(_there(on))
+    if is_restarted(entered.facts.booted, now):
         raise MachineLost(f"{on.host.path}: that Windows was restarted during the run, at {now} UTC")
+    file = str(_file(on)) if on.has_disks else None
+    return Site(on.host, "host", on.plan.guest.vcpus, (), disk=file, link=on.link, lead=on.lead)
 
 
 def windows_facts(on: Examined) -> Json:

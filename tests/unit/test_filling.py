@@ -1,0 +1,59 @@
+"""Levels of factors that a plan does not name: for many combinations at once, each is as well off as by itself."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from vmtax.design import filling
+from vmtax.design.factors import FACTORS, RULED, conflict_of, idle, kind_of
+from vmtax.design.treatments import Space, _filling, movable_of
+
+
+@pytest.mark.parametrize("name", RULED)
+def test_levels_of_the_same_kind_are_alike_in_every_rule(name: str) -> None:
+    """Whatever the other levels are."""
+    source = random.Random(name)
+    for one, other in itertools.combinations(FACTORS[name].levels, 2):
+        for _ in range(40 if kind_of(name, one) == kind_of(name, other) else 0):
+            few = source.sample(RULED, 6)
+            levels = {each: source.choice(FACTORS[each].levels) for each in few}
+            found = [({**levels, name: level}, level) for level in (one, other)]
+            assert len({id(conflict_of(each)) for each, _ in found}) == 1, (one, other, levels)
+            assert len({tuple(idle(each)) for each, _ in found}) == 1, (one, other, levels)
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [
+        {
+            "zfs.volblocksize": ("8KiB", "128KiB", "16KiB"),
+            "disk.page_cache": ("bounded", "unbounded"),
+            "zfs.primarycache": ("metadata", "none"),
+            "disk.cache": ("writeback", "writethrough", "directsync"),
+        },
+        {
+            "disk.share": ("virtiofs-never", "virtiofs", "none"),
+            "disk.cluster_size": ("64KiB", "2MiB"),
+            "migration.auto_converge": ("on", "off"),
+            "disk.volume": ("zvol", "plain"),
+        },
+        {
+            "guest.balloon": ("deflated", "half", "none"),
+            "disk.volume": ("dataset", "raidz1-zvol", "plain"),
+            "disk.discard": ("unmap", "ignore"),
+            "migration.downtime_limit": ("30ms", "10ms"),
+        },
+    ],
+    ids=lambda factors: " ".join(factors),
+)
+def test_each_combination_is_as_well_off_as_by_itself(factors: dict[str, tuple[str, ...]]) -> None:
+    """In these, what suits one combination takes something from an earlier one."""
+    space = Space(factors)
+    movable = [name for name in movable_of(factors) if name in RULED]
+    found = _filling(space)
+    for point, rest in zip(found.points, found.rests, strict=True):
+        least, _ = filling._best(point, movable, [*factors])
+        assert point.faults(rest) <= least, point.named
