@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vmtax import stats
@@ -37,6 +37,7 @@ def test_tails_and_stalls_are_those_of_numpy() -> None:
                 assert stalled == slow.mean()
 
 
+@example([(1.0, 1.0)] * 6)
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=1, max_size=15))
 def test_swapping_the_sides_inverts_everything(pairs: list[tuple[float, float]]) -> None:
     before, after = map(list, zip(*pairs, strict=True))
@@ -45,7 +46,9 @@ def test_swapping_the_sides_inverts_everything(pairs: list[tuple[float, float]])
     assert back.mean_ratio == pytest.approx(1 / there.mean_ratio)
     assert back.p95_ratio == pytest.approx(1 / there.p95_ratio)
     assert (back.stalls.baseline, back.stalls.treatment) == (there.stalls.treatment, there.stalls.baseline)
-    assert (there.low is None) == (len(pairs) < 6)
+    ratios = [one / other for one, other in pairs]
+    assert not there.coarse or max(map(ratios.count, ratios)) > len(pairs) / 2, "most are equal"
+    assert (there.low is None) == (len(pairs) < 6 or there.coarse)
     if there.low is not None and there.high is not None:
         assert (back.low, back.high) == pytest.approx((1 / there.high, 1 / there.low))
 
