@@ -10,6 +10,7 @@ from typing import Any, get_args
 from vmtax.design.factors import FACTORS
 from vmtax.design.guest import COUNT
 from vmtax.workload import WORKLOADS
+from vmtax.workload.base import Workload
 
 KEYS = (
     *("name", "host", "guest", "guest.vcpus", "guest.memory", "layers", "factors", "factors.disk.bus", "design"),
@@ -33,6 +34,7 @@ NUMBERS = (
 WORKLOAD_KEYS = [(name, key) for name, kind in WORKLOADS.items() for key in kind.parameters_type.model_fields]
 OF_WINDOWS = "transfer"  # which no plan without such a guest can measure
 ALONE = "durability"  # which takes one guest at a time
+WITH_DISK = {name for name, kind in WORKLOADS.items() if kind.filled_bytes is not Workload.filled_bytes}
 MOST = 2000  # configurations of a valid plan, so that thousands of cases take minutes
 
 
@@ -74,6 +76,8 @@ def valid_plan(source: random.Random) -> dict[str, Any]:
     workloads = [name for name in workloads if not any(name in WORKLOADS[other].not_with for other in workloads)]
     roles = max(WORKLOADS[name].roles for name in workloads)
     workloads = [name for name in workloads if roles == 1 or name != ALONE]
+    if set(workloads) & WITH_DISK:  # a guest that is migrated has no disk of its own, on no host
+        workloads = [name for name in workloads if name != "migration"]
     workloads.sort(key=lambda name: not WORKLOADS[name].comes_first)
     layers = [layer for layer in layers if any(layer in WORKLOADS[name].layers for name in workloads)]
     plan: dict[str, Any] = {"name": _name(source), "layers": layers}
