@@ -8,6 +8,7 @@ import random
 import pytest
 
 from vmtax.design import filling
+from vmtax.design.asked import Unmeasured, sentence
 from vmtax.design.factors import FACTORS, RULED, conflict_of, idle, kind_of
 from vmtax.design.treatments import Space, _filling, movable_of
 
@@ -57,3 +58,14 @@ def test_each_combination_is_as_well_off_as_by_itself(factors: dict[str, tuple[s
     for point, rest in zip(found.points, found.rests, strict=True):
         least, _ = filling._best(point, movable, [*factors])
         assert point.faults(rest) <= least, point.named
+
+
+@pytest.mark.parametrize(
+    ("why", "end"),
+    [("disk.lazy_refcounts=off needs disk.format=qcow2", ""), ("excluded by the plan's exclude[0]", ": excluded by ")],
+)
+def test_why_a_level_is_not_measured_is_said_once(why: str, end: str) -> None:
+    one = Unmeasured("disk.lazy_refcounts", ("off",), {"disk.format": "qcow2"}, {}, "", why)
+    said = sentence(one, Space({}), {})
+    head = "disk.lazy_refcounts=off needs disk.format=qcow2, which does not go with the rest of the plan"
+    assert said.startswith(head + end) and (end or said == head)

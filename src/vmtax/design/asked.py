@@ -48,14 +48,15 @@ def sentence(one: Unmeasured, space: Space, asked: Asked, varied: Collection[str
     what = f"{one.factor}={','.join(one.levels)}"
     if not one.needs:
         return f"{what} is not measured: {one.why}"
-    needs = " and ".join(f"{name}={level}" for name, level in one.needs.items())
+    says = f"{what} needs {' and '.join(f'{name}={level}' for name, level in one.needs.items())}"
     if not one.cure:
         listed = [name for name in one.needs if any(name in part.levels for part in space.combinations)]
         cure = f": the plan's combinations list {', '.join(listed)}: write a plan of your own" if listed else ""
         if one.rival and not listed:
             cure = f", which {one.rival}={','.join(asked[one.rival])} does not go with: leave out one of them"
-        return f"{what} needs {needs}{cure or f', which does not go with the rest: {one.why}'}"
-    return f"{what} needs {needs}: {'; '.join(_cures(one, asked, varied))}"
+        why = f": {one.why}" if one.why != says else ""
+        return f"{says}{cure or f', which does not go with the rest of the plan{why}'}"
+    return f"{says}: {'; '.join(_cures(one, asked, varied))}"
 
 
 def _cures(one: Unmeasured, asked: Asked, varied: Collection[str]) -> Iterator[str]:

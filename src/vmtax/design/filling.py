@@ -6,8 +6,8 @@ What depends on what is declared at the factors (`conflicts`, `only_with`); here
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -153,6 +153,7 @@ class _Solver:
     best: Sequence[tuple[bool, int, int]]  # for each point, the least faults that it can have
     kept: Collection[str]  # factors that change only if a point is illegal otherwise
     _faults: dict[Hashable, tuple[bool, int, int]] = field(default_factory=dict)  # of points of a kind, by their levels
+    _ways: dict[Hashable, Sequence[dict[str, str]]] = field(default_factory=dict)  # likewise
 
     def solve(
         self, group: Callable[[NamedPoint, str], Hashable], tried: Iterator[int] | None
@@ -160,42 +161,43 @@ class _Solver:
         """The levels that are not the default, by who shares them; None if there are none that suit all points, or if
         they were not found soon. `tried`: counts what is looked at, up to MOST_TRIED; None: there is no limit
         """
-        owned = [{name: (group(point, name), name) for name in self.movable[point.part]} for point in self.points]
-        users: dict[Variable, list[int]] = defaultdict(list)
-        for number, own in enumerate(owned):
-            for variable in own.values():
-                users[variable].append(number)
-        return self._searched(owned, users, tried, {}, range(len(self.points)))
+        owner = functools.cache(lambda number, name: group(self.points[number], name))
+        return self._searched(owner, tried, {}, range(len(self.points)))
 
     def _searched(
         self,
-        owned: Sequence[Mapping[str, Variable]],
-        users: Mapping[Variable, Sequence[int]],
+        owner: Callable[[int, str], Hashable],
         tried: Iterator[int] | None,
         levels: dict[Variable, str],
         unsure: Sequence[int],
     ) -> dict[Variable, str] | None:
-        """`owned`: for each point, what it shares; `users`: the reverse; `levels`: known so far; `unsure`: the points
-        that these may not suit
+        """`owner`: who shares a factor with that point; `levels`: known so far; `unsure`: the points that these may not
+        suit
         """
         for number in unsure:
-            point, own, least = self.points[number], owned[number], self.best[number]
-            rest = {name: levels[variable] for name, variable in own.items() if variable in levels}
+            point, least = self.points[number], self.best[number]
+            rest = {name: level for (who, name), level in levels.items() if owner(number, name) == who}
             if self._faults_of(point, rest) <= least:
                 continue
-            free = [name for name, variable in own.items() if variable not in levels]
-            for changes in _ways(point, rest, free, self.kept):
+            for changes in self._ways_of(point, rest):
                 if tried is not None and next(tried) > MOST_TRIED:
                     return None
                 if not changes or self._faults_of(point, {**rest, **changes}) > least:
                     continue
-                further = {**levels, **{own[name]: level for name, level in changes.items()}}
-                others = {each for name in changes for each in users[own[name]] if each <= number}
-                after = [*sorted(others), *range(number + 1, len(self.points))]
-                if (found := self._searched(owned, users, tried, further, after)) is not None:
+                new = {(owner(number, name), name): level for name, level in changes.items()}
+                earlier = (n for n in range(number + 1) if any(owner(n, name) == who for who, name in new))
+                after = [*earlier, *range(number + 1, len(self.points))]
+                if (found := self._searched(owner, tried, {**levels, **new}, after)) is not None:
                     return found
             return None
         return levels
+
+    def _ways_of(self, point: NamedPoint, rest: Levels) -> Iterable[dict[str, str]]:
+        key = point.kind, frozenset(rest.items())
+        if (known := self._ways.get(key)) is None:
+            free = [name for name in self.movable[point.part] if name not in rest]
+            known = self._ways[key] = list(_ways(point, rest, free, self.kept))
+        return known
 
     def _faults_of(self, point: NamedPoint, rest: Levels) -> tuple[bool, int, int]:
         key = point.kind, frozenset(rest.items())
