@@ -40,7 +40,7 @@ FAULTS = (
     ),
     Fault(
         "plan/rules.py",
-        "if one.filled_bytes and one.name != name",
+        "if one.name != name",
         "if one.filled_bytes and one.name == name",
         "a plan lets fio write over the file system in which a kernel is built",
     ),
@@ -271,6 +271,18 @@ FAULTS = (
         'return used is not None and used != (facts.get("host") or {}).get(PROGRAMS)',
         "return used is not None",
         "the CPU of two Windows with the same builds is not compared",
+    ),
+    Fault(
+        "plan/errors.py",
+        "most = max(1, sum(end <= _LONGEST_LEGAL for end in ends))",
+        "most = len(self.legal)",
+        "one wrong name fills a terminal with the names that would be right",
+    ),
+    Fault(
+        "plan/rules.py",
+        "if is_migrated:",
+        "if False:",
+        "a plan measures the disk of a guest that is migrated, which has none",
     ),
     Fault(
         "design/filling.py",
@@ -562,8 +574,8 @@ FAULTS = (
     ),
     Fault(
         "design/filling.py",
-        "others = {each for name in changes for each in users[own[name]] if each <= number}",
-        "others: set[int] = set()",
+        "earlier = (n for n in range(number + 1) if any(owner(n, name) == who for who, name in new))",
+        "earlier = iter(())",
         "levels that suit one combination are given to others that they do not suit",
     ),
     Fault(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fake_machine import FakeMachine, Reply
+from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import load, parse
 from vmtax.testbed.host import needs
 from vmtax.testbed.parts import Request
@@ -50,12 +51,22 @@ def test_postcopy_takes_userfaultfd_of_the_kernel() -> None:
         ("{cpu.pinning: [one-to-one]}", "[migration]", "is not pinned"),
         ("{net.path: [macvtap]}", "[migration]", "no two macvtaps with the guest's address"),
         ("{net.path: [sriov]}", "[migration]", "does not migrate a guest that has a device of the host"),
-        ("{}", "[migration, disk]", "has no disk of its own here"),
     ],
 )
 def test_what_cannot_be_migrated_is_left_out_with_the_reason(factors: str, workloads: str, reason: str) -> None:
     (why,) = why_not(f"{{name: x, layers: [vm], factors: {factors}, workloads: {workloads}}}").values()
     assert reason in why
+
+
+@pytest.mark.parametrize("other", ["disk", "tile", "{build: {files: disk}}"])
+def test_a_plan_that_migrates_guests_measures_no_disk(other: str) -> None:
+    plan = f"{{name: x, layers: [host, vm], workloads: [migration, {other}]}}"
+    with pytest.raises(PlanError, match=r"workloads\[1\]: a guest that is migrated has no disk of its own"):
+        parse(plan, "x")
+
+
+def test_a_build_in_memory_needs_no_disk_of_a_guest_that_is_migrated() -> None:
+    parse("{name: x, layers: [host, vm], workloads: [migration, build]}", "x")
 
 
 def test_a_host_must_hold_the_guest_twice() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,12 @@ def problems(text: str) -> list[str]:
     with pytest.raises(PlanError) as caught:
         parse(text, "p.yaml")
     return caught.value.problems
+
+
+def test_a_wrong_metric_does_not_fill_the_terminal_with_all_the_others() -> None:
+    (line,) = problems("name: a\nworkloads: [chess, disk]\nprimary: [chesss]")
+    assert "unknown metric 'chesss'; legal: chess.nodes_per_second, " in line
+    assert len(line) < 1100 and re.search(r", and \d+ more$", line)
 
 
 def test_the_example_of_the_design_is_read() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,9 @@ class Unknown:
         # A wrong number is no misspelling of another number.
         close = [] if name.lstrip("-").isdigit() else difflib.get_close_matches(name[:100], self.legal, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        return f"unknown {self.what} {show(self.name)}; {hint}legal: {', '.join(at_most(_MOST_LEGAL, self.legal))}"
+        ends = itertools.accumulate(len(text) + len(", ") for text in self.legal)
+        most = max(1, sum(end <= _LONGEST_LEGAL for end in ends))
+        return f"unknown {self.what} {show(self.name)}; {hint}legal: {', '.join(at_most(most, self.legal))}"
 
 
 Place = tuple[str | int, ...]  # keys and list indexes, from the top of the plan
@@ -42,7 +45,7 @@ Problem = tuple[Place, str | Unknown]  # place, and what is wrong there and what
 MOST_PROBLEMS = 20  # that are shown for one plan; the rest is counted
 _LONGEST_KEY = 60  # characters of a key
 _LONGEST_LINE = 1500
-_MOST_LEGAL = 80  # names: more than there are factors
+_LONGEST_LEGAL = 950  # characters of a list of legal names: all factors
 
 
 class PlanError(BadInput):

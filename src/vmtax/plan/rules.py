@@ -292,18 +292,26 @@ def workload_problems(
 
 
 def disk_problems(choices: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Problem]:
-    """Workloads that write over the files which another one has on the disk under test."""
+    """Workloads whose disk under test another one takes from them: it has files there, or its guest has no disk."""
+    from vmtax.workload.migration import Migration
+
+    problems: list[Problem] = []
     workloads = [build(*choice) for choice in choices]
     keepers = [one.name for one in workloads if one.keeps_files]
-    return [
-        (
-            ("workloads", number),
-            f"{one.name} writes over the files that {name} has on the disk under test: make two plans",
-        )
-        for name in keepers
-        for number, one in enumerate(workloads)
-        if one.filled_bytes and one.name != name
-    ]
+    is_migrated = any(one.name == Migration.name for one in workloads)
+    for number, one in enumerate(workloads):
+        if not one.filled_bytes:
+            continue
+        at: Place = ("workloads", number)
+        problems += [
+            (at, f"{one.name} writes over the files that {name} has on the disk under test: make two plans")
+            for name in keepers
+            if one.name != name
+        ]
+        if is_migrated:
+            why = "a guest that is migrated has no disk of its own"
+            problems.append((at, f"{why}: measure {one.name} and {Migration.name} in two plans"))
+    return problems
 
 
 def order_problems(choices: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Problem]:

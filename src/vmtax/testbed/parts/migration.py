@@ -11,7 +11,6 @@ from vmtax.design.guest import GuestSettings
 from vmtax.design.migration import MODE, MigrationSettings, Mode
 from vmtax.design.net import PATH, Path, settings_of
 from vmtax.machine import Machine
-from vmtax.plan.schema import Plan
 from vmtax.testbed.host import migration, needs
 from vmtax.testbed.parts.part import EMULATED, Order, Part, Request
 from vmtax.testbed.subjects.provisioned import Provisioned
@@ -31,7 +30,7 @@ class MigrationPart(Part):
         if not needs.migrates(request.plan):
             idle = [each.name for each in request.guests] if request.plan.space.first(MODE) is not None else []
             return {**dict.fromkeys(idle, f"{MODE} needs the workload migration"), **emulated}
-        reasons = {each.name: _why_not(request.plan, each) for each in request.guests}
+        reasons = {each.name: _why_not(each) for each in request.guests}
         if request.wire is not None:
             reasons = {name: why or WIRED for name, why in reasons.items()}
         refused = {name: why for name, why in reasons.items() if why}
@@ -51,10 +50,8 @@ def _modes(request: Request) -> dict[str, Mode]:
     return {each.name: MigrationSettings.of(each.levels).mode for each in request.guests}
 
 
-def _why_not(plan: Plan, treatment: Treatment) -> str | None:
+def _why_not(treatment: Treatment) -> str | None:
     settings = GuestSettings.of(treatment.levels)
-    if any(workload.filled_bytes for workload in plan.build_workloads()):
-        return "a guest that is migrated has no disk of its own here: measure disk in another plan"
     if settings.count > 1:
         return f"guest.count={settings.count}: one guest at a time is migrated"
     if settings.pinned:
