@@ -76,7 +76,7 @@ def valid_plan(source: random.Random) -> dict[str, Any]:
     workloads = [name for name in workloads if not any(name in WORKLOADS[other].not_with for other in workloads)]
     roles = max(WORKLOADS[name].roles for name in workloads)
     workloads = [name for name in workloads if roles == 1 or name != ALONE]
-    if set(workloads) & WITH_DISK:  # a guest that is migrated has no disk of its own, on no host
+    if set(workloads) & WITH_DISK:  # a guest that is migrated has none
         workloads = [name for name in workloads if name != "migration"]
     workloads.sort(key=lambda name: not WORKLOADS[name].comes_first)
     layers = [layer for layer in layers if any(layer in WORKLOADS[name].layers for name in workloads)]
