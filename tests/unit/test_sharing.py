@@ -179,6 +179,7 @@ def test_a_host_that_lacks_something_leaves_these_configurations_out(monkeypatch
     assert "9p" in note, "there is no virtiofsd in this plan alone"
     without = replace(request, qemu=_Qemu())  # type: ignore[arg-type]
     assert "disk.share=9p: QEMU 9.0 was built without 9p" in SharingPart().lacking(without)["vm disk.share=9p"]
-    moving = plan("disk.share=none,9p", workloads=("migration",))
+    only_moved = from_data({"name": "p", "layers": ["vm"], "workloads": [{"name": "migration", "parameters": {}}]})
+    moving = varied(only_moved, ("disk.share=none,9p",))
     found = SharingPart().lacking(replace(request, plan=moving, treatments=moving.treatments()[0]))
     assert "migration needs a guest with a disk" in found["vm disk.share=9p"]
