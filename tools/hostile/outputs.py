@@ -194,13 +194,8 @@ def _shapes(value: Any) -> Counter[str]:
 
 
 def _harmless(payload: str) -> str:
-    """The same lengths of words as they are shown, and the same characters that names are taken apart at."""
-    return re.sub(r"[^\s.=/,-]", lambda found: "x" * len(_shown(found[0])), payload)
-
-
-def _shown(character: str) -> str:
-    """A control character is shown by its number, so that a line with it is broken elsewhere."""
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+    """The same lengths of words, and the same characters that names are taken apart at. A store keeps NUL as \\x00."""
+    return re.sub(r"[^\s.=/,-]", "x", payload.replace("\0", r"\x00"))
 
 
 def _stores(home: Path, payload: str, places: tuple[str, ...]) -> tuple[Path, Path]:
