@@ -273,6 +273,12 @@ FAULTS = (
         "the CPU of two Windows with the same builds is not compared",
     ),
     Fault(
+        "design/asked.py",
+        "tries -= tried",
+        "tries -= 0",
+        "what would help a plan is looked for until its author has gone",
+    ),
+    Fault(
         "plan/errors.py",
         "most = max(1, sum(end <= _LONGEST_LEGAL for end in ends))",
         "most = len(self.legal)",
@@ -2154,8 +2160,8 @@ FAULTS = (
     ),
     Fault(
         "design/asked.py",
-        "if _remedy(layers, less, exclude, rest, pair, MOST_TRIED)[1]:",
-        "if _remedy(layers, less, exclude, rest, pair, MOST_TRIED)[0]:",
+        "_, cure, tried = _remedy(layers, less, exclude, rest, pair, tries)",
+        "cure, _, tried = _remedy(layers, less, exclude, rest, pair, tries)",
         "a level is said to be in the way of another that it does not stand in the way of",
     ),
     Fault(

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from vmtax.design import filling
+from vmtax.design import asked, filling
 from vmtax.design.asked import Unmeasured, sentence
 from vmtax.design.factors import FACTORS, RULED, conflict_of, idle, kind_of
-from vmtax.design.treatments import Space, _filling, movable_of
+from vmtax.design.treatments import Combination, Space, _filling, movable_of
 
 
 @pytest.mark.parametrize("name", RULED)
@@ -69,3 +69,21 @@ def test_why_a_level_is_not_measured_is_said_once(why: str, end: str) -> None:
     said = sentence(one, Space({}), {})
     head = "disk.lazy_refcounts=off needs disk.format=qcow2, which does not go with the rest of the plan"
     assert said.startswith(head + end) and (end or said == head)
+
+
+def test_what_would_help_is_not_looked_for_in_hundreds_of_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing does here: disk.volume=plain was asked for, too, and every change is tried beside all the others."""
+    expansions: list[object] = []
+    expand = asked.expand
+    monkeypatch.setattr(asked, "expand", lambda *given: expansions.append(given) or expand(*given))
+    factors = {
+        "zfs.compression": ("lz4",),
+        "zfs.volblocksize": ("16KiB", "32KiB", "64KiB"),
+        "disk.volume": ("plain",),
+        "zfs.sync": ("standard", "disabled", "always"),
+        "guest.count": ("1", "16", "3"),
+    }
+    parts = [Combination({"disk.preallocation": ("falloc", "full")}, "n0"), Combination({"disk.bus": ("sata",)}, "n1")]
+    one, *_ = asked.unmeasured(("host",), Space(factors, parts), (), factors)
+    assert one.factor == "zfs.compression" and not one.cure and not one.rival
+    assert len(expansions) < 4 * asked.MOST_TRIED

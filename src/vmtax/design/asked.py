@@ -25,21 +25,28 @@ class Unmeasured:
     levels: tuple[str, ...]
     needs: Mapping[str, str]  # other factors -> the level that would give it a meaning; empty if no change would
     cure: Mapping[str, Sequence[str]]  # levels to name, with which every level is measured; empty if there are none
-    rival: str  # another factor that was asked for, without whose levels there would be a cure; empty if there is none
+    # Another factor that was asked for, without whose levels there would be a cure; empty if there is none, or if these
+    # are not the first levels that nothing helps
+    rival: str
     why: str  # how it was left out
 
 
 def unmeasured(layers: Sequence[str], space: Space, exclude: Excluded, asked: Asked) -> list[Unmeasured]:
     """What was asked for and is part of no configuration, or only of some in which it has no meaning."""
     found: dict[tuple[str, tuple[tuple[str, str], ...]], Unmeasured] = {}
-    tries = max(2, MOST_TRIED * CHEAP // max(CHEAP, space.count() * len(layers)))
+    most = tries = max(2, MOST_TRIED * CHEAP // max(CHEAP, space.count() * len(layers)))
     for name, level in _missing(layers, space, exclude, asked):
         needs, cure, tried = _remedy(layers, space, exclude, asked, (name, level), tries)
         tries = 0 if cure else tries - tried  # one line that helps is enough
-        why = _why(layers, space, exclude, (name, level))
-        rival = "" if cure or not needs else _rival(layers, space, exclude, asked, (name, level))
-        one = found.get((name, tuple(needs.items())), Unmeasured(name, (), needs, cure, rival, why))
-        found[name, tuple(needs.items())] = replace(one, levels=(*one.levels, level))
+        key = name, tuple(needs.items())
+        if key not in found:
+            why = _why(layers, space, exclude, (name, level))
+            is_first = not found  # the others are not shown if nothing helps
+            rival = (
+                _rival(layers, space, exclude, asked, (name, level), most) if is_first and needs and not cure else ""
+            )
+            found[key] = Unmeasured(name, (), needs, cure, rival, why)
+        found[key] = replace(found[key], levels=(*found[key].levels, level))
     return list(found.values())
 
 
@@ -109,12 +116,18 @@ def _beside_default(
     return {} if _missing(layers, further, exclude, {**asked, name: levels}) else {name: levels}
 
 
-def _rival(layers: Sequence[str], space: Space, exclude: Excluded, asked: Asked, pair: tuple[str, str]) -> str:
-    """The first other factor that was asked for, without which this level could be measured; "" if there is none."""
+def _rival(
+    layers: Sequence[str], space: Space, exclude: Excluded, asked: Asked, pair: tuple[str, str], tries: int
+) -> str:
+    """The first other factor that was asked for, without which this level could be measured; "" if there is none, or
+    if none was found with that many tries.
+    """
     for other in [name for name in asked if name != pair[0]]:
         less = replace(space, factors={name: levels for name, levels in space.factors.items() if name != other})
         rest = {name: levels for name, levels in asked.items() if name != other}
-        if _remedy(layers, less, exclude, rest, pair, MOST_TRIED)[1]:
+        _, cure, tried = _remedy(layers, less, exclude, rest, pair, tries)
+        tries -= tried
+        if cure:
             return other
     return ""
 
