@@ -354,6 +354,14 @@ def test_what_is_not_translated_is_listed(text: str, said: str) -> None:
         ),
         (f"<!DOCTYPE a [<!ENTITY x 'y'>]>{xml()}".replace("<domain", "<domain><!DOCTYPE a>", 1), "document type"),
         ("<network><name>default</name></network>", "its element is <network>, not <domain>"),
+        (
+            "<domainCapabilities>\n  <domain>kvm</domain>\n</domainCapabilities>",
+            "its element is <domainCapabilities>, what the host can do",
+        ),
+        (
+            "<capabilities><guest><arch name='x86_64'><domain type='kvm'/></arch></guest></capabilities>",
+            "its element is <capabilities>, what the host can do",
+        ),
         (xml().replace("<memory unit='GiB'>4</memory>", ""), "<memory> is missing"),
         (xml().replace("<vcpu>2", "<vcpu>0"), "<vcpu> must be a number from 1"),
         ("arch: amd64\nhostname: ct\nrootfs: local:1/a\nmemory: 512\n", "a container (pct)"),
@@ -474,6 +482,62 @@ def test_a_guest_of_the_host_is_asked_of_its_tool(source: str, answers: dict[Any
     with pytest.raises(NoGuest) as caught:
         existing(source, machine)
     assert why in str(caught.value)
+
+
+STORAGE = """\
+dir: local
+\tpath /var/lib/vz
+
+lvm: san
+\tvgname san
+btrfs: butter
+\tpath /butter
+btrfs: nocow
+\tpath /hard
+\tnocow
+zfspool: tank-ssd
+\tpool tank
+\tblocksize 16k
+cifs: share
+\tserver 192.0.2.1
+rbd: ceph
+\tkrbd 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "has", "said"),
+    [
+        ("san:vm-1-disk-0", {"disk.volume": "lvm", "disk.cache": "none", "disk.aio": "native"}, ""),
+        ("san:vm-1-disk-0,cache=writeback", {"disk.cache": "writeback", "disk.aio": "threads"}, ""),
+        ("san:vm-1-disk-0,aio=io_uring", {"disk.aio": "io_uring"}, ""),
+        ("tank-ssd:vm-1-disk-0", {"disk.volume": "zvol", "disk.filesystem": "none", "disk.aio": "io_uring"}, ""),
+        ("local:1/vm-1-disk-0.qcow2", {"disk.format": "qcow2", "disk.aio": "io_uring"}, ""),
+        ("butter:1/vm-1-disk-0.raw", {"disk.cache": "writeback", "disk.aio": "io_uring"}, "with a --disk-dir on Btrfs"),
+        ("nocow:1/vm-1-disk-0.raw", {"disk.cache": "none"}, "with a --disk-dir on Btrfs"),
+        ("share:1/vm-1-disk-0.raw,cache=directsync", {"disk.aio": "native"}, "is on a storage of kind cifs"),
+        ("ceph:vm-1-disk-0,cache=writeback", {"disk.aio": "threads"}, "is on a storage of kind rbd"),
+        ("ceph:vm-1-disk-0", {"disk.aio": "io_uring"}, "is on a storage of kind rbd"),
+        ("gone:vm-1-disk-0", {"disk.aio": "io_uring"}, "/etc/pve/storage.cfg has no such storage"),
+    ],
+)
+def test_a_guest_of_proxmox_has_the_settings_of_its_storage(line: str, has: dict[str, str], said: str) -> None:
+    config = f"{CONF}scsi0: {line}\n"
+    script = {lambda argv: "config" in argv: Reply(config), lambda argv: "/etc/pve/storage.cfg" in argv: Reply(STORAGE)}
+    guest = existing("proxmox:101", FakeMachine(answers=script))
+    assert has.items() <= guest.disks[0].levels.items()
+    remarks = [f"{each.where}: {each.why}" for each in guest.remarks if each.where.startswith("scsi0: ")]
+    assert said in "\n".join(remarks)
+    assert bool(said) == bool(remarks)
+
+
+def test_a_configuration_alone_does_not_say_what_a_disk_has() -> None:
+    """No storage.cfg: neither in a file, nor on a host that does not show it."""
+    config = CONF + "scsi0: san:vm-1-disk-0\n"
+    script = {lambda argv: "config" in argv: Reply(config), lambda argv: "cat" in argv: Reply(code=1)}
+    alone = existing("proxmox:101", FakeMachine(answers=script))
+    lines = [f"{each.where} ({each.text}): {each.why}" for each in alone.remarks]
+    assert "scsi0: cache, aio (not set): measured as on most storages of Proxmox; LVM, CIFS and Btrfs differ" in lines
 
 
 def test_texts_of_windows_are_read() -> None:

@@ -95,6 +95,9 @@ def _domain(text: str) -> ET.Element:
     if len(text) > LARGEST:
         raise NoGuest(f"more than {LARGEST >> 20} MiB of XML: no definition of a guest is as large")
     begin = re.search(r"<domain[\s>]", text)
+    if begin is not None and (capabilities := re.search(r"<((?:domainC|c)apabilities)[\s>]", text[: begin.start()])):
+        what = f"its element is <{capabilities[1]}>, what the host can do"
+        raise NoGuest(f"XML, but not of a guest: {what}; `virsh dumpxml NAME` prints one")
     if begin is None:
         root = re.search(r"<([A-Za-z][\w:-]*)[\s/>]", text)
         what = f"its element is <{shown('', root[1])}>" if root else "it has no element"

@@ -22,8 +22,10 @@ from vmtax.existing.guest import (
     Remarks,
     shown,
     topology_level,
+    volume_levels,
     without_secrets,
 )
+from vmtax.existing.proxmox_storage import UNKNOWN, ProxmoxStorage, storage_of
 
 LINE = re.compile(r"^\s*([a-z][a-z0-9_.-]*):\s?(.*)$")
 ROW = re.compile(r"^\s*[│|]\s*(?!key\s)([a-z][\w-]*)\s*[│|]\s*(.*?)\s*[│|]\s*$")  # of the table that `pvesh get` prints
@@ -77,11 +79,6 @@ TRANSLATED = frozenset(
     ("sockets", "cores", "vcpus", "memory", "cpu", "hugepages", "scsihw", "affinity", "smp", "args", "allow-ksm")
 )
 CONTAINER = re.compile(r"(lxc\.|rootfs$|mp\d+$|unprivileged$|swap$)")
-# Kinds of storage that Proxmox's installer makes, by the names that it gives them; others are not in the file.
-STORAGES = {
-    "local-lvm": {"disk.volume": "lvm-thin", "disk.filesystem": "none"},
-    "local-zfs": {"disk.volume": "zvol", "disk.filesystem": "none"},
-}
 DEFAULTS = {"numa": "0", "kvm": "1", "cpulimit": "0", "balloon": "0", "bios": "seabios", "acpi": "1"}
 # CPU models of Proxmox that are none of QEMU's.
 MODELS = {
@@ -95,8 +92,11 @@ DRIVE_NEUTRAL = frozenset(
 )
 
 
-def parse(text: str) -> ExistingGuest:
-    """The guest that the configuration describes. Raises NoGuest."""
+def parse(text: str, storages: Mapping[str, ProxmoxStorage] | None = None) -> ExistingGuest:
+    """The guest that the configuration describes. Raises NoGuest.
+
+    storages: those of its host, by name; None where only the configuration is known.
+    """
     lines = _lines(text)
     if not any(map(_is_of_guest, lines)):
         raise NoGuest("is no description of a guest; `qm config VMID` prints one")
@@ -115,7 +115,7 @@ def parse(text: str) -> ExistingGuest:
         _vcpus(lines, remarks),
         _memory(lines, remarks),
         dict(_guest_levels(lines, remarks)),
-        tuple(_disks(lines, remarks)),
+        tuple(_disks(lines, storages, remarks)),
         tuple(_cards(lines, remarks)),
     )
     _rest(lines, remarks)
@@ -244,7 +244,9 @@ def _is_linux_without_hpet(lines: Mapping[str, str]) -> bool:
     return lines.get("ostype") == "l26" and version is not None and (int(version[1]), int(version[2])) >= WITHOUT_HPET
 
 
-def _disks(lines: Mapping[str, str], remarks: Remarks) -> Iterator[ExistingDisk]:
+def _disks(
+    lines: Mapping[str, str], storages: Mapping[str, ProxmoxStorage] | None, remarks: Remarks
+) -> Iterator[ExistingDisk]:
     controller = lines.get("scsihw", "lsi")
     order = [name for name in boot_order(lines) if DRIVE.match(name) and not is_cd(lines.get(name, ""))]
     for name, line in lines.items():
@@ -253,35 +255,45 @@ def _disks(lines: Mapping[str, str], remarks: Remarks) -> Iterator[ExistingDisk]
         settings = drive_settings(line, "file")
         volume = settings.pop("file", settings.pop("volume", ""))
         medium = is_cd(line)
-        levels = {} if medium else dict(_disk_levels(name, volume, settings, controller, remarks))
+        levels = {} if medium else dict(_disk_levels(name, volume, settings, controller, storages, remarks))
         yield ExistingDisk(name, levels, volume, without_secrets("", line), medium, name in order[:1])
 
 
 def _disk_levels(
-    name: str, volume: str, settings: dict[str, str], controller: str, remarks: Remarks
+    name: str,
+    volume: str,
+    settings: dict[str, str],
+    controller: str,
+    storages: Mapping[str, ProxmoxStorage] | None,
+    remarks: Remarks,
 ) -> Iterator[tuple[str, str]]:
-    storage, _, path = volume.partition(":")
-    form = settings.pop("format", "") or {"qcow2": "qcow2", "vmdk": "vmdk"}.get(path.rpartition(".")[2], "raw")
+    storage, why = storage_of(volume, storages)
+    if why:
+        remarks.add(f"{name}: volume", volume, why)
+    form = settings.pop("format", "") or {"qcow2": "qcow2", "vmdk": "vmdk"}.get(volume.rpartition(".")[2], "raw")
     if volume.startswith("/dev/"):
-        yield from {"disk.volume": "plain", "disk.filesystem": "none"}.items()
-    elif storage in STORAGES:
-        yield from STORAGES[storage].items()
-        remarks.add(f"{name}: volume", volume, f"is taken for {STORAGES[storage]['disk.volume']} by its name")
-    else:
-        if form in ("raw", "qcow2"):
-            yield "disk.format", form
-        else:
-            remarks.add(f"{name}: format", form, "is measured as raw")
-        if storage != "local" and not volume.startswith("/"):
-            remarks.add(f"{name}: volume", volume, "the file does not say what that is: measured as a file")
+        yield from volume_levels(volume).items()
+    elif storage.volume:
+        yield from {"disk.volume": storage.volume, "disk.filesystem": "none"}.items()
+    if form not in ("raw", "qcow2"):
+        remarks.add(f"{name}: format", form, "is measured as raw")
+    elif form == "qcow2" or not (storage.volume or volume.startswith("/dev/")):
+        yield "disk.format", form
+    if missing := [key for key in ("cache", "aio") if key not in settings and storage.kind == UNKNOWN]:
+        remarks.add(
+            f"{name}: {', '.join(missing)}",
+            "not set",
+            "measured as on most storages of Proxmox; LVM, CIFS and Btrfs differ",
+        )
     bus = (DRIVE.match(name) or [""])[1]
     if bus == "scsi" and not controller.startswith("virtio-scsi"):
         remarks.add("scsihw", controller, "is measured as virtio-scsi")
     bus = "virtio-scsi" if bus == "scsi" else bus
     assert bus in BUSES
     yield "disk.bus", bus
-    yield "disk.cache", settings.pop("cache", "none")  # Proxmox's own defaults
-    yield "disk.aio", settings.pop("aio", "io_uring")
+    cache = settings.pop("cache", "") or storage.cache()
+    yield "disk.cache", cache
+    yield "disk.aio", settings.pop("aio", "") or storage.aio(cache)
     if settings.pop("iothread", "0") == "1":
         if bus == "virtio" or controller == "virtio-scsi-single":
             yield "disk.iothread", "on"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import quopri
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from vmtax.attach.domain import VIRSH, domains_of, words_of_virsh
 from vmtax.core.machines import Reader
 from vmtax.existing import libvirt, proxmox, qemu_line
 from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest
+from vmtax.existing.proxmox_storage import FILE, ProxmoxStorage, storages_of
 from vmtax.existing.qemu_words import is_command_line
 
 # A script whose options stand in a variable.
@@ -19,7 +21,11 @@ IN_VARIABLES = (
     "a script that has QEMU's options in variables: while the guest runs, qemu:PID, or what `ps` prints of it"
 )
 LARGEST = 4 * 2**20  # bytes of a file
-PARSERS = {"libvirt": libvirt.parse, "proxmox": proxmox.parse, "qemu": qemu_line.parse}
+PARSERS: Mapping[Kind, Callable[[str], ExistingGuest]] = {
+    "libvirt": libvirt.parse,
+    "proxmox": proxmox.parse,
+    "qemu": qemu_line.parse,
+}
 OF_PROXMOX = re.compile(
     r"^[\s│|]*(?:cores|memory|sockets|ostype|scsihw|boot|(?:net|scsi|virtio|ide|sata)\d+)(?::| *[│|]) ?\S", re.MULTILINE
 )
@@ -114,6 +120,14 @@ def _named(source: str, kind: Kind, name: str, reader: Reader) -> ExistingGuest:
         why = words[-1].removeprefix("error: ") if words else f"exit code {outcome.code}"
         raise NoGuest(f"{source}: {PROGRAMS[kind]}: {why}")
     try:
+        if kind == "proxmox":
+            return proxmox.parse(outcome.stdout, _storages(reader))
         return PARSERS[kind](outcome.stdout)
     except NoGuest as error:
         raise NoGuest(f"{source}: {error}") from error
+
+
+def _storages(reader: Reader) -> dict[str, ProxmoxStorage] | None:
+    """Those of a host of Proxmox VE; None if it does not show them."""
+    outcome = reader.try_run("cat", FILE, timeout=SECONDS)
+    return storages_of(outcome.stdout) if outcome.ok else None
