@@ -387,6 +387,24 @@ FAULTS = (
         "the discards that a file of libvirt's allows count as the disk's",
     ),
     Fault(
+        "existing/qemu_line.py",
+        "return (whole, 1, threads) if has_sockets else (1, whole, threads)",
+        "return (1, whole, threads)",
+        "CPUs of an old machine are measured as cores, where QEMU gives it sockets",
+    ),
+    Fault(
+        "existing/libvirt.py",
+        'yield "cpu.topology", "sockets"',
+        'yield "cpu.topology", "cores"',
+        "a domain without a topology is measured with cores, where libvirt gives it sockets",
+    ),
+    Fault(
+        "existing/proxmox_storage.py",
+        'return "native" if is_direct else "threads"',
+        'return "native"',
+        "native AIO is taken for a disk in the host's cache, on LVM",
+    ),
+    Fault(
         "existing/qemu_words.py",
         'whole += line + (("" if len(line) == width else " ") if goes_on else "\\n")',
         'whole += line + ("" if goes_on else "\\n")',

@@ -162,6 +162,11 @@ BLOCKDEV = (
                 "cpu.model": "host",
             },
         ),
+        (xml(), {"cpu.topology": "sockets"}),  # as libvirt does where nothing is said
+        (QEMU.replace("q35", "pc-q35-5.2"), {"cpu.topology": "sockets"}),
+        (QEMU.replace("-smp 2", "-smp 4,threads=2"), {"cpu.topology": "threads"}),
+        (QEMU.replace("-smp 2", "-smp 4,cores=1"), {"cpu.topology": "sockets"}),
+        (QEMU.replace("-smp 2", "-smp 4,sockets=1"), {"cpu.topology": "cores"}),
         (QEMU + "-cpu host,pmu=off\n\n-cpu l3-cache=off", {"cpu.model": "host"}),
         (QEMU + "-drive file=/a,if=virtio,cache.direct=on,cache.no-flush=off", {"disk.cache": "none"}),
         (QEMU + "-drive file=/a,if=virtio,cache.no-flush=on", {"disk.cache": "unsafe"}),
@@ -321,6 +326,7 @@ def test_a_command_ends_where_its_text_goes_on_with_something_else(text: str) ->
         (CONF.replace("virtio-scsi-single", "lsi") + "scsi0: local:1/a.raw,iothread=1\n", "has no effect without"),
         (QEMU + "-device newthing,a=1", "-device (newthing,a=1): is not translated"),
         (QEMU + "-newoption x", "-newoption (x): is not translated"),
+        (QEMU.replace("-smp 2", "-smp 4,cores=2"), "-smp (4,cores=2): is measured as one socket with cores"),
         (
             QEMU + "-blockdev preallocate,node-name=n,file.driver=file,file.filename=/a -device virtio-blk-pci,drive=n",
             "n driver (preallocate): is not translated",

@@ -84,6 +84,28 @@ def test_windows_is_better_off_with_timers_of_hyper_v(text: str, better: str | N
     assert said == ([better] if better else [])
 
 
+def many(cpus: int, more: str = "") -> str:
+    return xml(cpu=hyperv("<relaxed state='on'/><stimer state='on'/>") + more).replace("<vcpu>2", f"<vcpu>{cpus}")
+
+
+@pytest.mark.parametrize(
+    ("text", "patch"),
+    [
+        (many(2), None),
+        (many(4), "virsh edit web1: <topology sockets='1' cores='…' threads='1'/> in <cpu>"),
+        (xml().replace("<vcpu>2", "<vcpu>4"), None),  # which says nothing of Windows
+        (CONF.replace("cores: 4", "cores: 1") + "sockets: 4\nostype: win10\n", "qm set VMID --sockets 1 --cores 4"),
+        (CONF + "ostype: win10\n", None),
+        (QEMU.replace("-smp 2", "-smp 4,cores=1") + "-cpu host,hv-passthrough", "-smp 4,sockets=1"),
+        (QEMU.replace("-smp 2", "-smp 4") + "-cpu host,hv-passthrough", None),
+    ],
+)
+def test_windows_leaves_cpus_idle_that_are_sockets(text: str, patch: str | None) -> None:
+    guest = parsed(text)
+    said = [change.patch(guest) for change in advice(guest) if change.factor == "cpu.topology"]
+    assert said == ([patch] if patch else [])
+
+
 @pytest.mark.parametrize(
     ("text", "where", "said", "change"),
     [

@@ -67,7 +67,8 @@ def parse(text: str) -> ExistingGuest:
     arguments = [
         each.get("value", "") for part in _named(domain, "qemu:commandline") for each in _named(part, "qemu:arg")
     ]
-    levels = dict(_guest_levels(domain, remarks, has_cpu="-cpu" in arguments))
+    vcpus = _vcpus(domain, remarks)
+    levels = dict(_guest_levels(domain, vcpus, remarks, has_cpu="-cpu" in arguments))
     if arguments:
         levels.update(handed_on(arguments, "qemu:commandline", remarks, levels))
     iothreads = _number(domain.findtext("iothreads")) or len(domain.findall("iothreadids/iothread"))
@@ -78,7 +79,7 @@ def parse(text: str) -> ExistingGuest:
     guest = ExistingGuest(
         "libvirt",
         " ".join((domain.findtext("name") or "").split()) or "guest",
-        _vcpus(domain, remarks),
+        vcpus,
         _memory(domain, remarks),
         levels,
         disks,
@@ -176,10 +177,11 @@ def _vcpus(domain: ET.Element, remarks: Remarks) -> int:
     return count
 
 
-def _guest_levels(domain: ET.Element, remarks: Remarks, *, has_cpu: bool) -> Iterator[tuple[str, str]]:
+def _guest_levels(domain: ET.Element, vcpus: int, remarks: Remarks, *, has_cpu: bool) -> Iterator[tuple[str, str]]:
     """`has_cpu`: whether arguments of QEMU set the CPU in place of the element."""
     if not (has_cpu and domain.find("cpu") is None):
         yield from _cpu(domain.find("cpu"), remarks)
+    yield from _topology(domain, vcpus, remarks)
     yield from _memory_backing(domain.find("memoryBacking"), remarks)
     yield from _pinning(domain.find("cputune"), remarks)
     yield from _clock(domain.find("clock"), remarks)
@@ -209,18 +211,25 @@ def _cpu(cpu: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, str]]:
         yield "cpu.model", "qemu64"
     features = (f"{each.get('policy', 'require')} {each.get('name', '')}" for each in cpu.findall("feature"))
     remarks.add_list("cpu/feature", features, "is not translated")
-    topology = cpu.find("topology")
-    if topology is not None:
-        counts = [_number(topology.get(name)) or 1 for name in ("sockets", "cores", "threads")]
-        level = topology_level(*counts)
-        text = f"{counts[0]} sockets, {counts[1]} cores, {counts[2]} threads"
-        if level is None:
-            remarks.add("cpu/topology", text, "is measured as one socket with cores")
-        else:
-            yield "cpu.topology", level
-        for name in ("dies", "clusters", "modules"):
-            if (_number(topology.get(name)) or 1) > 1:
-                remarks.add(f"cpu/topology/{name}", topology.get(name, ""), "is not translated")
+
+
+def _topology(domain: ET.Element, vcpus: int, remarks: Remarks) -> Iterator[tuple[str, str]]:
+    """A domain that says nothing has a socket for each CPU. Source: libvirt's formatdomain."""
+    topology = domain.find("cpu/topology")
+    if topology is None:
+        if vcpus > 1:
+            yield "cpu.topology", "sockets"
+        return
+    counts = [_number(topology.get(name)) or 1 for name in ("sockets", "cores", "threads")]
+    level = topology_level(*counts)
+    text = f"{counts[0]} sockets, {counts[1]} cores, {counts[2]} threads"
+    if level is None:
+        remarks.add("cpu/topology", text, "is measured as one socket with cores")
+    else:
+        yield "cpu.topology", level
+    for name in ("dies", "clusters", "modules"):
+        if (_number(topology.get(name)) or 1) > 1:
+            remarks.add(f"cpu/topology/{name}", topology.get(name, ""), "is not translated")
 
 
 def _memory_backing(backing: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, str]]:

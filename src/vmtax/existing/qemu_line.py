@@ -138,6 +138,7 @@ NEUTRAL_DEVICES = re.compile(
     r"|bochs|ramfb|vmware-svga|intel-hda|ich9-intel-hda|hda-|AC97|ES1370|virtio-rng|pvpanic|tpm-|i6300esb|ib700|virtio-keyboard"
     r"|virtio-mouse|virtio-tablet|virtio-input|vmgenid|vmcoreinfo|ccid|ide-cd|scsi-cd|floppy|ahci|ide-drive-none|pci-ohci|x3130|xio3130)"
 )
+CORES_FIRST = (6, 2)  # the version of a machine from which CPUs that are only counted are cores of one socket
 CPU_DEVICE = re.compile(r"(?:driver=)?[\w.-]+-(?:x86_64|i386)-cpu\b")
 ELSEWHERE = "-readconfig {}: the guest's settings stand in that file, as of instances of LXD and Incus; it is not read"
 NETWORK_DEVICES = ("virtio-net", "e1000", "rtl8139", "vmxnet3", "ne2k", "pcnet", "i82", "tulip", "igb", "usb-net")
@@ -163,7 +164,7 @@ def parse(text: str) -> ExistingGuest:
             "-accel", " ".join(accelerators) or "none", "it may be emulated; our guest has KVM where the host has it"
         )
     memory = _memory(line, merged, remarks)
-    vcpus, topology = _smp(line, remarks)
+    vcpus, topology = _smp(line, merged.get("type", ""), remarks)
     guest = ExistingGuest(
         "qemu",
         settings_of(line.last("name") or "", "guest").get("guest") or "guest",
@@ -198,9 +199,9 @@ def _memory(line: QemuOptions, machine: Mapping[str, str], remarks: Remarks) -> 
     return size + sum(size_of(each.get("size", ""), 1) or 0 for each in plugged)
 
 
-def _smp(line: QemuOptions, remarks: Remarks) -> tuple[int, dict[str, str]]:
+def _smp(line: QemuOptions, machine: str, remarks: Remarks) -> tuple[int, dict[str, str]]:
     settings = settings_of(line.last("smp") or "1", "cpus")
-    counts = {}
+    counts: dict[str, int] = {}
     for name in ("cpus", "sockets", "cores", "threads", "maxcpus", "dies", "clusters", "modules"):
         if name in settings:
             if not (settings[name].isascii() and settings[name].isdigit() and 0 < int(settings[name]) <= 1024):
@@ -211,15 +212,29 @@ def _smp(line: QemuOptions, remarks: Remarks) -> tuple[int, dict[str, str]]:
     cpus += sum(CPU_DEVICE.match(value) is not None for value in line.all("device"))  # plugged in later
     if counts.get("maxcpus", cpus) > cpus:
         remarks.add("-smp maxcpus", str(counts["maxcpus"]), "no CPU can be added to our guest")
-    named = [name for name in ("sockets", "cores", "threads") if name in counts]
-    if not named:
-        return cpus, {}
-    cores = counts.get("cores", max(1, cpus // (counts.get("sockets", 1) * counts.get("threads", 1))))
-    level = topology_level(counts.get("sockets", 1), cores, counts.get("threads", 1))
+    shape = _shape(counts, max(cpus, counts.get("maxcpus", 0)), machine)
+    level = topology_level(*shape)
     if level is None or counts.get("dies", 1) > 1:
         remarks.add("-smp", line.last("smp") or "", "is measured as one socket with cores")
         return cpus, {}
-    return cpus, {"cpu.topology": level}
+    says_nothing = not {"sockets", "cores", "threads"} & counts.keys() and level == "cores"
+    return cpus, {} if says_nothing else {"cpu.topology": level}
+
+
+def _shape(counts: Mapping[str, int], most: int, machine: str) -> tuple[int, int, int]:
+    """Sockets, cores of each and threads of each, where some are not said. most: CPUs, with those still to be plugged.
+
+    Machines before version 6.2 of QEMU have sockets rather than cores. Source: qemu-system-x86_64(1), -smp.
+    """
+    threads, dies = counts.get("threads", 1), counts.get("dies", 1)
+    if "sockets" not in counts and "cores" not in counts:
+        version = re.search(r"-(\d+)\.(\d+)", machine)
+        has_sockets = version is not None and (int(version[1]), int(version[2])) < CORES_FIRST
+        whole = max(1, most // (threads * dies))
+        return (whole, 1, threads) if has_sockets else (1, whole, threads)
+    if "sockets" not in counts:
+        return max(1, most // (counts["cores"] * threads * dies)), counts["cores"], threads
+    return counts["sockets"], counts.get("cores", max(1, most // (counts["sockets"] * threads * dies))), threads
 
 
 def _guest_levels(line: QemuOptions, machine: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[str, str]]:
