@@ -16,6 +16,7 @@ from vmtax.existing.advice import SettingAdvice, advice
 from vmtax.existing.guest import KINDS, ExistingGuest
 from vmtax.existing.limits import limits
 from vmtax.existing.measured import MeasuredSetting, by_cost
+from vmtax.existing.numa import HostNode, host_nodes, node_advice
 from vmtax.existing.plan import plan_of, remark_lines
 from vmtax.existing.source import existing
 from vmtax.machine.login_shell import NEVER_RUN
@@ -33,10 +34,10 @@ def plan_from(source: str, disk: str, host: str | None, output: Path | None, *, 
     """Print the plan, or write it to a file with what cannot be measured on the terminal."""
     if output is not None:
         check_output(output)
-    described = existing_guest(source, host)
-    plan = plan_of(described, disk, host=host or "local")
+    guest, nodes = existing_guest(source, host)
+    plan = plan_of(guest, disk, host=host or "local")
     if json:
-        answer("guest", guest_answer(described, plan, runs_here(host)))
+        answer("guest", guest_answer(guest, nodes, plan, runs_here(host)))
     elif output is None:
         document(plan.text)
     if output is None:
@@ -49,23 +50,25 @@ def plan_from(source: str, disk: str, host: str | None, output: Path | None, *, 
         say_wrapped(f"{output}: measured by `vmtax run {output}`; what is listed above is not measured as configured")
 
 
-def existing_guest(source: str, host: str | None) -> ExistingGuest:
-    """The guest on that host, or in a file here. Raises BadUse, and as `open_reader`."""
+def existing_guest(source: str, host: str | None) -> tuple[ExistingGuest, tuple[HostNode, ...]]:
+    """The guest on that host, with the host's NUMA nodes, or in a file here, without. Raises BadUse, and as
+    `open_reader`.
+    """
     try:
         where = rules.host(host or "local")
     except ValueError as error:
         raise BadUse(f"--host {error}") from error
-    if where == "local" or source.partition(":")[0] not in KINDS:
-        return existing(source, LocalReader())
+    if source.partition(":")[0] not in KINDS or Path(source).exists():
+        return existing(source, LocalReader()), ()
     with open_reader(where) as reader:
-        return existing(source, reader)
+        return existing(source, reader), host_nodes(reader)
 
 
 def print_advice(source: str, host: str | None, *, json: bool) -> None:
     """What manuals call unsafe or slow in a guest's settings."""
-    guest = existing_guest(source, host)
+    guest, nodes = existing_guest(source, host)
     if json:
-        answer("guest", guest_answer(guest, plan_of(guest, host=host or "local"), runs_here(host)))
+        answer("guest", guest_answer(guest, nodes, plan_of(guest, host=host or "local"), runs_here(host)))
         return
     disks = sum(not disk.is_cd for disk in guest.disks)
     size = f"{count_of(guest.vcpus, 'CPU')}, {format_room(guest.memory_bytes)}"
@@ -73,7 +76,7 @@ def print_advice(source: str, host: str | None, *, json: bool) -> None:
         f"{guest.name}, as {KINDS[guest.kind]} describes it: {size}, {count_of(disks, 'disk')},"
         f" {count_of(len(guest.cards), 'card')}"
     )
-    found, held = advice(guest), limits(guest)
+    found, held = (*advice(guest), *node_advice(guest, nodes)), limits(guest)
     number = source.removeprefix(PROXMOX) if source.startswith(PROXMOX) else "VMID"
     for limit in held:
         why = "no run measures a limit, and while it is reached, nothing else in it matters"

@@ -78,6 +78,8 @@ class ExistingGuest:
     disks: tuple[ExistingDisk, ...] = ()
     cards: tuple[ExistingCard, ...] = ()
     remarks: tuple[Remark, ...] = ()  # what was not translated, or not exactly
+    host_cpus: frozenset[int] = frozenset()  # of the host, on which its CPUs may run; empty: any
+    has_nodes: bool = False  # it has NUMA nodes of its own, or a daemon of the host places it
 
     @property
     def first_disk(self) -> ExistingDisk | None:

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from vmtax.core.units import cpu_numbers
 from vmtax.design.disk import THREADS
 from vmtax.existing import enlightenments
 from vmtax.existing.arguments import handed_on
@@ -84,6 +85,11 @@ def parse(text: str) -> ExistingGuest:
         levels,
         disks,
         cards,
+        host_cpus=_host_cpus(domain, vcpus),
+        has_nodes=len(domain.findall("cpu/numa/cell")) > 1
+        or any(
+            each.get("placement") == "auto" for path in ("vcpu", "numatune/memory") for each in domain.findall(path)
+        ),
     )
     _rest(domain, remarks)
     return replace(guest, remarks=remarks.all())
@@ -271,6 +277,17 @@ def _pinning(tune: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, s
             remarks.add_list("cputune/vcpupin", pins, "vmtax pins to CPUs of its own choice, one to one")
         else:
             remarks.add_list("cputune/vcpupin", pins, "shared CPUs are not translated")
+
+
+def _host_cpus(domain: ET.Element, vcpus: int) -> frozenset[int]:
+    """Those to which its CPUs are pinned, or the domain as a whole is."""
+    pins = [pin.get("cpuset", "") for pin in domain.findall("cputune/vcpupin")]
+    if len(pins) < vcpus:
+        whole = (element.get("cpuset", "") if (element := domain.find("vcpu")) is not None else "") or ""
+        if not whole:
+            return frozenset()
+        pins.append(whole)
+    return frozenset(cpu for pin in pins for cpu in cpu_numbers(pin))
 
 
 def _clock(clock: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, str]]:

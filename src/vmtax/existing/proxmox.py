@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from vmtax.attach.proxmox.config import DRIVE, boot_order, drive_settings, is_cd
+from vmtax.core.units import cpu_numbers
 from vmtax.existing import enlightenments
 from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
@@ -34,6 +35,7 @@ NOTE = re.compile(r"(^|\s+)#\s.*$")  # which Proxmox does not know, but pages ha
 WITH_HASHES = frozenset(("description", "name", "args", "sshkeys", "tags", "cipassword"))
 PROMPT = re.compile(r"\s*\S+@\S+[#$>]|\s*[#$>]\s*$")
 CARD = re.compile(r"net\d+$")
+NODE = re.compile(r"numa\d+$")
 MOST_MIB = 2**32
 # They change nothing that is measured.
 NEUTRAL = frozenset(
@@ -117,6 +119,8 @@ def parse(text: str, storages: Mapping[str, ProxmoxStorage] | None = None) -> Ex
         dict(_guest_levels(lines, remarks)),
         tuple(_disks(lines, storages, remarks)),
         tuple(_cards(lines, remarks)),
+        host_cpus=frozenset(cpu_numbers(lines.get("affinity"))),
+        has_nodes=lines.get("numa", "0") == "1" or any(NODE.match(key) for key in lines),
     )
     _rest(lines, remarks)
     return replace(guest, remarks=remarks.all())

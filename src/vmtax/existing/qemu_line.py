@@ -173,6 +173,7 @@ def parse(text: str) -> ExistingGuest:
         {**topology, **dict(_guest_levels(line, merged, remarks))},
         tuple(disks(line, remarks)),
         tuple(_cards(line, remarks)),
+        has_nodes=sum("node" in settings_of(value, "kind").values() for value in line.all("numa")) > 1,
     )
     _rest(line, merged, remarks)
     names = [disk.name for disk in guest.disks if not disk.is_cd]

@@ -6,10 +6,12 @@ import json
 import quopri
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from vmtax.attach.domain import VIRSH, domains_of, words_of_virsh
 from vmtax.core.machines import Reader
+from vmtax.core.units import cpu_numbers
 from vmtax.existing import libvirt, proxmox, qemu_line
 from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest
 from vmtax.existing.proxmox_storage import FILE, ProxmoxStorage, storages_of
@@ -32,6 +34,7 @@ OF_PROXMOX = re.compile(
 PROGRAMS = {"libvirt": "virsh", "proxmox": "qm", "qemu": "cat"}
 OF_MAIL = 3  # equals signs that are written as in mail (quoted-printable)
 NOT_FOUND = 127  # exit code of a shell
+ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 SECONDS = 30.0  # for one question to libvirt or Proxmox
 NAME = re.compile(r"[A-Za-z0-9_.+@:%-][A-Za-z0-9_.+@:% -]{0,199}")
 HOW = "libvirt:NAME, proxmox:VMID, qemu:PID, or a file with a domain's XML, a qm.conf or QEMU's command line"
@@ -122,9 +125,17 @@ def _named(source: str, kind: Kind, name: str, reader: Reader) -> ExistingGuest:
     try:
         if kind == "proxmox":
             return proxmox.parse(outcome.stdout, _storages(reader))
+        if kind == "qemu":
+            return replace(qemu_line.parse(outcome.stdout), host_cpus=_allowed(reader, name))
         return PARSERS[kind](outcome.stdout)
     except NoGuest as error:
         raise NoGuest(f"{source}: {error}") from error
+
+
+def _allowed(reader: Reader, pid: str) -> frozenset[int]:
+    """The CPUs on which a process may run; empty if that is not known. Raises MachineLost."""
+    allowed = ALLOWED.search(reader.try_run("cat", f"/proc/{pid}/status", timeout=SECONDS).stdout)
+    return frozenset(cpu_numbers(allowed[1]) if allowed else ())
 
 
 def _storages(reader: Reader) -> dict[str, ProxmoxStorage] | None:

@@ -11,6 +11,7 @@ from vmtax.existing.advice import advice
 from vmtax.existing.guest import ExistingGuest, shown
 from vmtax.existing.limits import limits
 from vmtax.existing.measured import MeasuredSetting, by_cost
+from vmtax.existing.numa import HostNode, node_advice
 from vmtax.existing.plan import ExistingPlan
 from vmtax.report.answers.part import AnswerRecord
 
@@ -94,8 +95,10 @@ class GuestAnswer(AnswerRecord):
     plan: str  # the plan, as YAML
 
 
-def guest_answer(guest: ExistingGuest, plan: ExistingPlan, runs: Sequence[Experiment]) -> GuestAnswer:
-    """`runs`: of the same host, newest first."""
+def guest_answer(
+    guest: ExistingGuest, nodes: Sequence[HostNode], plan: ExistingPlan, runs: Sequence[Experiment]
+) -> GuestAnswer:
+    """`nodes`: of its host, if that is known; `runs`: of the same host, newest first."""
     return GuestAnswer(
         guest.name,
         guest.kind,
@@ -111,7 +114,7 @@ def guest_answer(guest: ExistingGuest, plan: ExistingPlan, runs: Sequence[Experi
                 *(each.weight, each.where, each.factor, each.level, each.better, each.why, each.patch(guest)),
                 _measured(cost),
             )
-            for each, cost in by_cost(advice(guest), runs)
+            for each, cost in by_cost((*advice(guest), *node_advice(guest, nodes)), runs)
         ],
         plan.text,
     )

@@ -1,0 +1,78 @@
+"""A guest that fits on one NUMA node of its host, and is free to have its CPUs and its memory on several.
+
+Sources: the kernel's Documentation/admin-guide/mm/numaperf.rst; libvirt's formatdomain (numatune); qm(1) (affinity).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from vmtax.core.machines import Reader
+from vmtax.core.units import cpu_numbers
+from vmtax.existing.advice import SettingAdvice
+from vmtax.existing.guest import ExistingGuest
+
+NODES = "/sys/devices/system/node"
+SECONDS = 10.0  # for reading a few lines
+MEMORY = re.compile(r"MemTotal:\s*(\d+) kB")
+WHY = "its CPUs may run on {} NUMA nodes of the host, and it fits on one, where no access to its memory is remote"
+
+
+@dataclass(frozen=True, slots=True)
+class HostNode:
+    """A NUMA node of a host."""
+
+    number: int
+    cpus: frozenset[int]
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAdvice(SettingAdvice):
+    """That a guest should be kept on this node."""
+
+    node: HostNode = field(kw_only=True)
+
+    def patch(self, guest: ExistingGuest) -> str:
+        """How to keep it there, for the tool that the guest is configured with."""
+        cpus, number = _ranges(self.node.cpus), self.node.number
+        if guest.kind == "libvirt":
+            memory = f"<numatune><memory mode='preferred' nodeset='{number}'/></numatune>"
+            return f"virsh edit {guest.name}: <vcpu cpuset='{cpus}'>{guest.vcpus}</vcpu>, {memory}"
+        if guest.kind == "proxmox":
+            return f"qm set VMID --affinity {cpus}"
+        return f"start it by: numactl --cpunodebind={number} --preferred={number} qemu-system-x86_64 …"
+
+
+def host_nodes(reader: Reader) -> tuple[HostNode, ...]:
+    """Those that have CPUs; empty where the host does not say. Raises MachineLost."""
+    online = reader.try_run("cat", f"{NODES}/online", timeout=SECONDS)
+    nodes = []
+    for number in cpu_numbers(online.stdout if online.ok else ""):
+        paths = (f"{NODES}/node{number}/cpulist", f"{NODES}/node{number}/meminfo")
+        said = reader.try_run("cat", *paths, timeout=SECONDS)
+        cpus, _, meminfo = said.stdout.partition("\n")
+        memory = MEMORY.search(meminfo)
+        if said.ok and memory and cpu_numbers(cpus):
+            nodes.append(HostNode(number, frozenset(cpu_numbers(cpus)), int(memory[1]) << 10))
+    return tuple(nodes)
+
+
+def node_advice(guest: ExistingGuest, nodes: Sequence[HostNode]) -> Iterator[NodeAdvice]:
+    """That it be kept on one node of its host; nothing if it is, if it has nodes of its own, or if no node has room."""
+    its = [node for node in nodes if not guest.host_cpus or guest.host_cpus & node.cpus]
+    fitting = [node for node in its if guest.vcpus <= len(node.cpus) and guest.memory_bytes <= node.memory_bytes]
+    if len(its) < 2 or guest.has_nodes or not fitting:
+        return
+    yield NodeAdvice("slow", guest.name, "memory.node", "any", "local", WHY.format(len(its)), node=fitting[0])
+
+
+def _ranges(cpus: frozenset[int]) -> str:
+    """In the kernel's list notation: "0-3,8"."""
+    runs = [
+        [cpu for _, cpu in run] for _, run in itertools.groupby(enumerate(sorted(cpus)), lambda pair: pair[1] - pair[0])
+    ]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
