@@ -96,6 +96,7 @@ def test_any_answer_is_read(text: str | list[str]) -> None:
 
 # Limits by the clock -> why. Everything else is limited by what it does.
 KEPT = {
+    ("existing/numa.py", "SECONDS"): "the kernel prints which NUMA nodes a host has",
     ("existing/source.py", "SECONDS"): "libvirt or Proxmox prints a guest's settings",
     ("attach/clone/boot.py", "SECONDS"): "libvirt starts a clone",
     ("attach/clone/point.py", "SECONDS"): "a guest's file systems are frozen meanwhile",

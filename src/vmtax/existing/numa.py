@@ -17,7 +17,7 @@ from vmtax.existing.guest import ExistingGuest
 
 NODES = "/sys/devices/system/node"
 SECONDS = 10.0  # for reading a few lines
-MEMORY = re.compile(r"MemTotal:\s*(\d+) kB")
+MEMORY = re.compile(r"MemTotal:\s*(\d{1,15}) kB")
 WHY = "its CPUs may run on {} NUMA nodes of the host, and it fits on one, where no access to its memory is remote"
 
 
