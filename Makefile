@@ -18,7 +18,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-variations prove-machines \
-	prove-first-time prove-live prove-ownership prove-fleet prove-fleet-load prove-guests prove-planted prove-clones prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-windows-pack prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-fleet prove-fleet-load prove-guests prove-planted prove-clones prove-described prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-windows-pack prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -155,6 +155,11 @@ prove-clones: setup-test ## show that clones of a user's VM are measured with ot
 	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-utils
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests --part clones
+
+# covers: src/vmtax/existing tests/existing/libvirt tools/prove_described.py tools/score.py
+prove-described: setup-test ## show that XML of domains, and the command lines that libvirt makes of it, are read as the same guests
+	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-utils
+	@$(PROOF) $(BIN)/python -m tools.prove_described
 
 # covers: src/vmtax/workload/command.py src/vmtax/workload/inside.py src/vmtax/image/additions.py src/vmtax/image/build.py src/vmtax/testbed/host/additions.py src/vmtax/cli/own_program.py docs/how-to/your-own-program.md tools/prove_commands.py tools/score.py
 prove-commands: setup-test ## show that a program of the user's own is measured on every layer: the examples of the page, and bad ones

@@ -170,6 +170,10 @@ BLOCKDEV = (
         (QEMU + "-cpu host,pmu=off\n\n-cpu l3-cache=off", {"cpu.model": "host"}),
         (QEMU + "-drive file=/a,if=virtio,cache.direct=on,cache.no-flush=off", {"disk.cache": "none"}),
         (QEMU + "-drive file=/a,if=virtio,cache.no-flush=on", {"disk.cache": "unsafe"}),
+        (
+            QEMU + "-drive file=/a.img,format=raw,if=none,id=d,cache=none -device usb-storage,bus=usb.0,drive=d",
+            {"disk.format": "raw", "disk.bus": "sata", "disk.cache": "none"},
+        ),
         (QEMU + "-hda /vm/a.qcow2", {"disk.format": "qcow2", "disk.bus": "sata", "disk.cache": "writeback"}),
         (
             BLOCKDEV,
@@ -326,6 +330,7 @@ def test_a_command_ends_where_its_text_goes_on_with_something_else(text: str) ->
         (CONF.replace("virtio-scsi-single", "lsi") + "scsi0: local:1/a.raw,iothread=1\n", "has no effect without"),
         (QEMU + "-device newthing,a=1", "-device (newthing,a=1): is not translated"),
         (QEMU + "-newoption x", "-newoption (x): is not translated"),
+        (QEMU + "-drive file=/a,if=none,id=d -device usb-storage,drive=d,id=u", "u usb-storage: is measured as sata"),
         (QEMU.replace("-smp 2", "-smp 4,cores=2"), "-smp (4,cores=2): is measured as one socket with cores"),
         (
             QEMU + "-blockdev preallocate,node-name=n,file.driver=file,file.filename=/a -device virtio-blk-pci,drive=n",

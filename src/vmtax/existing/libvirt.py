@@ -49,7 +49,7 @@ MOST_VCPUS = 1024
 def parse(text: str) -> ExistingGuest:
     """The guest that `virsh dumpxml` describes. Raises NoGuest."""
     text = COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)  # lines keep their numbers
-    domain = _domain(text)
+    domain = domain_of(text)
     kind = domain.get("type", "")
     if kind not in ("kvm", "qemu", ""):
         raise NoGuest(f"a guest of {OTHER_HYPERVISORS.get(kind, kind)}, not of KVM: type='{shown('type', kind)}'")
@@ -95,7 +95,7 @@ def parse(text: str) -> ExistingGuest:
     return replace(guest, remarks=remarks.all())
 
 
-def _domain(text: str) -> ET.Element:
+def domain_of(text: str) -> ET.Element:
     """The element `domain`, also within what libvirt stores about a running guest or a snapshot, or in a terminal's
     text.
     """

@@ -53,6 +53,8 @@ DISK_KEYS = frozenset(
             "vendor",
             "product",
             "port_wwn",
+            "port",
+            "removable",
         ),
     )
 )
@@ -65,6 +67,7 @@ BLOCK_DEVICES = {
     "ide-hd": "sata",
     "ide-drive": "sata",
     "nvme": "nvme",
+    "usb-storage": "sata",
 }
 INTERFACES = {"virtio": "virtio", "scsi": "virtio-scsi", "ide": "ide", "sd": "sata", "none": "", "floppy": "cd"}
 FORMATS = ("raw", "qcow2", "vmdk", "vdi", "vhdx", "vpc", "qed", "luks", "qcow", "parallels", "cloop", "dmg", "bochs")
@@ -144,6 +147,8 @@ def disks(line: QemuOptions, remarks: Remarks) -> Iterator[ExistingDisk]:
         elif bus:
             if bus == "sata" and device.get("bus", "").startswith("ide.") and not _has_ahci(line):
                 bus = "ide"
+            if kind == "usb-storage":
+                remarks.add(f"{name} {kind}", "", "is measured as sata")
             if kind in ("scsi-block", "scsi-generic"):
                 remarks.add(f"{name} {kind}", "", "the guest's commands go to the device: measured as a disk of QEMU's")
             yield _of_device(name, bus, device, drives, nodes, first, _controller(device, devices), remarks)
