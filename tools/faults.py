@@ -399,6 +399,18 @@ FAULTS = (
         "a domain without a topology is measured with cores, where libvirt gives it sockets",
     ),
     Fault(
+        "existing/numa.py",
+        "if len(its) < 2 or guest.has_nodes or not fitting:",
+        "if len(its) < 2 or not fitting:",
+        "a guest with NUMA nodes of its own is advised to stay on one of the host's",
+    ),
+    Fault(
+        "existing/qemu_disks.py",
+        '"usb-storage": "sata",',
+        "",
+        "a USB disk of a command line is lost",
+    ),
+    Fault(
         "existing/proxmox_storage.py",
         'return "native" if is_direct else "threads"',
         'return "native"',
