@@ -139,7 +139,7 @@ prove-fleet-load: setup-test ## show what a thousand hosts ask of one PostgreSQL
 	@$(PROOF) $(BIN)/python -m tools.prove_fleet_load
 
 # covers: src/vmtax/attach src/vmtax/testbed/subjects/existing.py src/vmtax/testbed/session/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py tools/score.py tests/proxmox tools/prove_odd.py tools/prove_proxmox.py
-prove-guests: setup-test ## show that a VM of the user's is measured as it runs, and left as it was: a real libvirt, 10 kills
+prove-guests: setup-test ## show that a VM of the user's is measured as it runs, and left as it was: a real libvirt, 13 kills
 	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-utils
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests --part guests
@@ -151,7 +151,7 @@ prove-planted: setup-test ## show that bad settings planted in a VM are named fi
 	@$(PROOF) $(BIN)/python -m tools.prove_guests --part planted
 
 # covers: src/vmtax/attach src/vmtax/testbed/subjects/existing.py src/vmtax/testbed/session/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py tools/score.py src/vmtax/testbed/session/cloning.py src/vmtax/testbed/layers/clone.py tools/prove_clones.py
-prove-clones: setup-test ## show that clones of a user's VM are measured with other settings, and it is left as it was: a real libvirt, 15 kills
+prove-clones: setup-test ## show that clones of a user's VM are measured with other settings, and it is left as it was: a real libvirt, 13 kills
 	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-utils
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests --part clones

@@ -16,6 +16,7 @@ from vmtax.cli import app
 from vmtax.existing.advice import advice
 from vmtax.existing.guest import HIDDEN, ExistingGuest, NoGuest, shown
 from vmtax.existing.plan import plan_of, remark_lines
+from vmtax.existing.proxmox_storage import storages_of
 from vmtax.existing.qemu_words import options_of
 from vmtax.existing.source import PARSERS, decoded, existing, recognised
 
@@ -167,6 +168,9 @@ BLOCKDEV = (
         (QEMU.replace("-smp 2", "-smp 4,threads=2"), {"cpu.topology": "threads"}),
         (QEMU.replace("-smp 2", "-smp 4,cores=1"), {"cpu.topology": "sockets"}),
         (QEMU.replace("-smp 2", "-smp 4,sockets=1"), {"cpu.topology": "cores"}),
+        (QEMU.replace("-smp 2", "-smp 4,sockets=1,cores=2"), {"cpu.topology": "threads"}),
+        (QEMU.replace("-smp 2", "-smp 2,maxcpus=4,sockets=4"), {"cpu.topology": "sockets"}),
+        (QEMU.replace("q35", "pc-q35-5.2").replace("-smp 2", "-smp 8,threads=2"), {"cpu.topology": "threads"}),
         (QEMU + "-cpu host,pmu=off\n\n-cpu l3-cache=off", {"cpu.model": "host"}),
         (QEMU + "-drive file=/a,if=virtio,cache.direct=on,cache.no-flush=off", {"disk.cache": "none"}),
         (QEMU + "-drive file=/a,if=virtio,cache.no-flush=on", {"disk.cache": "unsafe"}),
@@ -326,11 +330,12 @@ def test_a_command_ends_where_its_text_goes_on_with_something_else(text: str) ->
         (CONF + "hostpci0: 0000:01:00\n", "hostpci0 (0000:01:00): is not translated"),
         (CONF + "unknown_thing: 7\n", "unknown_thing (7): is not translated"),
         (CONF + "scsi0: ceph:vm-1-disk-0,iops_rd=100\n", "scsi0: iops_rd (100): is not translated"),
-        (CONF + "scsi0: ceph:vm-1-disk-0\n", "the file does not say what that is"),
+        (CONF + "scsi0: ceph:vm-1-disk-0\n", "nothing here says what that is"),
         (CONF.replace("virtio-scsi-single", "lsi") + "scsi0: local:1/a.raw,iothread=1\n", "has no effect without"),
         (QEMU + "-device newthing,a=1", "-device (newthing,a=1): is not translated"),
         (QEMU + "-newoption x", "-newoption (x): is not translated"),
         (QEMU + "-drive file=/a,if=none,id=d -device usb-storage,drive=d,id=u", "u usb-storage: is measured as sata"),
+        (QEMU.replace("q35", "pc-q35-rhel8.2.0"), "-smp (2): is measured as cores of one socket, which QEMU has from"),
         (QEMU.replace("-smp 2", "-smp 4,cores=2"), "-smp (4,cores=2): is measured as one socket with cores"),
         (
             QEMU + "-blockdev preallocate,node-name=n,file.driver=file,file.filename=/a -device virtio-blk-pci,drive=n",
@@ -529,6 +534,7 @@ rbd: ceph
         ("share:1/vm-1-disk-0.raw,cache=directsync", {"disk.aio": "native"}, "is on a storage of kind cifs"),
         ("ceph:vm-1-disk-0,cache=writeback", {"disk.aio": "threads"}, "is on a storage of kind rbd"),
         ("ceph:vm-1-disk-0", {"disk.aio": "io_uring"}, "is on a storage of kind rbd"),
+        ("local:1/a.raw", {"disk.aio": "io_uring"}, ""),
         ("gone:vm-1-disk-0", {"disk.aio": "io_uring"}, "/etc/pve/storage.cfg has no such storage"),
     ],
 )
@@ -548,7 +554,45 @@ def test_a_configuration_alone_does_not_say_what_a_disk_has() -> None:
     script = {lambda argv: "config" in argv: Reply(config), lambda argv: "cat" in argv: Reply(code=1)}
     alone = existing("proxmox:101", FakeMachine(answers=script))
     lines = [f"{each.where} ({each.text}): {each.why}" for each in alone.remarks]
-    assert "scsi0: cache, aio (not set): measured as on most storages of Proxmox; LVM, CIFS and Btrfs differ" in lines
+    assert "scsi0: aio (not set): is measured as most storages have it, other than LVM, CIFS and krbd" in lines
+    assert "scsi0: cache (not set): is measured as most storages have it, other than Btrfs" in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "storages"),
+    [
+        ("rbd: ceph\n\tkrbd 0\n\nmy-plugin: foo\n\tkrbd 1\n", {"ceph": ("rbd", "0"), "foo": ("my-plugin", "1")}),
+        ("rbd: ceph\r\n\tkrbd\t1\r\n", {"ceph": ("rbd", "1")}),
+        ("LVM: San\nnonsense\n\tkrbd 1\n# lvm: no\n", {"San": ("lvm", None)}),
+        ("", {}),
+        ("dir: local\n\tkrbd\n", {"local": ("dir", "1")}),
+        ("\x00\n\t\n:\n: \n\tkrbd 1", {}),
+    ],
+)
+def test_storages_are_read_as_proxmox_does(text: str, storages: dict[str, tuple[str, str | None]]) -> None:
+    found = {name: (each.kind, each.settings.get("krbd")) for name, each in storages_of(text).items()}
+    assert found == {"local": ("dir", None), **storages}
+
+
+def test_a_path_s_ending_is_no_format_for_proxmox() -> None:
+    assert levels(CONF + "scsi0: /mnt/a.qcow2\n")["disk.format"] == "raw"
+
+
+@pytest.mark.parametrize("text", [CONF.replace("4", "4" * 5000), QEMU.replace("-smp 2", f"-smp {'2' * 5000}")])
+def test_a_number_of_thousands_of_digits_is_refused_in_a_line(text: str) -> None:
+    with pytest.raises(NoGuest, match="must be a number from 1 to 1024"):
+        parsed(text)
+
+
+def test_numbers_of_versions_may_be_long() -> None:
+    assert parsed(QEMU.replace("q35", f"pc-q35-{'5' * 5000}.2")).vcpus == 2
+    assert parsed(CONF + f"ostype: l26\nmeta: creation-qemu={'9' * 5000}.1\n").vcpus == 4
+    assert parsed(CONF + f"affinity: {'0-9999,' * 5000}0\n").placement.cpus is None
+
+
+def test_a_name_that_no_file_can_have_is_asked_of_the_host() -> None:
+    with pytest.raises(NoGuest, match="no guest can be called that"):
+        existing(f"libvirt:{'a' * 300}", FakeMachine(answers={}))
 
 
 def test_texts_of_windows_are_read() -> None:

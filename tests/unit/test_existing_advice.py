@@ -96,7 +96,12 @@ def many(cpus: int, more: str = "") -> str:
         (xml().replace("<vcpu>2", "<vcpu>4"), None),  # which says nothing of Windows
         (CONF.replace("cores: 4", "cores: 1") + "sockets: 4\nostype: win10\n", "qm set VMID --sockets 1 --cores 4"),
         (CONF + "ostype: win10\n", None),
-        (QEMU.replace("-smp 2", "-smp 4,cores=1") + "-cpu host,hv-passthrough", "-smp 4,sockets=1"),
+        (CONF + "sockets: 2\nostype: win10\n", None),
+        (CONF + "sockets: 4\nvcpus: 6\nostype: win10\n", "qm set VMID --sockets 1 --cores 16"),
+        (
+            QEMU.replace("-smp 2", "-smp 4,cores=1") + "-cpu host,hv-passthrough",
+            "sockets=1 in -smp, with as many cores",
+        ),
         (QEMU.replace("-smp 2", "-smp 4") + "-cpu host,hv-passthrough", None),
     ],
 )

@@ -18,7 +18,7 @@ from vmtax.existing.limits import limits
 from vmtax.existing.measured import MeasuredSetting, by_cost
 from vmtax.existing.numa import HostNode, host_nodes, node_advice
 from vmtax.existing.plan import plan_of, remark_lines
-from vmtax.existing.source import existing
+from vmtax.existing.source import existing, is_of_host
 from vmtax.machine.login_shell import NEVER_RUN
 from vmtax.machine.reader import LocalReader
 from vmtax.plan import rules
@@ -58,7 +58,7 @@ def existing_guest(source: str, host: str | None) -> tuple[ExistingGuest, tuple[
         where = rules.host(host or "local")
     except ValueError as error:
         raise BadUse(f"--host {error}") from error
-    if source.partition(":")[0] not in KINDS or Path(source).exists():
+    if not is_of_host(source):
         return existing(source, LocalReader()), ()
     with open_reader(where) as reader:
         return existing(source, reader), host_nodes(reader)

@@ -394,10 +394,16 @@ def _plain(value: object) -> str:
     return str(value)
 
 
+_MOST_PARTS = 1000  # of a list of CPUs
+
+
 def cpu_numbers(text: object) -> list[int]:
     """The CPUs in the kernel's list notation, "0-3,8"; empty if it is not understood."""
     numbers: list[int] = []
-    for part in str(text or "").split(","):
+    parts = str(text or "").split(",")
+    if len(parts) > _MOST_PARTS:
+        return []
+    for part in parts:
         first, _, last = part.strip().partition("-")
         if not all(word.isascii() and word.isdigit() and len(word) < 5 for word in (first, last or first)):
             return []

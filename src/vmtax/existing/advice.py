@@ -79,7 +79,7 @@ _RULES: Mapping[str, Mapping[str, tuple[Weight, str, str]]] = {
 FEW_SOCKETS = 2
 # Source: "64 vCPU support" of XenServer 8, which has the limits of each edition.
 IDLE_SOCKETS = (
-    "each CPU is a socket, and Windows 10 and 11 use one (Home), two (Pro) or four (Enterprise); the others stay"
+    "its CPUs are {} sockets, and Windows 10 and 11 use one (Home), two (Pro) or four (Enterprise); CPUs of others stay"
     " idle. Windows Server uses all"
 )
 TIMERS = "stimer"  # the part of Hyper-V's interface that spares Windows emulated timers
@@ -102,8 +102,9 @@ def _of_guest(guest: ExistingGuest) -> Iterator[SettingAdvice]:
         yield SettingAdvice("slow", guest.name, "cpu.model", model, "host", why)
     level = guest.levels.get("cpu.hyperv", OFF)
     parts = parts_of(level)
-    if parts and guest.levels.get("cpu.topology") == "sockets" and guest.vcpus > FEW_SOCKETS:
-        yield SettingAdvice("slow", guest.name, "cpu.topology", "sockets", "cores", IDLE_SOCKETS)
+    if parts and guest.shape.sockets > FEW_SOCKETS:
+        why = IDLE_SOCKETS.format(guest.shape.sockets)
+        yield SettingAdvice("slow", guest.name, "cpu.topology", "sockets", "cores", why)
     if parts and TIMERS not in parts and guest.kind != "proxmox":  # which chooses by the version of Windows
         yield SettingAdvice(
             "slow",
@@ -213,7 +214,7 @@ def _in_proxmox(change: SettingAdvice, guest: ExistingGuest) -> str:
     if change.factor == "cpu.model":
         return "qm set VMID --cpu host"
     if change.factor == "cpu.topology":
-        return f"qm set VMID --sockets 1 --cores {guest.vcpus}"
+        return f"qm set VMID --sockets 1 --cores {guest.shape.most}"
     lines = {**{disk.name: disk.line for disk in guest.disks}, **{card.name: card.line for card in guest.cards}}
     line = lines.get(change.where, "")
     setting = _OF_DRIVE.get((change.factor, change.better))
@@ -233,7 +234,7 @@ def _in_qemu(change: SettingAdvice, guest: ExistingGuest) -> str:
     if change.factor == "cpu.hyperv":
         return "hv-vpindex,hv-time,hv-synic,hv-stimer in -cpu"
     if change.factor == "cpu.topology":
-        return f"-smp {guest.vcpus},sockets=1"
+        return "sockets=1 in -smp, with as many cores"
     return _IN_QEMU.get((change.factor, change.better), "")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vmtax.core.errors import BadInput
+from vmtax.core.units import cpu_numbers
 
 Kind = Literal["libvirt", "proxmox", "qemu"]
 KINDS: Mapping[Kind, str] = {
@@ -67,6 +68,23 @@ class ExistingCard:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuShape:
+    """What its CPUs are to the guest."""
+
+    sockets: int = 1
+    most: int = 1  # CPUs, with those that can still be plugged in
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlacement:
+    """Where on its host a guest is to be."""
+
+    cpus: frozenset[int] | None = frozenset()  # on which its CPUs may run; empty: any; None: not known
+    node: int | None = None  # NUMA node that its memory is to be on; None: any, or several
+    is_spread: bool = False  # it has several NUMA nodes of its own, or a daemon of the host places it
+
+
+@dataclass(frozen=True, slots=True)
 class ExistingGuest:
     """A guest as its configuration describes it."""
 
@@ -78,8 +96,8 @@ class ExistingGuest:
     disks: tuple[ExistingDisk, ...] = ()
     cards: tuple[ExistingCard, ...] = ()
     remarks: tuple[Remark, ...] = ()  # what was not translated, or not exactly
-    host_cpus: frozenset[int] = frozenset()  # of the host, on which its CPUs may run; empty: any
-    has_nodes: bool = False  # it has NUMA nodes of its own, or a daemon of the host places it
+    shape: CpuShape = CpuShape()
+    placement: HostPlacement = HostPlacement()
 
     @property
     def first_disk(self) -> ExistingDisk | None:
@@ -115,6 +133,18 @@ class Remarks:
 
     def all(self) -> tuple[Remark, ...]:
         return tuple(dict.fromkeys(self._all))
+
+
+def whole_number(text: str, most: int) -> int | None:
+    """The number from 1 to `most`, of at most 18 digits; None if it is none."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= 18
+    return int(text) if is_number and 0 < int(text) <= most else None
+
+
+def cpus_of(texts: Iterable[str]) -> frozenset[int] | None:
+    """All CPUs of these lists, "0-3,8"; None where one is not understood."""
+    lists = [cpu_numbers(text) for text in texts]
+    return frozenset(cpu for each in lists for cpu in each) if all(lists) else None
 
 
 def is_secret(name: str) -> bool:

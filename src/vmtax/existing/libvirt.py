@@ -7,16 +7,18 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from vmtax.core.units import cpu_numbers
 from vmtax.design.disk import THREADS
 from vmtax.existing import enlightenments
 from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
+    CpuShape,
     ExistingCard,
     ExistingDisk,
     ExistingGuest,
+    HostPlacement,
     NoGuest,
     Remarks,
+    cpus_of,
     shown,
     topology_level,
     volume_levels,
@@ -85,11 +87,8 @@ def parse(text: str) -> ExistingGuest:
         levels,
         disks,
         cards,
-        host_cpus=_host_cpus(domain, vcpus),
-        has_nodes=len(domain.findall("cpu/numa/cell")) > 1
-        or any(
-            each.get("placement") == "auto" for path in ("vcpu", "numatune/memory") for each in domain.findall(path)
-        ),
+        shape=_shape(domain, vcpus),
+        placement=_placement(domain, vcpus),
     )
     _rest(domain, remarks)
     return replace(guest, remarks=remarks.all())
@@ -279,15 +278,29 @@ def _pinning(tune: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, s
             remarks.add_list("cputune/vcpupin", pins, "shared CPUs are not translated")
 
 
-def _host_cpus(domain: ET.Element, vcpus: int) -> frozenset[int]:
-    """Those to which its CPUs are pinned, or the domain as a whole is."""
-    pins = [pin.get("cpuset", "") for pin in domain.findall("cputune/vcpupin")]
-    if len(pins) < vcpus:
-        whole = (element.get("cpuset", "") if (element := domain.find("vcpu")) is not None else "") or ""
-        if not whole:
-            return frozenset()
-        pins.append(whole)
-    return frozenset(cpu for pin in pins for cpu in cpu_numbers(pin))
+def _shape(domain: ET.Element, vcpus: int) -> CpuShape:
+    """A domain without a topology has a socket for each CPU. Source: libvirt's formatdomain."""
+    most = max(vcpus, _number(domain.findtext("vcpu")) or 1)
+    topology = domain.find("cpu/topology")
+    return CpuShape(most if topology is None else _number(topology.get("sockets")) or 1, most)
+
+
+def _placement(domain: ET.Element, vcpus: int) -> HostPlacement:
+    """Where its CPUs are pinned, or the domain as a whole is, and where its memory is bound."""
+    whole, memory = domain.find("vcpu"), domain.find("numatune/memory")
+    elements = [element for element in (whole, memory) if element is not None]
+    pinned = domain.findall("cputune/vcpupin")
+    pins = [pin.get("cpuset", "") for pin in pinned if (_number(pin.get("vcpu")) or 0) < vcpus]
+    cpuset = whole.get("cpuset", "") if whole is not None else ""
+    if len(pins) < vcpus and cpuset:
+        pins.append(cpuset)
+    elif len(pins) < vcpus:
+        pins = []
+    return HostPlacement(
+        cpus_of(pins),
+        _number(memory.get("nodeset")) if memory is not None else None,
+        len(domain.findall("cpu/numa/cell")) > 1 or any(each.get("placement") == "auto" for each in elements),
+    )
 
 
 def _clock(clock: ET.Element | None, remarks: Remarks) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from vmtax.core.machines import Reader
@@ -18,7 +18,10 @@ from vmtax.existing.guest import ExistingGuest
 NODES = "/sys/devices/system/node"
 SECONDS = 10.0  # for reading a few lines
 MEMORY = re.compile(r"MemTotal:\s*(\d{1,15}) kB")
-WHY = "its CPUs may run on {} NUMA nodes of the host, and it fits on one, where no access to its memory is remote"
+WHY = (
+    "its CPUs may run on {} NUMA nodes of the host, and it would fit on one, where no access to its memory is remote;"
+    " the other guests on that node count, too"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,9 @@ class NodeAdvice(SettingAdvice):
         cpus, number = _ranges(self.node.cpus), self.node.number
         if guest.kind == "libvirt":
             memory = f"<numatune><memory mode='preferred' nodeset='{number}'/></numatune>"
-            return f"virsh edit {guest.name}: <vcpu cpuset='{cpus}'>{guest.vcpus}</vcpu>, {memory}"
+            pinned = f"only CPUs of {cpus} in every cpuset of <vcpu> and <vcpupin>"
+            where = pinned if guest.placement.cpus else f"<vcpu … cpuset='{cpus}'>"
+            return f"virsh edit {guest.name}: {where}, {memory}"
         if guest.kind == "proxmox":
             return f"qm set VMID --affinity {cpus}"
         return f"start it by: numactl --cpunodebind={number} --preferred={number} qemu-system-x86_64 …"
@@ -62,15 +67,25 @@ def host_nodes(reader: Reader) -> tuple[HostNode, ...]:
 
 
 def node_advice(guest: ExistingGuest, nodes: Sequence[HostNode]) -> Iterator[NodeAdvice]:
-    """That it be kept on one node of its host; nothing if it is, if it has nodes of its own, or if no node has room."""
-    its = [node for node in nodes if not guest.host_cpus or guest.host_cpus & node.cpus]
-    fitting = [node for node in its if guest.vcpus <= len(node.cpus) and guest.memory_bytes <= node.memory_bytes]
-    if len(its) < 2 or guest.has_nodes or not fitting:
+    """That it be kept on one node of its host: the one where its memory is bound, or else where most of its CPUs are.
+
+    Nothing if it is kept on one, if it is not known where it is, if it is spread on purpose, or if no node has room.
+    """
+    cpus, bound = guest.placement.cpus, guest.placement.node
+    if cpus is None or guest.placement.is_spread:
         return
-    yield NodeAdvice("slow", guest.name, "memory.node", "any", "local", WHY.format(len(its)), node=fitting[0])
+    its = [node for node in nodes if not cpus or cpus & node.cpus]
+    fitting = [
+        node
+        for node in nodes
+        if guest.vcpus <= len(node.cpus) and guest.memory_bytes <= node.memory_bytes and bound in (None, node.number)
+    ]
+    if len(its) > 1 and fitting:
+        best = max(fitting, key=lambda node: len(cpus & node.cpus))
+        yield NodeAdvice("slow", guest.name, "memory.node", "any", "local", WHY.format(len(its)), node=best)
 
 
-def _ranges(cpus: frozenset[int]) -> str:
+def _ranges(cpus: Iterable[int]) -> str:
     """In the kernel's list notation: "0-3,8"."""
     runs = [
         [cpu for _, cpu in run] for _, run in itertools.groupby(enumerate(sorted(cpus)), lambda pair: pair[1] - pair[0])

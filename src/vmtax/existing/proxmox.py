@@ -11,22 +11,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from vmtax.attach.proxmox.config import DRIVE, boot_order, drive_settings, is_cd
-from vmtax.core.units import cpu_numbers
 from vmtax.existing import enlightenments
 from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
     BUSES,
+    CpuShape,
     ExistingCard,
     ExistingDisk,
     ExistingGuest,
+    HostPlacement,
     NoGuest,
     Remarks,
+    cpus_of,
     shown,
     topology_level,
     volume_levels,
+    whole_number,
     without_secrets,
 )
-from vmtax.existing.proxmox_storage import UNKNOWN, ProxmoxStorage, storage_of
+from vmtax.existing.proxmox_storage import OTHER_DEFAULTS, UNKNOWN, ProxmoxStorage, storage_of
 
 LINE = re.compile(r"^\s*([a-z][a-z0-9_.-]*):\s?(.*)$")
 ROW = re.compile(r"^\s*[│|]\s*(?!key\s)([a-z][\w-]*)\s*[│|]\s*(.*?)\s*[│|]\s*$")  # of the table that `pvesh get` prints
@@ -119,8 +122,8 @@ def parse(text: str, storages: Mapping[str, ProxmoxStorage] | None = None) -> Ex
         dict(_guest_levels(lines, remarks)),
         tuple(_disks(lines, storages, remarks)),
         tuple(_cards(lines, remarks)),
-        host_cpus=frozenset(cpu_numbers(lines.get("affinity"))),
-        has_nodes=lines.get("numa", "0") == "1" or any(NODE.match(key) for key in lines),
+        shape=CpuShape(_sockets(lines), _sockets(lines) * _whole(lines, "cores", 1, 1024)),
+        placement=_placement(lines),
     )
     _rest(lines, remarks)
     return replace(guest, remarks=remarks.all())
@@ -174,9 +177,10 @@ def _is_of_guest(key: str) -> bool:
 
 def _whole(lines: Mapping[str, str], key: str, default: int, most: int) -> int:
     text = lines.get(key, str(default)).split(",")[0].rpartition("=")[2]
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= most):
+    number = whole_number(text, most)
+    if number is None:
         raise NoGuest(f"{key}: must be a number from 1 to {most}, not {shown(key, text)!r}")
-    return int(text)
+    return number
 
 
 def _sockets(lines: Mapping[str, str]) -> int:
@@ -191,6 +195,14 @@ def _vcpus(lines: Mapping[str, str], remarks: Remarks) -> int:
             remarks.add("vcpus", f"{current} of {whole}", "our guest has as many, and none can be added")
         return current
     return whole
+
+
+def _placement(lines: Mapping[str, str]) -> HostPlacement:
+    """The CPUs of its affinity. It has NUMA nodes with `numa` alone: as many as are described, or as sockets."""
+    nodes = [line for key, line in lines.items() if NODE.match(key)]
+    has_nodes = lines.get("numa", "0") == "1"
+    is_spread = has_nodes and ((len(nodes) or _sockets(lines)) > 1 or any("hostnodes=" in line for line in nodes))
+    return HostPlacement(cpus_of([lines["affinity"]] if lines.get("affinity") else []), is_spread=is_spread)
 
 
 def _memory(lines: Mapping[str, str], remarks: Remarks) -> int:
@@ -242,8 +254,8 @@ def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[
 
 def _is_linux_without_hpet(lines: Mapping[str, str]) -> bool:
     """A machine without a version has that of the host's QEMU, which is at least the one that created the guest."""
-    version = re.search(r"-(\d+)\.(\d+)", lines.get("machine", "")) or re.search(
-        r"creation-qemu=(\d+)\.(\d+)", lines.get("meta", "")
+    version = re.search(r"-(\d{1,4})\.(\d{1,4})", lines.get("machine", "")) or re.search(
+        r"creation-qemu=(\d{1,4})\.(\d{1,4})", lines.get("meta", "")
     )
     return lines.get("ostype") == "l26" and version is not None and (int(version[1]), int(version[2])) >= WITHOUT_HPET
 
@@ -274,7 +286,8 @@ def _disk_levels(
     storage, why = storage_of(volume, storages)
     if why:
         remarks.add(f"{name}: volume", volume, why)
-    form = settings.pop("format", "") or {"qcow2": "qcow2", "vmdk": "vmdk"}.get(volume.rpartition(".")[2], "raw")
+    ending = "" if volume.startswith("/") else volume.rpartition(".")[2]  # which counts on a storage only
+    form = settings.pop("format", "") or {"qcow2": "qcow2", "vmdk": "vmdk"}.get(ending, "raw")
     if volume.startswith("/dev/"):
         yield from volume_levels(volume).items()
     elif storage.volume:
@@ -283,12 +296,9 @@ def _disk_levels(
         remarks.add(f"{name}: format", form, "is measured as raw")
     elif form == "qcow2" or not (storage.volume or volume.startswith("/dev/")):
         yield "disk.format", form
-    if missing := [key for key in ("cache", "aio") if key not in settings and storage.kind == UNKNOWN]:
-        remarks.add(
-            f"{name}: {', '.join(missing)}",
-            "not set",
-            "measured as on most storages of Proxmox; LVM, CIFS and Btrfs differ",
-        )
+    for key, others in OTHER_DEFAULTS.items() if storage.kind == UNKNOWN else ():
+        if key not in settings:
+            remarks.add(f"{name}: {key}", "not set", f"is measured as most storages have it, other than {others}")
     bus = (DRIVE.match(name) or [""])[1]
     if bus == "scsi" and not controller.startswith("virtio-scsi"):
         remarks.add("scsihw", controller, "is measured as virtio-scsi")

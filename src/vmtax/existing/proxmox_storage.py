@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 FILE = "/etc/pve/storage.cfg"
-HEADING = re.compile(r"([a-z]+):\s*([A-Za-z][\w.-]*)\s*$")
+HEADING = re.compile(r"(\S+):\s*(\S+)\s*$")
 VOLUMES = {"lvm": "lvm", "lvmthin": "lvm-thin", "zfspool": "zvol"}  # kind -> disk.volume
 BY_NAME = {"local": "dir", "local-lvm": "lvmthin", "local-zfs": "zfspool"}  # as Proxmox's installer names them
+OTHER_DEFAULTS = {"cache": "Btrfs", "aio": "LVM, CIFS and krbd"}  # a disk's setting -> storages unlike most
 UNKNOWN = "unknown"
 A_PATH = "path"
 
@@ -47,13 +48,13 @@ def storages_of(text: str) -> dict[str, ProxmoxStorage]:
     storages: dict[str, ProxmoxStorage] = {}
     settings: dict[str, str] = {}
     for line in text.splitlines():
-        if heading := HEADING.match(line):
+        if not line[:1].isspace():
             settings = {}
-            storages[heading[2]] = ProxmoxStorage(heading[1], settings)
-        elif line[:1].isspace() and line.strip():
-            key, _, value = line.strip().partition(" ")
-            settings[key] = value.strip() or "1"  # a switch may stand alone
-    return storages
+            if (heading := HEADING.match(line)) and not line.startswith("#"):
+                storages[heading[2]] = ProxmoxStorage(heading[1].lower(), settings)
+        elif words := line.split(None, 1):
+            settings[words[0]] = words[1].strip() if len(words) > 1 else "1"  # a switch may stand alone
+    return {"local": ProxmoxStorage("dir"), **storages}  # which is there without being named
 
 
 def storage_of(volume: str, storages: Mapping[str, ProxmoxStorage] | None) -> tuple[ProxmoxStorage, str]:
@@ -67,8 +68,8 @@ def storage_of(volume: str, storages: Mapping[str, ProxmoxStorage] | None) -> tu
     if storages is None and name in BY_NAME:
         storage = ProxmoxStorage(BY_NAME[name])
         return storage, f"is taken for {storage.volume} by its name" if storage.volume else ""
-    if storages is None:
-        return ProxmoxStorage(UNKNOWN), "the file does not say what that is: measured as a file"
+    if storages is None or not name:
+        return ProxmoxStorage(UNKNOWN), "nothing here says what that is: measured as a file"
     if name not in storages:
         return ProxmoxStorage(UNKNOWN), f"{FILE} has no such storage: measured as a file"
     storage = storages[name]

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from vmtax.existing.arguments import cpu_levels
-from vmtax.existing.guest import ExistingCard, ExistingGuest, NoGuest, Remarks, shown, topology_level
+from vmtax.existing.guest import (
+    ExistingCard,
+    ExistingGuest,
+    HostPlacement,
+    NoGuest,
+    Remarks,
+    shown,
+)
+from vmtax.existing.qemu_cpus import CPU_DEVICE, cpus_of_line
 from vmtax.existing.qemu_disks import bus_of, device_of, disks, list_unknown
 from vmtax.existing.qemu_words import LEFT_OUT, QemuOptions, options_of, settings_of, size_of
 
@@ -138,8 +146,6 @@ NEUTRAL_DEVICES = re.compile(
     r"|bochs|ramfb|vmware-svga|intel-hda|ich9-intel-hda|hda-|AC97|ES1370|virtio-rng|pvpanic|tpm-|i6300esb|ib700|virtio-keyboard"
     r"|virtio-mouse|virtio-tablet|virtio-input|vmgenid|vmcoreinfo|ccid|ide-cd|scsi-cd|floppy|ahci|ide-drive-none|pci-ohci|x3130|xio3130)"
 )
-CORES_FIRST = (6, 2)  # the version of a machine from which CPUs that are only counted are cores of one socket
-CPU_DEVICE = re.compile(r"(?:driver=)?[\w.-]+-(?:x86_64|i386)-cpu\b")
 ELSEWHERE = "-readconfig {}: the guest's settings stand in that file, as of instances of LXD and Incus; it is not read"
 NETWORK_DEVICES = ("virtio-net", "e1000", "rtl8139", "vmxnet3", "ne2k", "pcnet", "i82", "tulip", "igb", "usb-net")
 
@@ -164,7 +170,8 @@ def parse(text: str) -> ExistingGuest:
             "-accel", " ".join(accelerators) or "none", "it may be emulated; our guest has KVM where the host has it"
         )
     memory = _memory(line, merged, remarks)
-    vcpus, topology = _smp(line, merged.get("type", ""), remarks)
+    vcpus, shape, topology = cpus_of_line(line, merged.get("type", ""), remarks)
+    kinds = [settings_of(value, "kind").values() for value in line.all("numa")]
     guest = ExistingGuest(
         "qemu",
         settings_of(line.last("name") or "", "guest").get("guest") or "guest",
@@ -173,7 +180,8 @@ def parse(text: str) -> ExistingGuest:
         {**topology, **dict(_guest_levels(line, merged, remarks))},
         tuple(disks(line, remarks)),
         tuple(_cards(line, remarks)),
-        has_nodes=sum("node" in settings_of(value, "kind").values() for value in line.all("numa")) > 1,
+        shape=shape,
+        placement=HostPlacement(None, is_spread=sum("node" in each for each in kinds) > 1),
     )
     _rest(line, merged, remarks)
     names = [disk.name for disk in guest.disks if not disk.is_cd]
@@ -198,44 +206,6 @@ def _memory(line: QemuOptions, machine: Mapping[str, str], remarks: Remarks) -> 
     modules = [device_of(value) for value in line.all("device")]
     plugged = [backends.get(each.get("memdev", ""), {}) for each in modules if each.get("driver") == "pc-dimm"]
     return size + sum(size_of(each.get("size", ""), 1) or 0 for each in plugged)
-
-
-def _smp(line: QemuOptions, machine: str, remarks: Remarks) -> tuple[int, dict[str, str]]:
-    settings = settings_of(line.last("smp") or "1", "cpus")
-    counts: dict[str, int] = {}
-    for name in ("cpus", "sockets", "cores", "threads", "maxcpus", "dies", "clusters", "modules"):
-        if name in settings:
-            if not (settings[name].isascii() and settings[name].isdigit() and 0 < int(settings[name]) <= 1024):
-                raise NoGuest(f"-smp {name}={shown('', settings[name])}: must be a number from 1 to 1024")
-            counts[name] = int(settings[name])
-    product = counts.get("sockets", 1) * counts.get("cores", 1) * counts.get("threads", 1) * counts.get("dies", 1)
-    cpus = counts.get("cpus") or counts.get("maxcpus") or product
-    cpus += sum(CPU_DEVICE.match(value) is not None for value in line.all("device"))  # plugged in later
-    if counts.get("maxcpus", cpus) > cpus:
-        remarks.add("-smp maxcpus", str(counts["maxcpus"]), "no CPU can be added to our guest")
-    shape = _shape(counts, max(cpus, counts.get("maxcpus", 0)), machine)
-    level = topology_level(*shape)
-    if level is None or counts.get("dies", 1) > 1:
-        remarks.add("-smp", line.last("smp") or "", "is measured as one socket with cores")
-        return cpus, {}
-    says_nothing = not {"sockets", "cores", "threads"} & counts.keys() and level == "cores"
-    return cpus, {} if says_nothing else {"cpu.topology": level}
-
-
-def _shape(counts: Mapping[str, int], most: int, machine: str) -> tuple[int, int, int]:
-    """Sockets, cores of each and threads of each, where some are not said. most: CPUs, with those still to be plugged.
-
-    Machines before version 6.2 of QEMU have sockets rather than cores. Source: qemu-system-x86_64(1), -smp.
-    """
-    threads, dies = counts.get("threads", 1), counts.get("dies", 1)
-    if "sockets" not in counts and "cores" not in counts:
-        version = re.search(r"-(\d+)\.(\d+)", machine)
-        has_sockets = version is not None and (int(version[1]), int(version[2])) < CORES_FIRST
-        whole = max(1, most // (threads * dies))
-        return (whole, 1, threads) if has_sockets else (1, whole, threads)
-    if "sockets" not in counts:
-        return max(1, most // (counts["cores"] * threads * dies)), counts["cores"], threads
-    return counts["sockets"], counts.get("cores", max(1, most // (counts["sockets"] * threads * dies))), threads
 
 
 def _guest_levels(line: QemuOptions, machine: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[str, str]]:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from vmtax.attach.domain import VIRSH, domains_of, words_of_virsh
 from vmtax.core.machines import Reader
-from vmtax.core.units import cpu_numbers
 from vmtax.existing import libvirt, proxmox, qemu_line
-from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest
+from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest, cpus_of
 from vmtax.existing.proxmox_storage import FILE, ProxmoxStorage, storages_of
 from vmtax.existing.qemu_words import is_command_line
 
@@ -34,7 +33,8 @@ OF_PROXMOX = re.compile(
 PROGRAMS = {"libvirt": "virsh", "proxmox": "qm", "qemu": "cat"}
 OF_MAIL = 3  # equals signs that are written as in mail (quoted-printable)
 NOT_FOUND = 127  # exit code of a shell
-ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
+ALLOWED = re.compile(r"^Name:\s*(.*)\nCpus_allowed_list:\s*(\S+)$", re.MULTILINE)  # of each thread
+OF_VCPU = re.compile(r"CPU \d+/")  # the name of a thread that is a CPU
 SECONDS = 30.0  # for one question to libvirt or Proxmox
 NAME = re.compile(r"[A-Za-z0-9_.+@:%-][A-Za-z0-9_.+@:% -]{0,199}")
 HOW = "libvirt:NAME, proxmox:VMID, qemu:PID, or a file with a domain's XML, a qm.conf or QEMU's command line"
@@ -42,13 +42,13 @@ HOW = "libvirt:NAME, proxmox:VMID, qemu:PID, or a file with a domain's XML, a qm
 
 def existing(source: str, reader: Reader) -> ExistingGuest:
     """The guest that `source` names: one of the machine behind `reader`, or a file here. Raises NoGuest."""
-    scheme, is_named, name = source.partition(":")
-    if is_named and scheme in KINDS and not Path(source).exists():
+    scheme, _, name = source.partition(":")
+    if is_of_host(source):
         if not NAME.fullmatch(name):
             raise NoGuest(f"{source}: no guest can be called that; right would be {HOW}")
         return _named(source, scheme, name, reader)  # type: ignore[arg-type]  # it is one of KINDS
     path = Path(source)
-    if not path.exists():
+    if not _exists(path):
         raise NoGuest(f"{source}: there is no such file; right would be {HOW}")
     try:
         with path.open("rb") as stream:
@@ -62,6 +62,19 @@ def existing(source: str, reader: Reader) -> ExistingGuest:
         return PARSERS[recognised(text)](text)
     except NoGuest as error:
         raise NoGuest(f"{source}: {error}") from error
+
+
+def is_of_host(source: str) -> bool:
+    """Whether it names a guest of a host, and no file here."""
+    scheme, is_named, _ = source.partition(":")
+    return bool(is_named) and scheme in KINDS and not _exists(Path(source))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # such as a name that is too long
+        return False
 
 
 def decoded(content: bytes) -> str:
@@ -126,16 +139,18 @@ def _named(source: str, kind: Kind, name: str, reader: Reader) -> ExistingGuest:
         if kind == "proxmox":
             return proxmox.parse(outcome.stdout, _storages(reader))
         if kind == "qemu":
-            return replace(qemu_line.parse(outcome.stdout), host_cpus=_allowed(reader, name))
+            guest = qemu_line.parse(outcome.stdout)
+            return replace(guest, placement=replace(guest.placement, cpus=_allowed(reader, name)))
         return PARSERS[kind](outcome.stdout)
     except NoGuest as error:
         raise NoGuest(f"{source}: {error}") from error
 
 
-def _allowed(reader: Reader, pid: str) -> frozenset[int]:
-    """The CPUs on which a process may run; empty if that is not known. Raises MachineLost."""
-    allowed = ALLOWED.search(reader.try_run("cat", f"/proc/{pid}/status", timeout=SECONDS).stdout)
-    return frozenset(cpu_numbers(allowed[1]) if allowed else ())
+def _allowed(reader: Reader, pid: str) -> frozenset[int] | None:
+    """The CPUs on which those of a QEMU may run; None if that is not known. Raises MachineLost."""
+    words = ("-rhsE", "--include=status", "^(Name|Cpus_allowed_list):", f"/proc/{pid}/task")
+    threads = ALLOWED.findall(reader.try_run("grep", *words, timeout=SECONDS).stdout)
+    return cpus_of(allowed for name, allowed in threads if OF_VCPU.match(name)) or None
 
 
 def _storages(reader: Reader) -> dict[str, ProxmoxStorage] | None:
