@@ -138,8 +138,8 @@ prove-fleet-load: setup-test ## show what a thousand hosts ask of one PostgreSQL
 	@./tools/packages postgresql
 	@$(PROOF) $(BIN)/python -m tools.prove_fleet_load
 
-# covers: src/vmtax/attach src/vmtax/testbed/subjects/existing.py src/vmtax/testbed/session/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py tools/score.py tests/proxmox tools/prove_odd.py tools/prove_proxmox.py
-prove-guests: setup-test ## show that a VM of the user's is measured as it runs, and left as it was: a real libvirt, 13 kills
+# covers: src/vmtax/attach src/vmtax/testbed/subjects/existing.py src/vmtax/testbed/session/ways.py src/vmtax/testbed/layers/existing.py src/vmtax/machine tests/owners_vm.py tools/prove_guests.py tools/score.py tests/proxmox tools/prove_odd.py tools/prove_proxmox.py tools/prove_userland.py
+prove-guests: setup-test ## show that a VM of the user's is measured as it runs, and left as it was: a real libvirt, 16 kills
 	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-utils
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests --part guests

@@ -7,7 +7,8 @@ libvirt (emulated where there is no KVM). Each is measured through a plugged por
 disk on virtio, SCSI and SATA. One is measured against itself: no difference may be shown. Then runs are killed by
 SIGKILL at random moments: definition and state of the domain must be as before, and nothing of the run left in it. One
 guest's agent may not start programs, one domain is destroyed while it is measured, and one is rebooted, full and
-read-only (tools/prove_odd.py). Last, VMs of a stand-in for a Proxmox VE node are measured (tools/prove_proxmox.py).
+read-only (tools/prove_odd.py); one has busybox for a userland (tools/prove_userland.py). Last, VMs of a stand-in for a
+Proxmox VE node are measured (tools/prove_proxmox.py).
 
 Part `planted`: bad settings that were planted are named first with what they cost, which ends with what `doctor` says
 to change (tools/prove_planted.py, tools/prove_limits.py). Part `clones`: clones of both guests are measured with three
@@ -31,7 +32,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.owners_vm import GuestFiles, Libvirt, guest_files, libvirt, wait_until
-from tools import prove_clones, prove_limits, prove_odd, prove_planted, prove_proxmox
+from tools import prove_clones, prove_limits, prove_odd, prove_planted, prove_proxmox, prove_userland
 from tools.score import Score
 
 PLAN = """\
@@ -46,7 +47,7 @@ iterations: 1
 # What a run leaves in a guest if something is wrong: a process of its unit, a mount, or its port.
 LEFT = (
     "for each in /proc/[0-9]*; do case \"$(tr '\\0' ' ' < $each/cmdline 2> /dev/null)\" in"
-    ' *unshare" --mount "*vmtax*|sshd*|/usr/sbin/sshd*) exit 1 ;; esac; done; '
+    ' *unshare" --mount "*vmtax*|"sh -c "*" vmtax-"*"-image "*|sshd*|/usr/sbin/sshd*) exit 1 ;; esac; done; '
     "! grep -q erofs /proc/mounts && ! ls /dev/virtio-ports/ 2>/dev/null | grep -q vmtax"
 )
 
@@ -127,6 +128,20 @@ class Bench:
         except AssertionError:
             self.score.check(False, f"{what}: something of the run is left in the guest")
 
+    def kill_runs(self, name: str, kills: int) -> None:
+        """SIGKILL at random moments of runs that measure a domain."""
+        before = self.definition(name)
+        for number in range(1, kills + 1):
+            run = self.start(name, "--rounds", "3")
+            seconds = self.chance.uniform(0.5, 45.0)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                run.communicate(timeout=seconds)
+            run.send_signal(signal.SIGKILL)
+            run.communicate()
+            self.score.kills += 1
+            self.is_left_alone(name, before, f"{name}: kill {number} after {seconds:.1f} s")
+            print(f"{name}: {number} of {kills} kills; wrong: {len(self.score.wrong)}", flush=True)
+
 
 def buses(bench: Bench) -> None:
     """The same guest with its disk on other buses, and on the old machine type."""
@@ -166,22 +181,8 @@ def _against_itself(bench: Bench, name: str, rounds: int) -> None:
 def killed(bench: Bench) -> None:
     """SIGKILL at random moments, from the first command on; then a killed run goes on."""
     with bench.lv.domain("web1", bench.old) as name:
-        _killed(bench, name, bench.kills, bench.chance)
-
-
-def _killed(bench: Bench, name: str, kills: int, chance: random.Random) -> None:
-    before = bench.definition(name)
-    for number in range(1, kills + 1):
-        run = bench.start(name, "--rounds", "3")
-        seconds = chance.uniform(0.5, 45.0)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            run.communicate(timeout=seconds)
-        run.send_signal(signal.SIGKILL)
-        run.communicate()
-        bench.score.kills += 1
-        bench.is_left_alone(name, before, f"kill {number} after {seconds:.1f} s")
-        print(f"{number} of {kills} kills; wrong: {len(bench.score.wrong)}", flush=True)
-    goes_on(replace(bench, home=bench.home / "goes-on"), name, before)
+        bench.kill_runs(name, bench.kills)
+        goes_on(replace(bench, home=bench.home / "goes-on"), name, bench.definition(name))
 
 
 def goes_on(bench: Bench, name: str, before: str) -> None:
@@ -247,6 +248,7 @@ PARTS: dict[str, dict[str, Callable[[Bench], None]]] = {
         "destroyed": destroyed,
         "odd": prove_odd.odd,
         "buses": buses,
+        "busybox": prove_userland.busybox,
         "proxmox": prove_proxmox.proxmox,
     },
     "planted": {

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -305,15 +304,13 @@ def test_how_a_program_ended_is_read(answer: str, code: int | None) -> None:
     assert agent.ended(domain(host(qemu_agent_command=answer)), 77) == code
 
 
-def test_only_what_this_run_started_is_ended(tmp_path: Path) -> None:
-    """systemd-run starts a program by its whole path; the real shells, without a guest."""
-    unshare = shutil.copy("/bin/sleep", tmp_path / "unshare")  # by its name, too
-    words = "exec -a '/usr/bin/unshare --mount x {} y' {} 60"
-    runs = [
-        subprocess.Popen(["/bin/bash", "-c", words.format(unit, unshare)]) for unit in ("vmtax-1-way", "vmtax-2-way")
-    ]
+@pytest.mark.parametrize("started", ["/usr/bin/unshare --mount --pid x", "unshare --mount x", "sh -c x"])
+def test_only_what_this_run_started_is_ended(started: str) -> None:
+    """systemd-run starts a program by its whole path, and its child is a shell; the real shells, without a guest."""
+    words = f"exec -a '{started} {{0}}-way {{0}}-image {{0}}-port' sleep 60"
+    runs = [subprocess.Popen(["/bin/bash", "-c", words.format(token)]) for token in ("vmtax-1", "vmtax-2")]
     try:
-        while not all("unshare" in Path(f"/proc/{run.pid}/comm").read_text() for run in runs):
+        while not all(started.encode() in Path(f"/proc/{run.pid}/cmdline").read_bytes()[:40] for run in runs):
             pass
         subprocess.run(["/bin/sh", "-c", END, "sh", "vmtax-1-way"], check=True)
         assert runs[0].wait(10) == -9 and runs[1].poll() is None
@@ -473,6 +470,13 @@ def test_a_plugged_disk_has_a_name_of_its_own_which_its_vm_may_keep() -> None:
     vm.host.succeeds.return_value = False
     with plugged_disk(inside, "/dev/vg/data", {}):
         assert vm.plug_data.call_args.args[0] == "/dev/vg/data", "a device has no second name"
+
+
+def test_a_guest_without_namespaces_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "unshare").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "unshare").chmod(0o755)
+    done = subprocess.run(["/bin/sh", "-c", LAUNCH, "sh", "unit", "true"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert done.returncode == 74 and 74 in FAILURES
 
 
 def test_a_unit_is_made_only_where_systemd_runs(tmp_path: Path) -> None:

@@ -27,25 +27,30 @@ LOGIN_SECONDS = 180.0  # until the image's server answers: a guest reads it from
 # would end it otherwise. Arguments: name of the unit, the script and its arguments. Constant text.
 LAUNCH = """\
 unit=$1; shift
-unshare --help 2> /dev/null | grep -q -e --kill-child || exit 74
-set -- unshare --mount --pid --fork --kill-child sh -c "$@"
-[ -d /run/systemd/system ] && command -v systemd-run > /dev/null &&
-    exec systemd-run --scope --collect --quiet --unit="$unit" "$@"
+unshare --mount --pid --fork true > /dev/null 2>&1 || exit 74
+child=
+unshare --help 2>&1 | grep -q -e --kill-child && child=--kill-child # not in busybox; END kills the child itself, too
+set -- unshare --mount --pid --fork $child sh -c "$@"
+collect=
+[ -d /run/systemd/system ] && command -v systemd-run > /dev/null && {
+    systemd-run --help | grep -q -e --collect && collect=--collect # from systemd 236 on
+    exec systemd-run --scope $collect --quiet --unit="$unit" "$@"
+}
 exec setsid "$@"
 """
-# Ends what LAUNCH started, if it still runs. Argument: the name of the unit, which is a word of its command line.
+# Ends what LAUNCH started, if it still runs: unshare, and its child, the first process of its namespace. Argument: the
+# name of the unit, which is a word of their command lines, before the serial number of the image.
 END = """\
 for each in /proc/[0-9]*; do
-    read -r name 2> /dev/null < "$each/comm" && [ "$name" = unshare ] || continue
     words=$(tr '\\0' ' ' < "$each/cmdline" 2> /dev/null)
-    case $words in *unshare" --mount "*" $1 "*) kill -KILL "${each#/proc/}" ;; esac
+    case $words in *unshare" --mount "*" $1 vmtax-"* | "sh -c "*" $1 vmtax-"*) kill -KILL "${each#/proc/}" ;; esac
 done
 exit 0
 """
 FAILURES = {
     71: "its port or its disk did not appear in the guest within a minute: is its kernel's virtio_console missing?",
     72: "the guest's kernel cannot mount erofs: log in to the VM, where the image is copied: --guest ssh://root@ADDRESS",
-    74: "the guest's unshare has no --kill-child (util-linux before 2.32, or busybox): log in to the VM, --guest ssh://…",
+    74: "the guest's unshare starts nothing in namespaces of its own, or is missing: log in to the VM, --guest ssh://…",
     75: "the guest has no directory /mnt, over which the image is mounted for its own programs only: make one",
     76: "the guest is a 32-bit system, or not one of x86-64: the image's programs do not run there",
     73: "the guest agent may not mount anything: SELinux may confine it (getsebool -a | grep virt_qemu_ga)",

@@ -3,22 +3,28 @@
 # Standard input: a public key of ours.
 set -e
 umask 022
-serial=$1 port=/dev/virtio-ports/$2
+serial=$1 port_name=$2
 disk() {
     for each in /sys/block/*; do
         said=$(cat "$each/serial" 2> /dev/null || tr -cd '[:alnum:]-' < "$each/device/vpd_pg80" 2> /dev/null) || continue
         case $said in *"$serial") echo "/dev/${each##*/}"; return ;; esac
     done
 }
+port() { # which not every system names in /dev/virtio-ports
+    for each in /sys/class/virtio-ports/*; do
+        [ "$(cat "$each/name" 2> /dev/null)" != "$port_name" ] || echo "/dev/${each##*/}"
+    done
+}
 [ "$(uname -m)" = x86_64 ] || exit 76
 IFS= read -r public
 for module in virtio_console virtio_scsi sd_mod erofs; do modprobe -q "$module" 2> /dev/null || true; done
 tries=0
-while [ -z "$(disk)" ] || [ ! -e "$port" ]; do
+while [ -z "$(disk)" ] || [ ! -c "$(port)" ]; do
     tries=$((tries + 1))
     [ "$tries" -le 240 ] || exit 71
     sleep 0.25
 done
+port=$(port)
 grep -qw erofs /proc/filesystems || exit 72
 [ -d /mnt ] || exit 75
 mount --make-rprivate / || exit 73
