@@ -393,7 +393,7 @@ FAULTS = (
         "CPUs of an old machine are measured as cores, where QEMU gives it sockets",
     ),
     Fault(
-        "existing/libvirt.py",
+        "existing/libvirt_guest.py",
         'yield "cpu.topology", "sockets"',
         'yield "cpu.topology", "cores"',
         "a domain without a topology is measured with cores, where libvirt gives it sockets",
