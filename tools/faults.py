@@ -387,9 +387,9 @@ FAULTS = (
         "the discards that a file of libvirt's allows count as the disk's",
     ),
     Fault(
-        "existing/qemu_line.py",
-        "return (whole, 1, threads) if has_sockets else (1, whole, threads)",
-        "return (1, whole, threads)",
+        "existing/qemu_cpus.py",
+        "sockets = sockets or (0 if has_sockets or cores else 1)",
+        "sockets = sockets or (0 if cores else 1)",
         "CPUs of an old machine are measured as cores, where QEMU gives it sockets",
     ),
     Fault(
@@ -400,8 +400,8 @@ FAULTS = (
     ),
     Fault(
         "existing/numa.py",
-        "if len(its) < 2 or guest.has_nodes or not fitting:",
-        "if len(its) < 2 or not fitting:",
+        "if cpus is None or guest.placement.is_spread:",
+        "if cpus is None:",
         "a guest with NUMA nodes of its own is advised to stay on one of the host's",
     ),
     Fault(

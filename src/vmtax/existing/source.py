@@ -33,8 +33,7 @@ OF_PROXMOX = re.compile(
 PROGRAMS = {"libvirt": "virsh", "proxmox": "qm", "qemu": "cat"}
 OF_MAIL = 3  # equals signs that are written as in mail (quoted-printable)
 NOT_FOUND = 127  # exit code of a shell
-ALLOWED = re.compile(r"^Name:\s*(.*)\nCpus_allowed_list:\s*(\S+)$", re.MULTILINE)  # of each thread
-OF_VCPU = re.compile(r"CPU \d+/")  # the name of a thread that is a CPU
+ALLOWED = re.compile(r"^Name:\s*CPU \d+/.*\nCpus_allowed_list:\s*(\S+)$", re.MULTILINE)  # of a thread that is a CPU
 SECONDS = 30.0  # for one question to libvirt or Proxmox
 NAME = re.compile(r"[A-Za-z0-9_.+@:%-][A-Za-z0-9_.+@:% -]{0,199}")
 HOW = "libvirt:NAME, proxmox:VMID, qemu:PID, or a file with a domain's XML, a qm.conf or QEMU's command line"
@@ -149,8 +148,7 @@ def _named(source: str, kind: Kind, name: str, reader: Reader) -> ExistingGuest:
 def _allowed(reader: Reader, pid: str) -> frozenset[int] | None:
     """The CPUs on which those of a QEMU may run; None if that is not known. Raises MachineLost."""
     words = ("-rhsE", "--include=status", "^(Name|Cpus_allowed_list):", f"/proc/{pid}/task")
-    threads = ALLOWED.findall(reader.try_run("grep", *words, timeout=SECONDS).stdout)
-    return cpus_of(allowed for name, allowed in threads if OF_VCPU.match(name)) or None
+    return cpus_of(ALLOWED.findall(reader.try_run("grep", *words, timeout=SECONDS).stdout)) or None
 
 
 def _storages(reader: Reader) -> dict[str, ProxmoxStorage] | None:
