@@ -517,7 +517,7 @@ zfspool: tank-ssd
 cifs: share
 \tserver 192.0.2.1
 rbd: ceph
-\tkrbd 1
+\tkrbd yes
 """
 
 

@@ -28,7 +28,7 @@ BOUND = "<numatune><memory mode='strict' nodeset='{}'/></numatune>"
     [
         (xml(), ON_NODE_0),
         (xml().replace("<vcpu>", "<vcpu cpuset='6-9'>"), PINS_TO_0),
-        (xml(cpu=BOUND.format("1")), ON_NODE_1),
+        (xml(cpu=BOUND.format("1")), "virsh edit web1: <vcpu … cpuset='8-15,24-25'>"),  # where its memory is already
         (xml(cpu=BOUND.format("0-1")), ON_NODE_0),
         (xml().replace("<vcpu>", "<vcpu cpuset='0-9,^3'>"), None),  # which is not known
         (xml().replace("<vcpu>", "<vcpu cpuset='8-9'>"), None),

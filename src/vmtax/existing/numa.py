@@ -43,10 +43,10 @@ class NodeAdvice(SettingAdvice):
         """How to keep it there, for the tool that the guest is configured with."""
         cpus, number = _ranges(self.node.cpus), self.node.number
         if guest.kind == "libvirt":
-            memory = f"<numatune><memory mode='preferred' nodeset='{number}'/></numatune>"
             pinned = f"only CPUs of {cpus} in every cpuset of <vcpu> and <vcpupin>"
             where = pinned if guest.placement.cpus else f"<vcpu … cpuset='{cpus}'>"
-            return f"virsh edit {guest.name}: {where}, {memory}"
+            memory = f", <numatune><memory mode='preferred' nodeset='{number}'/></numatune>"
+            return f"virsh edit {guest.name}: {where}{memory if guest.placement.node is None else ''}"
         if guest.kind == "proxmox":
             return f"qm set VMID --affinity {cpus}"
         return f"start it by: numactl --cpunodebind={number} --preferred={number} qemu-system-x86_64 …"

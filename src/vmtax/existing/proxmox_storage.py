@@ -14,6 +14,7 @@ HEADING = re.compile(r"(\S+):\s*(\S+)\s*$")
 VOLUMES = {"lvm": "lvm", "lvmthin": "lvm-thin", "zfspool": "zvol"}  # kind -> disk.volume
 BY_NAME = {"local": "dir", "local-lvm": "lvmthin", "local-zfs": "zfspool"}  # as Proxmox's installer names them
 OTHER_DEFAULTS = {"cache": "Btrfs", "aio": "LVM, CIFS and krbd"}  # a disk's setting -> storages unlike most
+ON = ("1", "on", "yes", "true")  # what Proxmox takes for a switch that is on
 UNKNOWN = "unknown"
 A_PATH = "path"
 
@@ -32,15 +33,18 @@ class ProxmoxStorage:
 
     def cache(self) -> str:
         """The level of disk.cache that a disk has whose line names none."""
-        return "writeback" if self.kind == "btrfs" and self.settings.get("nocow", "0") != "1" else "none"
+        return "writeback" if self.kind == "btrfs" and not self._is_on("nocow") else "none"
 
     def aio(self, cache: str) -> str:
         """The level of disk.aio that a disk with this cache has whose line names none."""
         is_direct = cache in ("none", "directsync")
-        on_krbd = self.kind == "rbd" and self.settings.get("krbd", "0") == "1"
+        on_krbd = self.kind == "rbd" and self._is_on("krbd")
         if self.kind in ("lvm", "cifs") or (on_krbd and not is_direct):
             return "native" if is_direct else "threads"
         return "io_uring"
+
+    def _is_on(self, switch: str) -> bool:
+        return self.settings.get(switch, "").lower() in ON
 
 
 def storages_of(text: str) -> dict[str, ProxmoxStorage]:
