@@ -30,6 +30,7 @@ _INNER = re.compile(
 HIDDEN = "(hidden)"
 LONGEST = 200  # characters of a setting that are shown on a line
 MOST_LINES = 50  # of a single setting
+MOST_VCPUS = 1024  # of a guest
 BUSES = ("virtio", "virtio-scsi", "ide", "sata", "nvme")  # those of disk.bus
 
 
@@ -135,10 +136,10 @@ class Remarks:
         return tuple(dict.fromkeys(self._all))
 
 
-def whole_number(text: str, most: int) -> int | None:
-    """The number from 1 to `most`, of at most 18 digits; None if it is none."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= 18
-    return int(text) if is_number and 0 < int(text) <= most else None
+def whole_of_text(text: str | None) -> int | None:
+    """The whole number, of at most 18 digits; None if it is none."""
+    text = (text or "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def cpus_of(texts: Iterable[str]) -> frozenset[int] | None:

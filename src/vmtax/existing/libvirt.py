@@ -7,16 +7,9 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 from vmtax.existing.arguments import handed_on
-from vmtax.existing.guest import ExistingGuest, NoGuest, Remarks, shown
+from vmtax.existing.guest import ExistingGuest, NoGuest, Remarks, shown, whole_of_text
 from vmtax.existing.libvirt_devices import cards_of, disks_of
-from vmtax.existing.libvirt_guest import (
-    levels_of_guest,
-    memory_bytes,
-    placement_of,
-    shape_of,
-    vcpus_of,
-    whole_of_text,
-)
+from vmtax.existing.libvirt_guest import levels_of_guest, memory_bytes, placement_of, shape_of, vcpus_of
 from vmtax.existing.libvirt_known import list_unknown
 
 OTHER_HYPERVISORS = {

@@ -6,8 +6,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 
 from vmtax.design.disk import THREADS
-from vmtax.existing.guest import ExistingCard, ExistingDisk, Remarks, volume_levels
-from vmtax.existing.libvirt_guest import whole_of_text
+from vmtax.existing.guest import ExistingCard, ExistingDisk, Remarks, volume_levels, whole_of_text
 
 USUAL_DRIVER = frozenset(("name", "error_policy", "rerror_policy"))  # attributes that cost nothing
 

@@ -6,7 +6,16 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 
 from vmtax.existing import enlightenments
-from vmtax.existing.guest import CpuShape, HostPlacement, NoGuest, Remarks, cpus_of, topology_level
+from vmtax.existing.guest import (
+    MOST_VCPUS,
+    CpuShape,
+    HostPlacement,
+    NoGuest,
+    Remarks,
+    cpus_of,
+    topology_level,
+    whole_of_text,
+)
 from vmtax.existing.libvirt_known import in_words
 
 UNITS = {"b": 1, "bytes": 1, "kb": 10**3, "k": 2**10, "kib": 2**10, "mb": 10**6, "m": 2**20, "mib": 2**20}
@@ -18,13 +27,6 @@ USUAL_TIMERS = frozenset(
         *(("hypervclock", present) for present in ("", "yes", "no")),  # read as a part of Hyper-V's interface
     )
 )
-MOST_VCPUS = 1024
-
-
-def whole_of_text(text: str | None) -> int | None:
-    """The whole number, of at most 18 digits; None if it is none."""
-    text = (text or "").strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _byte_count(element: ET.Element | None) -> int | None:

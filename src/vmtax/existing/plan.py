@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax.design.factors import FACTORS, idle, why_illegal
-from vmtax.existing.guest import HIDDEN, KINDS, ExistingDisk, ExistingGuest, NoGuest, Remark
+from vmtax.existing.guest import HIDDEN, KINDS, MOST_VCPUS, ExistingDisk, ExistingGuest, NoGuest, Remark
 from vmtax.plan.schema import parse
 
 LEAST_MEMORY, MOST_MEMORY = 256 * 2**20, 1024 * 2**40
-MOST_VCPUS = 1024
 # Factor -> other levels that lose nothing that was promised to the guest, the recommended one first. A level that does
 # not go with the rest of the guest is left out by itself.
 AS_SAFE: Mapping[str, tuple[str, ...]] = {

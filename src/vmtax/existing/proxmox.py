@@ -15,6 +15,7 @@ from vmtax.existing import enlightenments
 from vmtax.existing.arguments import handed_on
 from vmtax.existing.guest import (
     BUSES,
+    MOST_VCPUS,
     CpuShape,
     ExistingCard,
     ExistingDisk,
@@ -26,7 +27,7 @@ from vmtax.existing.guest import (
     shown,
     topology_level,
     volume_levels,
-    whole_number,
+    whole_of_text,
     without_secrets,
 )
 from vmtax.existing.proxmox_storage import OTHER_DEFAULTS, UNKNOWN, ProxmoxStorage, storage_of
@@ -122,7 +123,7 @@ def parse(text: str, storages: Mapping[str, ProxmoxStorage] | None = None) -> Ex
         dict(_guest_levels(lines, remarks)),
         tuple(_disks(lines, storages, remarks)),
         tuple(_cards(lines, remarks)),
-        shape=CpuShape(_sockets(lines), _sockets(lines) * _whole(lines, "cores", 1, 1024)),
+        shape=CpuShape(_sockets(lines), _sockets(lines) * _whole(lines, "cores", 1, MOST_VCPUS)),
         placement=_placement(lines),
     )
     _rest(lines, remarks)
@@ -177,8 +178,8 @@ def _is_of_guest(key: str) -> bool:
 
 def _whole(lines: Mapping[str, str], key: str, default: int, most: int) -> int:
     text = lines.get(key, str(default)).split(",")[0].rpartition("=")[2]
-    number = whole_number(text, most)
-    if number is None:
+    number = whole_of_text(text) or 0
+    if not 0 < number <= most:
         raise NoGuest(f"{key}: must be a number from 1 to {most}, not {shown(key, text)!r}")
     return number
 
@@ -188,7 +189,7 @@ def _sockets(lines: Mapping[str, str]) -> int:
 
 
 def _vcpus(lines: Mapping[str, str], remarks: Remarks) -> int:
-    whole = _sockets(lines) * _whole(lines, "cores", 1, 1024)
+    whole = _sockets(lines) * _whole(lines, "cores", 1, MOST_VCPUS)
     if "vcpus" in lines:
         current = _whole(lines, "vcpus", whole, whole)
         if current < whole:
@@ -239,7 +240,7 @@ def _guest_levels(lines: Mapping[str, str], remarks: Remarks) -> Iterator[tuple[
         yield from handed_on(lines["args"], "args", remarks, before).items()
     if lines.get("allow-ksm") == "0":
         yield "memory.merge", "off"
-    level = topology_level(_sockets(lines), _whole(lines, "cores", 1, 1024), 1)
+    level = topology_level(_sockets(lines), _whole(lines, "cores", 1, MOST_VCPUS), 1)
     if level is None:
         text = f"{_sockets(lines)} sockets with {lines.get('cores', '1')} cores"
         remarks.add("sockets, cores", text, "is measured as one socket with cores")

@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Mapping
 
-from vmtax.existing.guest import CpuShape, NoGuest, Remarks, shown, topology_level, whole_number
+from vmtax.existing.guest import MOST_VCPUS, CpuShape, NoGuest, Remarks, shown, topology_level, whole_of_text
 from vmtax.existing.qemu_words import QemuOptions, settings_of
 
 VERSION = re.compile(r"-(\d{1,4})\.(\d{1,4})")  # of a machine: "pc-q35-5.2"
 NEWEST = ("", "q35", "pc")  # machines that have the version of their QEMU
 CORES_FIRST = (6, 2)  # the version of a machine from which CPUs that are only counted are cores of one socket
-MOST_CPUS = 1024
 CPU_DEVICE = re.compile(r"(?:driver=)?[\w.-]+-(?:x86_64|i386)-cpu\b")
 
 
@@ -23,8 +22,9 @@ def cpus_of_line(line: QemuOptions, machine: str, remarks: Remarks) -> tuple[int
     counts: dict[str, int] = {}
     for name in ("cpus", "sockets", "cores", "threads", "maxcpus", "dies", "clusters", "modules"):
         if name in settings:
-            if (count := whole_number(settings[name], MOST_CPUS)) is None:
-                raise NoGuest(f"-smp {name}={shown('', settings[name])}: must be a number from 1 to {MOST_CPUS}")
+            count = whole_of_text(settings[name]) or 0
+            if not 0 < count <= MOST_VCPUS:
+                raise NoGuest(f"-smp {name}={shown('', settings[name])}: must be a number from 1 to {MOST_VCPUS}")
             counts[name] = count
     product = counts.get("sockets", 1) * counts.get("cores", 1) * counts.get("threads", 1) * counts.get("dies", 1)
     cpus = counts.get("cpus") or counts.get("maxcpus") or product

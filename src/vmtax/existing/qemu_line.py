@@ -10,14 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from vmtax.existing.arguments import cpu_levels
-from vmtax.existing.guest import (
-    ExistingCard,
-    ExistingGuest,
-    HostPlacement,
-    NoGuest,
-    Remarks,
-    shown,
-)
+from vmtax.existing.guest import ExistingCard, ExistingGuest, HostPlacement, NoGuest, Remarks, shown
 from vmtax.existing.qemu_cpus import CPU_DEVICE, cpus_of_line
 from vmtax.existing.qemu_disks import bus_of, device_of, disks, list_unknown
 from vmtax.existing.qemu_words import LEFT_OUT, QemuOptions, options_of, settings_of, size_of
