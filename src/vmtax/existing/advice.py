@@ -79,8 +79,8 @@ _RULES: Mapping[str, Mapping[str, tuple[Weight, str, str]]] = {
 FEW_SOCKETS = 2
 # Source: "64 vCPU support" of XenServer 8, which has the limits of each edition.
 IDLE_SOCKETS = (
-    "its CPUs are {} sockets, and Windows 10 and 11 use one (Home), two (Pro) or four (Enterprise); CPUs of others stay"
-    " idle. Windows Server uses all"
+    "its CPUs are {} sockets, and Windows 10 and 11 use one (Home), two (Pro) or four (Enterprise); those of further"
+    " sockets stay idle. Windows Server uses all"
 )
 TIMERS = "stimer"  # the part of Hyper-V's interface that spares Windows emulated timers
 _WITH_IOTHREAD = ("virtio", "virtio-scsi")
