@@ -479,6 +479,23 @@ def test_a_guest_without_namespaces_is_told_apart(tmp_path: Path) -> None:
     assert done.returncode == 74 and 74 in FAILURES
 
 
+@pytest.mark.parametrize("knows", [True, False])
+def test_old_programs_are_given_only_options_that_they_know(tmp_path: Path, knows: bool) -> None:
+    """The unshare of busybox and of an old util-linux, and an old systemd."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for name, option in (("unshare", "--kill-child"), ("systemd-run", "--collect")):
+        (tmp_path / name).write_text(
+            f"#!/bin/sh\n[ $1 = --help ] && echo '{option if knows else ''}' || echo {name} $*\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    argv = ["/bin/sh", "-c", LAUNCH.replace("/run/systemd/system", str(runs)), "sh", "unit", "true"]
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    said = subprocess.run(argv, env=path, capture_output=True, text=True).stdout
+    assert said.startswith("systemd-run --scope ") and " unshare --mount --pid --fork " in said
+    assert ("--kill-child" in said, "--collect" in said) == (knows, knows)
+
+
 def test_a_unit_is_made_only_where_systemd_runs(tmp_path: Path) -> None:
     """It may be installed and not run, as beside sysvinit."""
     runs = tmp_path / "runs"
