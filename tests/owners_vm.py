@@ -50,14 +50,14 @@ remember_owner = 0
 stdio_handler = "file"
 """
 DOMAIN = """\
-<domain type='qemu'>
+<domain type='{kind}'>
   <name>{name}</name>
   <memory unit='MiB'>{memory}</memory>
   <vcpu>{vcpus}</vcpu>
   <os><type arch='x86_64' machine='{machine}'>hvm</type><kernel>{kernel}</kernel><initrd>{initrd}</initrd>
     <cmdline>{words} rw console=ttyS0 net.ifnames=0</cmdline></os>
   {iothreads}<features><acpi/><apic/></features>
-  <cpu mode='maximum'/>
+  <cpu mode='{cpu}'/>
   <devices>
     <emulator>{qemu}</emulator>
     <disk type='file' device='disk'><driver name='qemu' type='raw'{driver}/><source file='{disk}'/>
@@ -158,8 +158,30 @@ class Libvirt:
         socket = self.directory / "run/libvirt/libvirt-sock"
         return {**os.environ, "LIBVIRT_DEFAULT_URI": f"qemu+unix:///system?socket={socket}"}
 
+    def words(self, *argv: str) -> list[str]:
+        """The command that runs this on its host."""
+        return [*argv]
+
+    def run(self, *argv: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        """A command on its host."""
+        return subprocess.run(self.words(*argv), env=self.environment, capture_output=True, text=True, input=given)
+
+    def must(self, *argv: str, given: str = "") -> str:
+        """What a command on its host prints."""
+        done = self.run(*argv, given=given)
+        assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr}"
+        return done.stdout
+
+    def files(self, pattern: str) -> frozenset[str]:
+        """Those of its host whose paths are like that."""
+        return frozenset(self.run("sh", "-c", f"ls -d {pattern}").stdout.split())
+
+    def vmtax(self, *argv: str) -> list[str]:
+        """The command that runs vmtax for this libvirt."""
+        return [*argv]
+
     def virsh(self, *words: str, check: bool = True) -> str:
-        done = subprocess.run(["virsh", *words], env=self.environment, capture_output=True, text=True)
+        done = self.run("virsh", *words)
         if check and done.returncode:
             raise AssertionError(f"virsh {' '.join(words)}: {done.stderr}")
         return done.stdout
@@ -167,8 +189,9 @@ class Libvirt:
     def define(self, name: str, files: GuestFiles, **changes: object) -> None:
         """A domain on a copy of these files. `changes`: of DOMAIN's words."""
         disk = self.directory / f"{name}.raw"
-        subprocess.run(["cp", "--sparse=always", str(files.disk), str(disk)], check=True)
+        self.must("cp", "--sparse=always", str(files.disk), str(disk))
         words: dict[str, object] = {
+            **{"kind": "qemu", "cpu": "maximum"},
             **{"name": name, "memory": 768, "vcpus": 2, "machine": "q35", "root": "vda", "bus": "virtio"},
             **{"kernel": files.kernel, "initrd": files.initrd, "disk": disk, "driver": "", "more": ""},
             "qemu": shutil.which("qemu-system-x86_64"),
@@ -177,7 +200,7 @@ class Libvirt:
             "iothreads": "<iothreads>1</iothreads>" if "iothread=" in str(changes.get("driver")) else "",
         }
         text = self.directory / f"{name}.xml"
-        text.write_text(DOMAIN.format(**(words | changes)))
+        self.must("tee", str(text), given=DOMAIN.format(**(words | changes)))
         self.virsh("define", str(text))
 
     @contextlib.contextmanager

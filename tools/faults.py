@@ -1331,10 +1331,22 @@ FAULTS = (
         "libvirt refuses a disk in every round",
     ),
     Fault(
-        "attach/clone/point.py",
+        "attach/clone/backup.py",
         "thawing.undo()  # at once: a later thaw would be one of somebody else's backup",
-        "point.undoings.append(thawing)",
+        "undoings.append(thawing)",
         "at its end a run thaws what somebody else's backup has frozen",
+    ),
+    Fault(
+        "attach/clone/backup.py",
+        'socket = f"{own[1]}/{name}" if own else ""',
+        'socket = ""',
+        "no VM that runs is cloned where AppArmor confines QEMU, as it does on Debian and Ubuntu",
+    ),
+    Fault(
+        "experiment/preview.py",
+        "own, _ = find_qemu(machine, vm.uuid)",
+        'own, _ = find_qemu(machine, "")',
+        "the VM that is measured is said to be another one that falsifies the figures",
     ),
     Fault(
         "attach/clone/point.py",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.owners_vm import wait_until
@@ -159,8 +157,7 @@ def command_lines(bench: Bench) -> dict[str, str]:
 
 def digest(bench: Bench, name: str) -> str:
     """Of the domain's disk."""
-    with (bench.lv.directory / f"{name}.raw").open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return bench.lv.must("sha256sum", str(bench.lv.directory / f"{name}.raw")).split()[0]
 
 
 def killed_in(bench: Bench, name: str, kills: int, state: str) -> None:
@@ -211,7 +208,7 @@ def is_untouched(bench: Bench, name: str, before: str, state: str, what: str) ->
 
     def nothing_left() -> bool:
         others = [one for one in bench.lv.virsh("list", "--all", "--name").split() if one.startswith("vmtax-")]
-        files = [*Path("/var/tmp").glob("vmtax-*-clone-*"), *Path("/var/log/libvirt/qemu").glob("vmtax-*-clone-*")]
+        files = bench.lv.files("/var/tmp/vmtax-*-clone-* /var/log/libvirt/qemu/vmtax-*-clone-*")
         job = state == "running" and "None" not in bench.lv.virsh("domjobinfo", name, check=False)
         return not (others or files or job) and bench.definition(name) == before
 

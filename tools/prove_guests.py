@@ -44,6 +44,7 @@ primary: [chess.nodes_per_second, disk.randread-4k-qd1.iops]
 rounds: {min: 7, max: 7}
 iterations: 1
 """
+IMAGES = "/var/tmp/vmtax-*-image-*"  # that runs have plugged into VMs
 # What a run leaves in a guest if something is wrong: a process of its unit, a mount, or its port.
 LEFT = (
     "for each in /proc/[0-9]*; do case \"$(tr '\\0' ' ' < $each/cmdline 2> /dev/null)\" in"
@@ -72,18 +73,21 @@ class Bench:
     kills: int
     rounds: int
     chance: random.Random
-    others: frozenset[Path]  # images that somebody else's run has plugged in, or left
+    others: frozenset[str]  # images that somebody else's run has plugged in, or left
+    host: tuple[str, ...] = ("--emulate",)  # words of a run, for where the libvirt is
 
     @property
     def environment(self) -> dict[str, str]:
         places = {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("DATA", "STATE")}
         return {**self.lv.environment, **places}
 
+    def command(self, *words: str) -> list[str]:
+        return self.lv.vmtax(sys.executable, "-m", "vmtax", *words)
+
     def start(self, name: str, *words: str, plan: str = PLAN) -> subprocess.Popen[str]:
         file = self.home / "owners.yaml"
         file.write_text(plan)
-        argv = [sys.executable, "-m", "vmtax", "run", str(file), "--guest", f"libvirt:{name}"]
-        argv += ["--yes", "--emulate", "--wait"]
+        argv = self.command("run", str(file), "--guest", f"libvirt:{name}", *self.host, "--yes", "--wait")
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         argv += ["-o", str(self.home / "report.html"), *words]
         return subprocess.Popen(argv, env=self.environment, cwd=self.home, **pipes)  # type: ignore[call-overload,no-any-return]
@@ -102,10 +106,9 @@ class Bench:
         found: list[dict[str, object]] = json.loads(done.stdout)["data"]["comparisons"]
         return found
 
-    @staticmethod
-    def images() -> frozenset[Path]:
+    def images(self) -> frozenset[str]:
         """The root images that runs have plugged into VMs."""
-        return frozenset(Path("/var/tmp").glob("vmtax-*-image-*"))
+        return self.lv.files(IMAGES)
 
     def definition(self, name: str) -> str:
         return self.lv.virsh("dumpxml", name) + self.lv.virsh("dumpxml", name, "--inactive")
@@ -292,7 +295,7 @@ def main() -> int:
         (directory / "lv").mkdir()
         with libvirt(directory / "lv") as lv:
             chance = random.Random(given.seed)
-            bench = Bench(lv, score, directory, old, new, given.kills, given.rounds, chance, Bench.images())
+            bench = Bench(lv, score, directory, old, new, given.kills, given.rounds, chance, lv.files(IMAGES))
             for section in given.only or PARTS[given.part]:
                 start = time.monotonic()
                 SECTIONS[section](bench)

@@ -17,13 +17,14 @@ from tests.sample import sample_experiment
 from tests.sample_storage import storage_experiment
 from tests.unit.test_attach import UUID, info
 from vmtax.analysis.analysis import Analysis
+from vmtax.attach.clone.backup import BackupJob, backup_xml
 from vmtax.attach.clone.boot import booted
 from vmtax.attach.clone.definition import Definition
 from vmtax.attach.clone.edit import CloneDisk, CloneParts, Overlay, edited
 from vmtax.attach.clone.guests import LinuxGuest
 from vmtax.attach.clone.levels import CHANGES, free_name
-from vmtax.attach.clone.point import ClonePoint, ServedDisk, backup_xml, opened, refuse
-from vmtax.attach.domain import Domain, DomainError, look_up, script
+from vmtax.attach.clone.point import ClonePoint, ServedDisk, opened, refuse
+from vmtax.attach.domain import FIND_QEMU, Domain, DomainError, look_up, script
 from vmtax.cli.app import app
 from vmtax.cli.existing_vm import on_existing
 from vmtax.core.errors import BadInput
@@ -348,7 +349,7 @@ def test_the_thaw_and_the_end_of_the_job_are_listed_before_anything_is_frozen() 
     point = opened(domain, refuse(domain, state, PurePosixPath("/var/tmp")), state, PurePosixPath("/var/tmp"), local)
     assert listed[-3:] == ["vmtax-end", "vmtax-thaw", "freeze"]
     assert point.exports == {"vda": ServedDisk("vda", socket, 2**31)}
-    assert len(point.undoings) == 2, "the thaw is undone at once: later it would be somebody else's"
+    assert len(point.undoings) == 3, "the thaw is undone at once: later it would be somebody else's"
 
 
 def test_a_connection_that_may_only_read_makes_no_point_and_is_thawed_all_the_same(
@@ -404,7 +405,7 @@ def test_a_point_is_void_once_the_owner_does_something_with_the_domain() -> None
         known = Definition.of(xml(), "web1")
         domain = Domain(machine, "web1", UUID, "qemu:///system", 2, 2**30)
         disks = {"/srv/web1.qcow2": "9 bytes, now, sha256 1"} if is_off else {}
-        return ClonePoint(domain, known, PurePosixPath("/var/tmp/p"), is_off, disks=disks)
+        return ClonePoint(domain, known, PurePosixPath("/var/tmp/p"), is_off, disks=disks, socket="/var/tmp/p/job/nbd")
 
     off = {"domstate": "shut off\n", "other": "9 bytes, now"}
     assert point(host(**off), is_off=True).why_void() == ""
@@ -485,11 +486,47 @@ def test_the_command_line_of_a_qemu_is_read_where_it_runs() -> None:
     machine = LocalMachine()
     sleeper = machine.start("sleep", "30", "0")
     try:
+        while command_line(machine, sleeper.pid)[:1] != ("sleep",):  # what starts it becomes it
+            assert sleeper.poll() is None
         assert command_line(machine, sleeper.pid) == ("sleep", "30", "0")
         assert command_line(machine, None) == () and command_line(machine, 2**22) == ()
     finally:
         sleeper.stop()
         machine.close()
+
+
+OF_QEMU = "/var/lib/libvirt/qemu/domain-12-web1"
+
+
+@pytest.mark.parametrize(
+    ("pids", "words", "socket"),
+    [
+        (
+            "7\n",
+            'json:{"file":"/var/lib/libvirt/qemu/domain-1-web1/master-key.aes"}',
+            "/var/lib/libvirt/qemu/domain-1-web1",
+        ),
+        (
+            "7\n",
+            "secret,format=raw,file=/var/lib/libvirt/qemu/domain-12-w/master-key.aes",
+            "/var/lib/libvirt/qemu/domain-12-w",
+        ),
+        ("7\n", "-name guest=web1", "/var/tmp/p/job"),
+        ("7\n", f"file=/{'a' * 100}/master-key.aes", "/var/tmp/p/job"),  # too long for a socket
+        ("7\n", "file=/srv/a,,b/master-key.aes", "/var/tmp/p/job"),
+        ("", "", "/var/tmp/p/job"),
+        ("7\n8\n", "", "/var/tmp/p/job"),
+    ],
+)
+def test_a_qemu_that_apparmor_confines_makes_the_socket_where_libvirt_lets_it(
+    pids: str, words: str, socket: str
+) -> None:
+    """The profile of Debian's and Ubuntu's libvirt forbade it elsewhere: no VM that runs was cloned there."""
+    machine = FakeMachine("host", {(*FIND_QEMU, UUID): pids, ("cat", "/proc/7/cmdline"): words.replace(" ", "\0")})
+    domain = Domain(machine, "web1", UUID, "qemu:///system", 2, 2**30)
+    job = BackupJob.of(domain, PurePosixPath("/var/tmp/p"), "vmtax-1-nbd")
+    assert job.socket == f"{socket}/{'nbd' if socket.startswith('/var/tmp') else 'vmtax-1-nbd'}"
+    assert job.qemu == ("7" if pids == "7\n" else "")
 
 
 def test_the_job_serves_every_disk_and_no_drive() -> None:

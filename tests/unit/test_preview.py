@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.fake_machine import FakeMachine, Reply
 from tests.mounts import only
 from tests.topologies import listed
 from tests.userland import asks_tools, programs
+from vmtax.attach.domain import FIND_QEMU
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
 from vmtax.experiment import preview
@@ -156,6 +158,30 @@ def test_other_vms_and_the_load_are_named_before_the_question() -> None:
         "2 other VMs run here (qemu-system-x86 (pid 812), kvm (pid 913)), load 0.4 in the last minute: the run slows"
         " them down, and they falsify its figures"
     )
+
+
+@pytest.mark.parametrize(
+    ("qemu", "vms", "words"),
+    [
+        ("812\n", "/proc/812/comm:qemu-system-x86\n", "load 0.4 in the last minute"),
+        (
+            "812\n",
+            "/proc/812/comm:qemu-system-x86\n/proc/8/comm:kvm\n",
+            "1 other VM runs here (kvm (pid 8)), load 0.4 in the last minute: the run slows it down, and it falsifies"
+            " the run's figures",
+        ),
+        (
+            "",
+            "/proc/812/comm:qemu-system-x86\n",
+            "1 VM runs here, perhaps with the one that is measured (qemu-system-x86 (pid 812)), load 0.4 in the last"
+            " minute: the run slows down any other, which falsifies its figures",
+        ),
+    ],
+)
+def test_the_vm_that_is_measured_as_it_runs_is_no_other(qemu: str, vms: str, words: str) -> None:
+    uuid = "284c1ee6-ae5d-441d-93b1-e160cf892dc9"
+    machine = host(vms=vms, more={(*FIND_QEMU, uuid): qemu})
+    assert str(preview._neighbours(machine, MagicMock(uuid=uuid))) == words
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ KEPT = {
     ("existing/numa.py", "SECONDS"): "the kernel prints which NUMA nodes a host has",
     ("existing/source.py", "SECONDS"): "libvirt or Proxmox prints a guest's settings",
     ("attach/clone/boot.py", "SECONDS"): "libvirt starts a clone",
-    ("attach/clone/point.py", "SECONDS"): "a guest's file systems are frozen meanwhile",
+    ("attach/clone/backup.py", "SECONDS"): "a guest's file systems are frozen meanwhile",
     ("lab/standing.py", "LIMIT_SECONDS"): "a lab that is to answer, or it stands still",
     ("cli/notify.py", "MOST_SECONDS"): "a command of the user's, which nobody may wait for without end",
     ("core/machines.py", "timeout"): "passed on",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,12 @@ def host(answer: str) -> FakeMachine:
         (programs(bwrap="0 bubblewrap 0.10.0"), BUILD, ""),  # ten is more than seven
         (programs(python3="0 Python 3.6.8"), HOST, "python3 is too old (Python 3.6.8); 3.7 or newer is needed"),
         (programs(python3="0 Python 3.14.0rc2"), HOST, ""),
+        (
+            programs(python3="1 its standard library is not whole: No module named 'ctypes'"),
+            HOST,
+            "python3 does not work: its standard library is not whole: No module named 'ctypes': apt-get install"
+            " python3",
+        ),
         (programs(tar="0 tar (GNU tar) 1.30"), COPY, "tar is too old (tar (GNU tar) 1.30); 1.31 or newer is needed"),
         (
             programs(tar="0 tar (busybox) 1.36.1"),
@@ -121,6 +128,23 @@ def test_the_programs_of_this_machine_answer_and_what_is_asked_is_not_run_for_mo
     assert found["bwrap"] == FoundTool(0, "bubblewrap 1.2") and found["tar"].version == (1, 40)
     assert found["ip"] == FoundTool(3, "") and found["python3"].words.startswith("Python 3.")
     assert tools.named(["python3"])[0].file == PYTHON
+
+
+def test_a_python_without_its_whole_standard_library_says_so(tmp_path: Path) -> None:
+    """Debian's python3-minimal ran until a copied image was read."""
+    (tmp_path / "tempfile.py").write_text("raise ImportError(\"No module named 'tempfile'\")\n")
+    for path, code, words in (
+        (tmp_path, 1, "its standard library is not whole: No module named 'tempfile'"),
+        (tmp_path / "empty", 0, "Python 3."),
+    ):
+        done = subprocess.run(
+            [sys.executable, tools.ASK_PYTHON],
+            env={"PYTHONPATH": str(path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == code and (done.stdout + done.stderr).startswith(words), done
 
 
 def test_what_lsblk_says_is_shown_where_it_fails_on_a_device() -> None:

@@ -186,6 +186,8 @@ def _kvm(readings: HostReadings) -> Check:
     refused = readings.rights.refused("kvm")
     if refused and (facts["kvm_device"] or refused.remedy):
         return _need("KVM", "missing", refused.why, refused.remedy)
+    if facts["kvm_device"]:
+        return _need("KVM", "unknown", "/dev/kvm is there; it could not be tried")
     flag = facts["virtualization_flag"]
     if flag is None:
         known = facts["virtualized"] is not None

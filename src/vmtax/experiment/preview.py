@@ -38,6 +38,7 @@ from vmtax.testbed.session.power import refuse_cuts
 from vmtax.testbed.session.room import refuse_few_cpus
 from vmtax.testbed.session.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.testbed.session.watching import Watching
+from vmtax.testbed.session.ways import Way, find_qemu
 from vmtax.testbed.storage import cutting, host_disk
 from vmtax.testbed.subjects import existing
 from vmtax.workload.build import Build
@@ -58,7 +59,7 @@ class Place:
     # The accelerator of each QEMU, as far as it can be known without a boot.
     accelerators: Sequence[Accelerator] = ()
     is_existing: bool = False  # it is a VM of the user's, which is measured as it runs
-    measures_one: bool = False  # one of the VMs that run there is measured
+    is_cloned: bool = False  # one of the VMs that run there is cloned, if it is not off
     is_watched: bool = False  # nothing else is measured there
     alone_seconds: float = 0.0  # of a round, in which its guests are left alone after their boots, at most
 
@@ -113,7 +114,7 @@ def look(
         impossible = _not_here(machine, plan, qemus, options, hosts)
         _refuse(machine, plan, impossible, typed)
         watches = isinstance(hosts.existing, Watching)  # which disturbs nobody
-        others = Neighbours() if watches else read_neighbours(machine)
+        others = Neighbours() if watches else _neighbours(machine, hosts.existing)
         place = Place(
             machine,
             name,
@@ -123,7 +124,7 @@ def look(
             impossible,
             others,
             accelerators,
-            measures_one=hosts.existing is not None,
+            is_cloned=isinstance(hosts.existing, Cloning),
             is_watched=watches,
             alone_seconds=_alone_seconds(hosts, [one for one in theirs if (one.repeats or one.name) not in impossible]),
         )
@@ -136,6 +137,15 @@ def look(
             place = Place(vm.machine, vm.name, inside, theirs, read_below(vm.machine), is_existing=True)
             places.append(_with_disks(place, Target(options.existing.directory), hosts.local, emit, typed))
     return places
+
+
+def _neighbours(machine: Machine, vm: Way | Cloning | Watching | None) -> Neighbours:
+    """Who uses it beside the VM that is measured as it runs."""
+    seen = read_neighbours(machine)
+    if vm is None or isinstance(vm, (Cloning, Watching)):
+        return seen
+    own, _ = find_qemu(machine, vm.uuid)
+    return replace(seen, may_be_own=True) if own is None else seen.without(own)
 
 
 def _alone_seconds(hosts: Hosts, treatments: Sequence[Treatment]) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from vmtax.core.machines import Reader
 from vmtax.machine.local import PYTHON
-from vmtax.machine.packages import missing
+from vmtax.machine.packages import install, missing
 
 SHOWN = 200  # characters of a program's words
 
@@ -25,7 +25,7 @@ class Tool:
     use: str  # what takes it: a key of `of`
     least: tuple[int, ...] = ()  # the oldest version that will do; (): any
     because: str = ""  # what older ones lack
-    asked: str = ""  # the option with which it prints its version; "": it is only looked for
+    asked: str = ""  # the word with which it prints its version; "": it is only looked for
 
     @property
     def name(self) -> str:
@@ -36,9 +36,16 @@ HOST, COPY, NETWORK, CARDS, DEVICES, BUILD, STORAGE, SHARE = (
     *("every run", "copying the image", "a bridge", "a card of the host's", "--disk-device"),
     *("kernel builds on the host", "disks under test", "SMB copies"),
 )
+# Asks Python for its version and for modules of the standard library that a smaller package of it lacks, such as
+# Debian's python3-minimal. One word; constant text.
+ASK_PYTHON = (
+    "-cimport sys\ntry: import concurrent.futures, ctypes, tempfile\n"
+    "except ImportError as error: sys.exit('its standard library is not whole: %s' % error)\n"
+    "print('Python ' + sys.version.split()[0])"
+)
 TOOLS = (
     Tool("bwrap", HOST, (0, 4), "", "--version"),
-    Tool(PYTHON, HOST, (3, 7), "annotations that are not evaluated", "--version"),
+    Tool(PYTHON, HOST, (3, 7), "annotations that are not evaluated", ASK_PYTHON),
     Tool("taskset", HOST),
     Tool("timeout", HOST),
     Tool("fallocate", HOST),
@@ -138,8 +145,9 @@ def why_not(machine: Reader, tools: Iterable[Tool]) -> str:
 
 
 def refusal(machine: Reader, tool: Tool, found: Mapping[str, FoundTool]) -> str:
-    """What is wrong with it, and what installs it if it is missing, in one line; "" if it will do."""
+    """What is wrong with it, and what installs it if it is missing or broken, in one line; "" if it will do."""
     if tool.name not in found:
         return missing(machine, tool.name)
     words = complaint(tool, found)
-    return words and f"{tool.name} {words}"
+    remedy = f": {install(machine, tool.name)}" if words and found[tool.name].code != 0 else ""
+    return words and f"{tool.name} {words}{remedy}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vmtax.core.units import at_most
 from vmtax.machine import Reader
@@ -22,15 +22,26 @@ class Neighbours:
 
     vms: tuple[str, ...] = ()  # "qemu-system-x86 (pid 812)"
     load: float | None = None  # tasks that ran or waited in the last minute, on average; None: unknown
+    may_be_own: bool = False  # one of the VMs may be the one that is measured
 
     def __str__(self) -> str:
         """In a sentence; "" if there is nothing to say."""
         busy = "" if self.load is None else f"load {self.load:.1f} in the last minute"
         if not self.vms:
             return busy
-        count = "1 other VM runs here" if len(self.vms) == 1 else f"{len(self.vms)} other VMs run here"
-        lead = f"{count} ({', '.join(at_most(MOST_NAMED, self.vms))})"
-        return f"{lead}{busy and f', {busy}'}: the run slows them down, and they falsify its figures"
+        named, also = ", ".join(at_most(MOST_NAMED, self.vms)), busy and f", {busy}"
+        if self.may_be_own:
+            count = "1 VM runs" if len(self.vms) == 1 else f"{len(self.vms)} VMs run"
+            lead = f"{count} here, perhaps with the one that is measured ({named}){also}"
+            return f"{lead}: the run slows down any other, which falsifies its figures"
+        if len(self.vms) == 1:
+            return f"1 other VM runs here ({named}){also}: the run slows it down, and it falsifies the run's figures"
+        lead = f"{len(self.vms)} other VMs run here ({named}){also}"
+        return f"{lead}: the run slows them down, and they falsify its figures"
+
+    def without(self, process: int | None) -> Neighbours:
+        """The others than the VM of this process, which is the one that is measured."""
+        return replace(self, vms=tuple(name for name in self.vms if not name.endswith(f"(pid {process})")))
 
 
 def other_vms(reader: Reader) -> tuple[str, ...] | None:

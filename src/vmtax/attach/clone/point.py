@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import PurePosixPath
 from urllib.parse import quote
-from xml.sax.saxutils import quoteattr
 
 from vmtax.attach.agent import SILENT
+from vmtax.attach.clone.backup import BackupJob
 from vmtax.attach.clone.definition import Definition, OwnDisk
-from vmtax.attach.domain import ANSWERS, FIND_QEMU, OFF, RUNNING, SECONDS, Domain, DomainError, script, words_of_virsh
+from vmtax.attach.domain import ANSWERS, OFF, RUNNING, Domain, DomainError, words_of_virsh
 from vmtax.core.machines import Machine, Process, Undoing
 from vmtax.core.units import format_room
 from vmtax.machine.answer import json_or_none, sha256_of, whole_of, words_of
@@ -64,15 +64,11 @@ class ClonePoint:
     servers: list[Process] = field(default_factory=list)
     disks: dict[str, str] = field(default_factory=dict)  # path -> what its contents were known by; only if it is off
     undoings: list[Undoing] = field(default_factory=list)
+    socket: str = ""  # of the backup job; "" if it is off
 
     @property
     def name(self) -> str:
         return f"libvirt:{self.domain.name}"
-
-    @property
-    def socket(self) -> str:
-        """Of the backup job."""
-        return str(self.directory / "job" / "nbd")
 
     def why_void(self) -> str:
         """Why clones no longer stand on that point; "" if they do. Raises MachineLost."""
@@ -135,20 +131,21 @@ def opened(
     domain: Domain, definition: Definition, state: str, directory: PurePosixPath, local: LocalMachine
 ) -> ClonePoint:
     """Take the point. The guard of its host ends it. Raises DomainError and MachineError."""
-    host = domain.host
-    point = ClonePoint(domain, definition, directory / local.fresh_name("clone"), state == OFF)
+    host, own = domain.host, directory / local.fresh_name("clone")
+    job = None if state == OFF else BackupJob.of(domain, own, local.fresh_name("nbd"))
+    point = ClonePoint(domain, definition, own, state == OFF, socket="" if job is None else job.socket)
     domain.before[:] = domain.digests()
     point.undoings.append(host.remove_later(point.directory))
     host.run("mkdir", "-m", "711", str(point.directory), remedy="name another directory with --disk-dir")
     sizes = {disk.target: _capacity(domain, disk) for disk in definition.disks}
-    if point.is_off:
+    if job is None:
         for disk in definition.disks:
             below = _below(point, disk)
             point.disks.update({path: _known_by(host, path) for path in (disk.path, *below)})
             socket = _serve(point, disk, len(below))
             point.exports[disk.target] = ServedDisk("point", socket, sizes[disk.target])
     else:
-        _begin_job(point)
+        job.begin(definition, point.undoings)
         for disk in definition.disks:
             point.exports[disk.target] = ServedDisk(disk.target, point.socket, sizes[disk.target])
     if why := point.why_void():
@@ -189,36 +186,6 @@ def _serve(point: ClonePoint, disk: OwnDisk, below: int) -> str:
         time.sleep(0.1)
     host.run("chmod", "666", socket)  # QEMU runs as a user of its own
     return socket
-
-
-def _begin_job(point: ClonePoint) -> None:
-    """Begin the backup job with frozen file systems. Its end, and the thaw before it, are listed first."""
-    domain, host, job = point.domain, point.domain.host, point.directory / "job"
-    whom = (domain.uri, domain.uuid)
-    host.run("mkdir", "-m", "1777", str(job))
-    qemu = host.try_run(*FIND_QEMU, domain.uuid).stdout.split()
-    if len(qemu) == 1:  # which makes the socket there
-        host.run("chown", f"--reference=/proc/{qemu[0]}", str(job))
-        host.run("chmod", "711", str(job))
-    text = point.directory / "job.xml"
-    host.run("tee", str(text), input=backup_xml(point.definition, job, point.socket))
-    point.undoings.append(host.undo_later(*script("clone/end"), *whom, point.socket, domain.name))
-    thawing = host.undo_later(*script("clone/thaw"), *whom, domain.name)
-    said = host.try_run(*script("clone/freeze"), *whom, str(text), timeout=SECONDS)
-    thawing.undo()  # at once: a later thaw would be one of somebody else's backup
-    if not said.ok:
-        raise DomainError(f"{point.name}: no consistent point of it: {words_of_virsh(said)}")
-
-
-def backup_xml(definition: Definition, directory: PurePosixPath, socket: str) -> str:
-    """The job that serves the domain's disks as they are now, by NBD; what is overwritten is copied to `directory`."""
-    disks = "".join(
-        f"<disk name='{disk.target}' backup='yes' type='file' exportname='{disk.target}'>"
-        f"<scratch file={quoteattr(str(directory / disk.target))}/></disk>"
-        for disk in definition.disks
-    )
-    server = f"<server transport='unix' socket={quoteattr(socket)}/>"
-    return f"<domainbackup mode='pull'>{server}<disks>{disks}</disks></domainbackup>\n"
 
 
 def _capacity(domain: Domain, disk: OwnDisk) -> int:
