@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tests.owners_vm import GuestFiles, Libvirt, archive, wait_until
+from vmtax.image.cache import current
 
 PACKAGES = (
     "linux-image-amd64,systemd-sysv,udev,dbus,kmod,zstd,initramfs-tools,openssh-server,iproute2,python3,"
@@ -44,6 +45,11 @@ rm -f "$1"/etc/systemd/system/timers.target.wants/*
 WITH_SSH = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 BOOT_SECONDS = 900.0
+# The image's QEMU is newer than Debian 12's, under whose emulated AMD-V the host's kernel panicked after minutes.
+IN_IMAGE = (
+    *("bwrap", "--ro-bind", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"),
+    *("--bind", "/var/tmp", "/var/tmp", "--die-with-parent"),
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class HostFiles:
 
 
 def host_files(directory: Path, guests: dict[str, GuestFiles]) -> HostFiles:
-    """Those in that directory, made if they are not there, with the files of these guests in GUESTS."""
+    """Those in that directory, below /var/tmp, made if they are not there, with the files of these guests in GUESTS."""
     made = HostFiles(*(directory / f"owner.{end}" for end in ("raw", "vmlinuz", "initrd", "key")))
     if made.disk.exists():
         return made
@@ -112,27 +118,16 @@ def owners_host(files: HostFiles, directory: Path) -> Iterator[FarLibvirt]:
         f"Host {ALIAS}\n HostName 127.0.0.1\n Port {port}\n User root\n IdentityFile {files.key}\n"
         f" UserKnownHostsFile {ssh}/known_hosts\n StrictHostKeyChecking accept-new\n BatchMode yes\n LogLevel ERROR\n"
     )
-    qemu = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "q35", "-cpu", "EPYC-v1", "-smp", "2"]
-    qemu += [
-        "-m",
-        str(MEMORY),
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-kernel",
-        str(files.kernel),
-    ]
-    qemu += ["-initrd", str(files.initrd), "-append", "root=/dev/vda rw console=ttyS0 random.trust_cpu=on panic=-1"]
+    image = current()
+    assert image is not None, "vmtax image build"
+    qemu = [*IN_IMAGE[:2], str(image.tree), *IN_IMAGE[2:], "qemu-system-x86_64", "-accel", "tcg,thread=multi"]
+    qemu += ["-M", "q35", "-cpu", "EPYC-v1", "-smp", "2", "-m", str(MEMORY), "-nodefaults", "-no-user-config"]
+    qemu += ["-display", "none", "-no-reboot", "-kernel", str(files.kernel), "-initrd", str(files.initrd)]
+    qemu += ["-append", "root=/dev/vda rw console=ttyS0 random.trust_cpu=on panic=-1"]
     qemu += ["-serial", f"file:{directory}/console"]
     qemu += ["-drive", f"file={files.disk},format=raw,if=virtio,cache=unsafe,snapshot=on"]
-    qemu += [
-        "-netdev",
-        f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22",
-        "-device",
-        "virtio-net-pci,netdev=net",
-    ]
+    qemu += ["-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"]
+    qemu += ["-device", "virtio-net-pci,netdev=net"]
     machine = subprocess.Popen(qemu, stdin=subprocess.DEVNULL, **QUIET)
     lv = FarLibvirt(Path("/srv/domains"), ssh)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.owners_host import ALIAS, GUESTS, FarLibvirt, host_files, owners_host
-from tests.owners_vm import GuestFiles, guest_files
+from tests.owners_vm import OF_START, GuestFiles, guest_files, without_systemd
 from tools import prove_clones
 from tools.prove_guests import IMAGES, Bench, GuestScore
 
@@ -38,6 +38,8 @@ rounds: {min: 2, max: 2}
 @dataclass(frozen=True)
 class FarBench(Bench):
     """The libvirt of another host."""
+
+    quick: GuestFiles | None = None  # Debian 11, which starts its agent and nothing else
 
     def said(self, *words: str) -> str:
         """What a command of vmtax prints."""
@@ -92,8 +94,10 @@ def watched(bench: FarBench) -> None:
 
 def cloned(bench: FarBench) -> None:
     """Three settings on clones, while the domain runs and while it is off; then runs that clone are killed."""
+    assert bench.quick is not None
     with bench.lv.domain("copied13", bench.new, **DOMAIN) as here:
         prove_clones.compared(bench, here, "running")
+    with bench.lv.domain("copied11", bench.quick, **DOMAIN, words=OF_START) as here:
         prove_clones.killed_in(bench, here, bench.kills // 2, "running")
         prove_clones.shut_off(bench, here)
         prove_clones.compared(bench, here, "shut off")
@@ -125,6 +129,7 @@ def main() -> int:
         made = given.guests or directory
         made.mkdir(exist_ok=True)
         guests = {suite: guest_files(suite, made) for suite in ("bullseye", "trixie")}
+        guests["quick"] = without_systemd(guests["bullseye"], made)
         with owners_host(host_files(made, guests), directory) as lv:
             print(f"the host is up after {time.monotonic() - began:.0f} s", flush=True)
             bench = far_bench(lv, score, directory, guests, given)
@@ -142,12 +147,12 @@ def main() -> int:
 def far_bench(
     lv: FarLibvirt, score: GuestScore, home: Path, guests: dict[str, GuestFiles], given: argparse.Namespace
 ) -> FarBench:
-    old, new = (
+    old, new, quick = (
         GuestFiles(*(Path(GUESTS / file.name) for file in (each.disk, each.kernel, each.initrd)))
         for each in guests.values()
     )
     chance = random.Random(given.seed)
-    return FarBench(lv, score, home, old, new, given.kills, 2, chance, lv.files(IMAGES), ("--host", HOST))
+    return FarBench(lv, score, home, old, new, given.kills, 2, chance, lv.files(IMAGES), ("--host", HOST), quick)
 
 
 if __name__ == "__main__":
