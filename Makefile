@@ -18,7 +18,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test unit check lint bench lock reference picture site proofs prove prove-tests prove-variations prove-machines \
-	prove-first-time prove-live prove-ownership prove-fleet prove-fleet-load prove-guests prove-planted prove-clones prove-described prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-windows-pack prove-cuts hostile \
+	prove-first-time prove-live prove-ownership prove-fleet prove-fleet-load prove-guests prove-planted prove-clones prove-kvm prove-described prove-commands prove-large prove-lab prove-reboots prove-network prove-migration prove-postgresql prove-windows-pack prove-cuts hostile \
 	torture prove-deb deb clean
 
 help: ## list what can be made
@@ -155,6 +155,12 @@ prove-clones: setup-test ## show that clones of a user's VM are measured with ot
 	@./tools/packages libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients qemu-utils
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests --part clones
+
+# covers: src/vmtax/attach src/vmtax/testbed/subjects/existing.py src/vmtax/testbed/session/ways.py src/vmtax/testbed/session/cloning.py src/vmtax/testbed/layers/existing.py src/vmtax/testbed/layers/clone.py src/vmtax/machine tests/owners_vm.py tests/owners_host.py tools/prove_kvm.py tools/prove_guests.py tools/prove_clones.py tools/score.py
+prove-kvm: setup-test ## show that VMs of a remote host with KVM, libvirt and AppArmor are measured and cloned, and left as they were: 12 kills
+	@./tools/packages qemu-utils
+	@$(BIN)/vmtax image build
+	@$(PROOF) $(BIN)/python -m tools.prove_kvm
 
 # covers: src/vmtax/existing tests/existing/libvirt tools/prove_described.py tools/score.py
 prove-described: setup-test ## show that XML of domains, and the command lines that libvirt makes of it, are read as the same guests
