@@ -208,6 +208,12 @@ def test_a_connection_that_may_only_read_is_refused_with_what_to_do() -> None:
         domain(host(attach_device=said)).attach("<disk/>")
 
 
+def test_what_a_security_module_may_have_forbidden_comes_with_where_that_is_said() -> None:
+    words = "error: internal error: unable to execute QEMU command 'blockdev-add': '/a': Permission denied"
+    with pytest.raises(DomainError, match=r"Permission denied; if no file's mode says so, AppArmor or SELinux forbids"):
+        domain(host(attach_device=Reply(stderr=words, code=1))).attach("<disk/>")
+
+
 @pytest.mark.parametrize(
     ("channel", "words"),
     [

@@ -28,6 +28,7 @@ SECONDS = 60.0  # for one question to libvirt
 NOT_FOUND = 127  # exit code of a shell
 OF_A_USER = "Domains of a user's own are reached with LIBVIRT_DEFAULT_URI=qemu:///session in that user's environment"
 FULL = "No more available PCI slots"
+CONFINED = "; if no file's mode says so, AppArmor or SELinux forbids it: journalctl -k | grep -i denied"
 FIRST_DISK = re.compile(r"<disk type='\w+' device='disk'[^>]*>(.*?)</disk>", re.DOTALL)
 DRIVER = re.compile(r"<driver ([^>]*?)/?>")
 OTHER = (("iothread=", "an iothread"), ("queues=", "queues"), ("<iotune>", "limits of I/O"))  # in it, and not in ours
@@ -260,6 +261,8 @@ def words_of_virsh(said: Outcome) -> str:
     words = lines[-1].removeprefix("error: ") if lines else f"virsh ended with {said.code}"
     if "read only access" in words:
         return f"{words}: this connection to libvirt may only read; run as root on that host"
+    if "Permission denied" in words:
+        return f"{words}{CONFINED}"
     if words.startswith("Failed to connect socket"):
         return f"{words}: does libvirt run there (systemctl status libvirtd, or virtqemud)? {OF_A_USER}"
     return words
