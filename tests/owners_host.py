@@ -117,6 +117,7 @@ def owners_host(files: HostFiles, directory: Path) -> Iterator[FarLibvirt]:
     (ssh / "config").write_text(
         f"Host {ALIAS}\n HostName 127.0.0.1\n Port {port}\n User root\n IdentityFile {files.key}\n"
         f" UserKnownHostsFile {ssh}/known_hosts\n StrictHostKeyChecking accept-new\n BatchMode yes\n LogLevel ERROR\n"
+        " ServerAliveInterval 15\n ServerAliveCountMax 8\n"
     )
     image = current()
     assert image is not None, "vmtax image build"
