@@ -156,7 +156,7 @@ prove-clones: setup-test ## show that clones of a user's VM are measured with ot
 	@$(BIN)/vmtax image build
 	@$(PROOF) $(BIN)/python -m tools.prove_guests --part clones
 
-# covers: src/vmtax/attach src/vmtax/testbed/subjects/existing.py src/vmtax/testbed/session/ways.py src/vmtax/testbed/session/cloning.py src/vmtax/testbed/layers/existing.py src/vmtax/testbed/layers/clone.py src/vmtax/machine tests/owners_vm.py tests/owners_host.py tools/prove_kvm.py tools/prove_guests.py tools/prove_clones.py tools/score.py
+# covers: src/vmtax/attach src/vmtax/existing src/vmtax/testbed/subjects/existing.py src/vmtax/testbed/session/ways.py src/vmtax/testbed/session/cloning.py src/vmtax/testbed/session/watching.py src/vmtax/testbed/layers/existing.py src/vmtax/testbed/layers/clone.py src/vmtax/machine tests/owners_vm.py tests/owners_host.py tools/prove_kvm.py tools/prove_guests.py tools/prove_clones.py tools/score.py
 prove-kvm: setup-test ## show that VMs of a remote host with KVM, libvirt and AppArmor are measured and cloned, and left as they were: 12 kills
 	@./tools/packages qemu-utils
 	@$(BIN)/vmtax image build

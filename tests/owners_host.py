@@ -70,6 +70,7 @@ def host_files(directory: Path, guests: dict[str, GuestFiles]) -> HostFiles:
     root = directory / "owner"
     if not made.key.exists():
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(made.key)], check=True)
+    shutil.rmtree(root, ignore_errors=True)  # of an earlier attempt that was killed
     build = ["unshare", "--mount", "mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", "trixie", str(root)]
     done = subprocess.run([*build, *archive()], capture_output=True, cwd="/", text=True)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1338,14 +1338,26 @@ FAULTS = (
     ),
     Fault(
         "attach/clone/backup.py",
+        "undoings.append(host.remove_later(PurePosixPath(self.socket)))  # once the job has ended",
+        "pass",
+        "a socket of ours is left in libvirt's directory for the user's VM",
+    ),
+    Fault(
+        "attach/clone/backup.py",
+        "return PurePosixPath(self.socket).name",
+        "return self.socket",
+        "a backup job of ours stays on a VM in whose name is a character of XML",
+    ),
+    Fault(
+        "attach/clone/backup.py",
         'socket = f"{own[1]}/{name}" if own else ""',
         'socket = ""',
         "no VM that runs is cloned where AppArmor confines QEMU, as it does on Debian and Ubuntu",
     ),
     Fault(
         "experiment/preview.py",
-        "own, _ = find_qemu(machine, vm.uuid)",
-        'own, _ = find_qemu(machine, "")',
+        "own = own or find_qemu(machine, vm.uuid)[0]",
+        'own = own or find_qemu(machine, "")[0]',
         "the VM that is measured is said to be another one that falsifies the figures",
     ),
     Fault(

@@ -32,6 +32,8 @@ rounds: {min: 7, max: 7}
 iterations: 1
 """
 RESUMED = 3  # kills of one run
+# Files and sockets of a run: its own, libvirt's log of a clone, and what lies in libvirt's directory for the VM's QEMU.
+LEFT = "/var/tmp/vmtax-*-clone-* /var/log/libvirt/qemu/vmtax-*-clone-* /var/lib/libvirt/qemu/domain-*/vmtax-*"
 FIGURE_SECONDS = 1800.0  # until a run has its next figure: it may wait for another one
 FIGURES = 3 * 5  # of the host and four configurations of the clone
 # Configuration -> what stands on the command line of its QEMU, and not on that of the first one.
@@ -208,7 +210,7 @@ def is_untouched(bench: Bench, name: str, before: str, state: str, what: str) ->
 
     def nothing_left() -> bool:
         others = [one for one in bench.lv.virsh("list", "--all", "--name").split() if one.startswith("vmtax-")]
-        files = bench.lv.files("/var/tmp/vmtax-*-clone-* /var/log/libvirt/qemu/vmtax-*-clone-*")
+        files = bench.lv.files(LEFT)
         job = state == "running" and "None" not in bench.lv.virsh("domjobinfo", name, check=False)
         return not (others or files or job) and bench.definition(name) == before
 

@@ -74,7 +74,7 @@ class Bench:
     rounds: int
     chance: random.Random
     others: frozenset[str]  # images that somebody else's run has plugged in, or left
-    host: tuple[str, ...] = ("--emulate",)  # words of a run, for where the libvirt is
+    where: tuple[str, ...] = ("--emulate",)  # options of a run, for where the libvirt is
 
     @property
     def environment(self) -> dict[str, str]:
@@ -87,7 +87,7 @@ class Bench:
     def start(self, name: str, *words: str, plan: str = PLAN) -> subprocess.Popen[str]:
         file = self.home / "owners.yaml"
         file.write_text(plan)
-        argv = self.command("run", str(file), "--guest", f"libvirt:{name}", *self.host, "--yes", "--wait")
+        argv = self.command("run", str(file), "--guest", f"libvirt:{name}", *self.where, "--yes", "--wait")
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         argv += ["-o", str(self.home / "report.html"), *words]
         return subprocess.Popen(argv, env=self.environment, cwd=self.home, **pipes)  # type: ignore[call-overload,no-any-return]

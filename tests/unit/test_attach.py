@@ -212,6 +212,13 @@ def test_what_a_security_module_may_have_forbidden_comes_with_where_that_is_said
     words = "error: internal error: unable to execute QEMU command 'blockdev-add': '/a': Permission denied"
     with pytest.raises(DomainError, match=r"Permission denied; if no file's mode says so, AppArmor or SELinux forbids"):
         domain(host(attach_device=Reply(stderr=words, code=1))).attach("<disk/>")
+    for other in (
+        "error: Failed to connect socket to '/run/libvirt/libvirt-sock': Permission denied",
+        "error: internal error: unable to execute QEMU agent command 'guest-fsfreeze-freeze': /mnt: Permission denied",
+    ):
+        with pytest.raises(DomainError) as refused:
+            domain(host(attach_device=Reply(stderr=other, code=1))).attach("<disk/>")
+        assert "AppArmor" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -328,7 +328,7 @@ def test_a_domain_that_is_off_needs_no_agent_and_room_for_an_overlay_only() -> N
 
 
 def test_the_thaw_and_the_end_of_the_job_are_listed_before_anything_is_frozen() -> None:
-    socket = "/var/tmp/vmtax-1-clone/job/nbd"
+    socket = "/var/tmp/vmtax-1-clone/job/vmtax-1-clone"
     machine = host(backup_dumpxml=f"<server socket='{socket}'/>")
     local = MagicMock()
     local.fresh_name.return_value = "vmtax-1-clone"
@@ -349,6 +349,7 @@ def test_the_thaw_and_the_end_of_the_job_are_listed_before_anything_is_frozen() 
     point = opened(domain, refuse(domain, state, PurePosixPath("/var/tmp")), state, PurePosixPath("/var/tmp"), local)
     assert listed[-3:] == ["vmtax-end", "vmtax-thaw", "freeze"]
     assert point.exports == {"vda": ServedDisk("vda", socket, 2**31)}
+    assert [undoing.what for undoing in point.undoings][1] == PurePosixPath(socket), "it is removed after the job"  # type: ignore[attr-defined]
     assert len(point.undoings) == 3, "the thaw is undone at once: later it would be somebody else's"
 
 
@@ -405,13 +406,14 @@ def test_a_point_is_void_once_the_owner_does_something_with_the_domain() -> None
         known = Definition.of(xml(), "web1")
         domain = Domain(machine, "web1", UUID, "qemu:///system", 2, 2**30)
         disks = {"/srv/web1.qcow2": "9 bytes, now, sha256 1"} if is_off else {}
-        return ClonePoint(domain, known, PurePosixPath("/var/tmp/p"), is_off, disks=disks, socket="/var/tmp/p/job/nbd")
+        return ClonePoint(domain, known, PurePosixPath("/var/tmp/p"), is_off, disks=disks, mark="vmtax-1-nbd")
 
     off = {"domstate": "shut off\n", "other": "9 bytes, now"}
     assert point(host(**off), is_off=True).why_void() == ""
     assert "was started while it was cloned" in point(host(**off | {"domstate": "running\n"}), is_off=True).why_void()
     assert "was written while it was" in point(host(**off | {"other": "9 bytes, later"}), is_off=True).why_void()
-    job = {"backup_dumpxml": "<server transport='unix' socket='/var/tmp/p/job/nbd'/>"}
+    socket = "/var/lib/libvirt/qemu/domain-3-Bob&apos;s/vmtax-1-nbd"
+    job = {"backup_dumpxml": f"<server transport='unix' socket='{socket}'/>"}
     assert point(host(**job), is_off=False).why_void() == ""
     assert "was stopped while it was cloned" in point(host(backup_dumpxml=""), is_off=False).why_void()
     gone = host(domstate=Reply(stderr="error: failed to get domain", code=1))
@@ -501,18 +503,10 @@ OF_QEMU = "/var/lib/libvirt/qemu/domain-12-web1"
 @pytest.mark.parametrize(
     ("pids", "words", "socket"),
     [
-        (
-            "7\n",
-            'json:{"file":"/var/lib/libvirt/qemu/domain-1-web1/master-key.aes"}',
-            "/var/lib/libvirt/qemu/domain-1-web1",
-        ),
-        (
-            "7\n",
-            "secret,format=raw,file=/var/lib/libvirt/qemu/domain-12-w/master-key.aes",
-            "/var/lib/libvirt/qemu/domain-12-w",
-        ),
+        ("7\n", f'json:{{"file":"{OF_QEMU}/master-key.aes"}}', OF_QEMU),
+        ("7\n", f"secret,format=raw,file={OF_QEMU}/master-key.aes", OF_QEMU),
         ("7\n", "-name guest=web1", "/var/tmp/p/job"),
-        ("7\n", f"file=/{'a' * 100}/master-key.aes", "/var/tmp/p/job"),  # too long for a socket
+        ("7\n", f"file=/{'ä' * 50}/master-key.aes", "/var/tmp/p/job"),  # too long for a socket
         ("7\n", "file=/srv/a,,b/master-key.aes", "/var/tmp/p/job"),
         ("", "", "/var/tmp/p/job"),
         ("7\n8\n", "", "/var/tmp/p/job"),
@@ -525,7 +519,7 @@ def test_a_qemu_that_apparmor_confines_makes_the_socket_where_libvirt_lets_it(
     machine = FakeMachine("host", {(*FIND_QEMU, UUID): pids, ("cat", "/proc/7/cmdline"): words.replace(" ", "\0")})
     domain = Domain(machine, "web1", UUID, "qemu:///system", 2, 2**30)
     job = BackupJob.of(domain, PurePosixPath("/var/tmp/p"), "vmtax-1-nbd")
-    assert job.socket == f"{socket}/{'nbd' if socket.startswith('/var/tmp') else 'vmtax-1-nbd'}"
+    assert job.socket == f"{socket}/vmtax-1-nbd" and job.mark == "vmtax-1-nbd"
     assert job.qemu == ("7" if pids == "7\n" else "")
 
 
@@ -576,15 +570,15 @@ def run_script(name: str, directory: Path, *arguments: str, **says: str) -> tupl
         ("thaw", ("web1",), {"thaw": "error: Requested operation is not valid: domain is not running"}, 0, "domfsthaw"),
         (
             "end",
-            ("/s/nbd", "web1"),
-            {"job": "socket='/s/nbd'"},
+            ("vmtax-1-nbd", "web1"),
+            {"job": "socket='/s/Bob&apos;s/vmtax-1-nbd'"},
             0,
             "backup-dumpxml backup-dumpxml domjobabort backup-dumpxml backup-dumpxml",
         ),
-        ("end", ("/s/nbd", "web1"), {"job": "socket='/another'"}, 0, "backup-dumpxml"),
-        ("end", ("/s/nbd", "web1"), {}, 0, "backup-dumpxml"),
-        ("end", ("/s/nbd", "web1"), {"none": "failed to get domain 'u'"}, 0, "backup-dumpxml"),
-        ("end", ("/s/nbd", "web1"), {"none": "failed to connect to the hypervisor"}, 1, "backup-dumpxml"),
+        ("end", ("vmtax-1-nbd", "web1"), {"job": "socket='/another'"}, 0, "backup-dumpxml"),
+        ("end", ("vmtax-1-nbd", "web1"), {}, 0, "backup-dumpxml"),
+        ("end", ("vmtax-1-nbd", "web1"), {"none": "failed to get domain 'u'"}, 0, "backup-dumpxml"),
+        ("end", ("vmtax-1-nbd", "web1"), {"none": "failed to connect to the hypervisor"}, 1, "backup-dumpxml"),
         ("destroy", (), {}, 0, "domstate destroy domstate"),
         ("destroy", (), {"ended": ""}, 0, "domstate"),
     ],

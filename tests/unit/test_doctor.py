@@ -348,6 +348,17 @@ def test_what_is_missing_comes_with_its_remedy(
     assert text in check.text and remedy in check.remedy
 
 
+def test_what_could_not_be_tried_is_not_said_to_be_missing() -> None:
+    """A Python that lacks what the tries take."""
+    words = "/usr/bin/python3\t1\tits standard library is not whole: No module named 'ctypes'\n"
+    tried = Reply(stderr="ModuleNotFoundError: No module named 'ctypes'", code=1)
+    host = machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, rights=tried, tools=words)
+    reading = examined(host)
+    needs = by_name(diagnose(replace(reading, facts={**reading.facts, "kvm_device": True})), "need")
+    assert (needs["KVM"].status, needs["KVM"].text) == ("unknown", "/dev/kvm is there; it could not be tried")
+    assert needs["python3"].status == "missing" and needs["python3"].remedy == "apt-get install python3"
+
+
 def test_without_an_image_its_build_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "current", lambda: None)
     host = machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)

@@ -173,8 +173,8 @@ def test_other_vms_and_the_load_are_named_before_the_question() -> None:
         (
             "",
             "/proc/812/comm:qemu-system-x86\n",
-            "1 VM runs here, perhaps with the one that is measured (qemu-system-x86 (pid 812)), load 0.4 in the last"
-            " minute: the run slows down any other, which falsifies its figures",
+            "1 VM runs here, which may be the one that is measured (qemu-system-x86 (pid 812)), load 0.4 in the last"
+            " minute: the run slows down any other, and that one falsifies the run's figures",
         ),
     ],
 )

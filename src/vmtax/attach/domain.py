@@ -28,6 +28,7 @@ SECONDS = 60.0  # for one question to libvirt
 NOT_FOUND = 127  # exit code of a shell
 OF_A_USER = "Domains of a user's own are reached with LIBVIRT_DEFAULT_URI=qemu:///session in that user's environment"
 FULL = "No more available PCI slots"
+OF_QEMU = "unable to execute QEMU command '"  # so libvirt says what its QEMU could not do; its agent is another one
 CONFINED = "; if no file's mode says so, AppArmor or SELinux forbids it: journalctl -k | grep -i denied"
 FIRST_DISK = re.compile(r"<disk type='\w+' device='disk'[^>]*>(.*?)</disk>", re.DOTALL)
 DRIVER = re.compile(r"<driver ([^>]*?)/?>")
@@ -261,7 +262,7 @@ def words_of_virsh(said: Outcome) -> str:
     words = lines[-1].removeprefix("error: ") if lines else f"virsh ended with {said.code}"
     if "read only access" in words:
         return f"{words}: this connection to libvirt may only read; run as root on that host"
-    if "Permission denied" in words:
+    if "Permission denied" in words and OF_QEMU in words:
         return f"{words}{CONFINED}"
     if words.startswith("Failed to connect socket"):
         return f"{words}: does libvirt run there (systemctl status libvirtd, or virtqemud)? {OF_A_USER}"

@@ -38,7 +38,7 @@ from vmtax.testbed.session.power import refuse_cuts
 from vmtax.testbed.session.room import refuse_few_cpus
 from vmtax.testbed.session.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.testbed.session.watching import Watching
-from vmtax.testbed.session.ways import Way, find_qemu
+from vmtax.testbed.session.ways import RunByHost, Way, find_qemu
 from vmtax.testbed.storage import cutting, host_disk
 from vmtax.testbed.subjects import existing
 from vmtax.workload.build import Build
@@ -59,7 +59,7 @@ class Place:
     # The accelerator of each QEMU, as far as it can be known without a boot.
     accelerators: Sequence[Accelerator] = ()
     is_existing: bool = False  # it is a VM of the user's, which is measured as it runs
-    is_cloned: bool = False  # one of the VMs that run there is cloned, if it is not off
+    is_cloned: bool = False  # one of the VMs that run there is cloned
     is_watched: bool = False  # nothing else is measured there
     alone_seconds: float = 0.0  # of a round, in which its guests are left alone after their boots, at most
 
@@ -124,7 +124,7 @@ def look(
             impossible,
             others,
             accelerators,
-            is_cloned=isinstance(hosts.existing, Cloning),
+            is_cloned=isinstance(hosts.existing, Cloning) and not hosts.existing.is_off,
             is_watched=watches,
             alone_seconds=_alone_seconds(hosts, [one for one in theirs if (one.repeats or one.name) not in impossible]),
         )
@@ -144,7 +144,8 @@ def _neighbours(machine: Machine, vm: Way | Cloning | Watching | None) -> Neighb
     seen = read_neighbours(machine)
     if vm is None or isinstance(vm, (Cloning, Watching)):
         return seen
-    own, _ = find_qemu(machine, vm.uuid)
+    own = vm.vm.qemu if isinstance(vm, RunByHost) else None
+    own = own or find_qemu(machine, vm.uuid)[0]
     return replace(seen, may_be_own=True) if own is None else seen.without(own)
 
 

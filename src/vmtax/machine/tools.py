@@ -38,9 +38,10 @@ HOST, COPY, NETWORK, CARDS, DEVICES, BUILD, STORAGE, SHARE = (
 )
 # Asks Python for its version and for modules of the standard library that a smaller package of it lacks, such as
 # Debian's python3-minimal. One word; constant text.
+NOT_WHOLE = "its standard library is not whole"
 ASK_PYTHON = (
-    "-cimport sys\ntry: import concurrent.futures, ctypes, tempfile\n"
-    "except ImportError as error: sys.exit('its standard library is not whole: %s' % error)\n"
+    "-IScimport sys\ntry: import concurrent.futures, ctypes, tempfile\n"
+    f"except ImportError as error: sys.exit('{NOT_WHOLE}: %s' % error)\n"
     "print('Python ' + sys.version.split()[0])"
 )
 TOOLS = (
@@ -145,9 +146,9 @@ def why_not(machine: Reader, tools: Iterable[Tool]) -> str:
 
 
 def refusal(machine: Reader, tool: Tool, found: Mapping[str, FoundTool]) -> str:
-    """What is wrong with it, and what installs it if it is missing or broken, in one line; "" if it will do."""
+    """What is wrong with it, and what installs what is missing, in one line; "" if it will do."""
     if tool.name not in found:
         return missing(machine, tool.name)
     words = complaint(tool, found)
-    remedy = f": {install(machine, tool.name)}" if words and found[tool.name].code != 0 else ""
+    remedy = f": {install(machine, tool.name)}" if NOT_WHOLE in words else ""
     return words and f"{tool.name} {words}{remedy}"

@@ -31,15 +31,15 @@ class Neighbours:
             return busy
         named, also = ", ".join(at_most(MOST_NAMED, self.vms)), busy and f", {busy}"
         if self.may_be_own:
-            count = "1 VM runs" if len(self.vms) == 1 else f"{len(self.vms)} VMs run"
-            lead = f"{count} here, perhaps with the one that is measured ({named}){also}"
-            return f"{lead}: the run slows down any other, which falsifies its figures"
+            lead = "1 VM runs here, which" if len(self.vms) == 1 else f"{len(self.vms)} VMs run here, of which one"
+            lead += f" may be the one that is measured ({named}){also}"
+            return f"{lead}: the run slows down any other, and that one falsifies the run's figures"
         if len(self.vms) == 1:
             return f"1 other VM runs here ({named}){also}: the run slows it down, and it falsifies the run's figures"
         lead = f"{len(self.vms)} other VMs run here ({named}){also}"
         return f"{lead}: the run slows them down, and they falsify its figures"
 
-    def without(self, process: int | None) -> Neighbours:
+    def without(self, process: int) -> Neighbours:
         """The others than the VM of this process, which is the one that is measured."""
         return replace(self, vms=tuple(name for name in self.vms if not name.endswith(f"(pid {process})")))
 

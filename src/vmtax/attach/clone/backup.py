@@ -13,7 +13,7 @@ from vmtax.core.machines import Undoing
 
 # The key that libvirt puts into the directory that it has for one QEMU, on that QEMU's command line.
 KEY = re.compile(r"file(?:=|\":\")(/[^\",]+)/master-key\.aes")
-LONGEST_SOCKET = 107  # characters of the path of one: unix(7)
+LONGEST_SOCKET = 107  # bytes of the path of one: unix(7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,16 @@ class BackupJob:
         """
         found = domain.host.try_run(*FIND_QEMU, domain.uuid).stdout.split()
         if len(found) != 1:
-            return cls(domain, directory, "", str(directory / "job" / "nbd"))
+            return cls(domain, directory, "", str(directory / "job" / name))
         own = KEY.search(domain.host.try_run("cat", f"/proc/{found[0]}/cmdline").stdout)
         socket = f"{own[1]}/{name}" if own else ""
-        fits = 0 < len(socket) <= LONGEST_SOCKET
-        return cls(domain, directory, found[0], socket if fits else str(directory / "job" / "nbd"))
+        fits = 0 < len(socket.encode()) <= LONGEST_SOCKET
+        return cls(domain, directory, found[0], socket if fits else str(directory / "job" / name))
+
+    @property
+    def mark(self) -> str:
+        """By which the job is known: libvirt writes a directory's name otherwise if characters of XML are in it."""
+        return PurePosixPath(self.socket).name
 
     def begin(self, definition: Definition, undoings: list[Undoing]) -> None:
         """Begin it with frozen file systems. Its end, and the thaw before it, are listed first. Raises DomainError."""
@@ -51,7 +56,7 @@ class BackupJob:
         text = self.directory / "job.xml"
         host.run("tee", str(text), input=backup_xml(definition, job, self.socket))
         undoings.append(host.remove_later(PurePosixPath(self.socket)))  # once the job has ended
-        undoings.append(host.undo_later(*script("clone/end"), *whom, self.socket, domain.name))
+        undoings.append(host.undo_later(*script("clone/end"), *whom, self.mark, domain.name))
         thawing = host.undo_later(*script("clone/thaw"), *whom, domain.name)
         said = host.try_run(*script("clone/freeze"), *whom, str(text), timeout=SECONDS)
         thawing.undo()  # at once: a later thaw would be one of somebody else's backup

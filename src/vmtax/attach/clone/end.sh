@@ -1,10 +1,10 @@
 # Ends our backup job of a domain, and waits until it has ended. Succeeds if there is no such job: another one is not
-# ours. Arguments: URI of the connection, UUID of the domain, the job's socket, the domain's name for people.
-uri=$1 uuid=$2 socket=$3 name=$4
+# ours. Arguments: URI of the connection, UUID of the domain, the name of the job's socket, the domain's name for people.
+uri=$1 uuid=$2 mark=$3 name=$4
 ask() { LC_ALL=C virsh --quiet --connect "$uri" "$1" --domain "$uuid" 2>&1; }
 has() { # 0: our job runs; 1: none of ours; 2: libvirt cannot be asked
     if said=$(ask backup-dumpxml); then
-        case $said in *"$socket"*) return 0 ;; esac
+        case $said in *"$mark"*) return 0 ;; esac
         return 1
     fi
     case $said in

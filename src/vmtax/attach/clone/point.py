@@ -64,7 +64,7 @@ class ClonePoint:
     servers: list[Process] = field(default_factory=list)
     disks: dict[str, str] = field(default_factory=dict)  # path -> what its contents were known by; only if it is off
     undoings: list[Undoing] = field(default_factory=list)
-    socket: str = ""  # of the backup job; "" if it is off
+    mark: str = ""  # by which the backup job is known; "" if it is off
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class ClonePoint:
                 return f"{self.name} was started while it was cloned (it is {now}): shut it down, and run again"
             changed = [path for path in self.disks if _stamp(self.domain.host, path) not in self.disks[path]]
             return f"{changed[0]} of {self.name} was written while it was cloned: run again" if changed else ""
-        if self.socket not in self.domain.ask("backup-dumpxml").stdout:
+        if self.mark not in self.domain.ask("backup-dumpxml").stdout:
             return f"{self.name} was stopped while it was cloned, or its backup job was (it is {state.stdout.strip()})"
         return ""
 
@@ -133,7 +133,7 @@ def opened(
     """Take the point. The guard of its host ends it. Raises DomainError and MachineError."""
     host, own = domain.host, directory / local.fresh_name("clone")
     job = None if state == OFF else BackupJob.of(domain, own, local.fresh_name("nbd"))
-    point = ClonePoint(domain, definition, own, state == OFF, socket="" if job is None else job.socket)
+    point = ClonePoint(domain, definition, own, state == OFF, mark="" if job is None else job.mark)
     domain.before[:] = domain.digests()
     point.undoings.append(host.remove_later(point.directory))
     host.run("mkdir", "-m", "711", str(point.directory), remedy="name another directory with --disk-dir")
@@ -147,7 +147,7 @@ def opened(
     else:
         job.begin(definition, point.undoings)
         for disk in definition.disks:
-            point.exports[disk.target] = ServedDisk(disk.target, point.socket, sizes[disk.target])
+            point.exports[disk.target] = ServedDisk(disk.target, job.socket, sizes[disk.target])
     if why := point.why_void():
         raise DomainError(why)
     return point

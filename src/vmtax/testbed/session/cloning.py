@@ -108,6 +108,10 @@ class Cloning:
         return cls(domain, state, directory, definition, is_watched=is_watched, is_windows=is_windows)
 
     @property
+    def is_off(self) -> bool:
+        return self.state == clones.OFF
+
+    @property
     def name(self) -> str:
         return f"{LIBVIRT}{self.domain.name}"
 
@@ -121,7 +125,7 @@ class Cloning:
         also = f" They also lack {', '.join(left_out)}." if left_out else ""
         alone = f" {ALONE}." if self.is_watched else ""
         entered = f" {BY_DISC}{building()}." if self.has_disc else ""
-        return f"{IS_OFF if self.state == clones.OFF else RUNS}{BOOTS}.{also}{alone}{entered}".removesuffix(".")
+        return f"{IS_OFF if self.is_off else RUNS}{BOOTS}.{also}{alone}{entered}".removesuffix(".")
 
     @property
     def has_disc(self) -> bool:
@@ -186,7 +190,7 @@ class Cloning:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about it."""
-        state = "shut off" if self.state == clones.OFF else "as it ran, its file systems frozen"
+        state = "shut off" if self.is_off else "as it ran, its file systems frozen"
         left_out = ", ".join(self.definition.left_out)
         without = f" It lacks {left_out}." if left_out else ""
         seen = (WATCHED,) if self.is_watched else (DATA_DISK, *(NOTES if self.is_windows else ()))
