@@ -555,6 +555,12 @@ FAULTS = (
         "a clone that was paused while it was watched seems to take nothing of a CPU",
     ),
     Fault(
+        "analysis/emulation.py",
+        'return treatment.layer == EXISTING and is_emulated(facts, "host")',
+        "return False",
+        "the figures of a VM on KVM look real on a host that is itself emulated",
+    ),
+    Fault(
         "attach/clone/guests.py",
         "time.sleep(QUIET_SECONDS)",
         "pass",

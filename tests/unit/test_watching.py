@@ -262,6 +262,12 @@ def test_a_report_has_its_own_time_and_compares_it_with_nothing() -> None:
     emulated = {**run.facts, EXISTING_PATH: {"emulated_cpu": True}}
     lone = replace(run, treatments=alone, trials=trials, facts=emulated)
     assert (banner(Analysis(lone)) or "").startswith("The VM is emulated (TCG), and so is every figure.")
+    below = {**run.facts, "host": {**run.facts["host"], "emulated_cpu": True}, EXISTING_PATH: {"emulated_cpu": False}}
+    for each in (replace(lone, facts=below), replace(run, facts=below)):
+        assert (banner(Analysis(each)) or "").startswith(
+            "The host under test is itself emulated (TCG), and so is every"
+        )
+        assert EXISTING in Analysis(each).emulated, "its KVM is on an emulated CPU, too"
     assert "an existing VM, and of a clone that is only watched, what" in " ".join(text.split())
     assert "nothing was looked at inside" in " ".join(text.split())
 

@@ -23,9 +23,19 @@ def host_path(treatment: Treatment) -> str:
 def on_emulated_hosts(treatments: Iterable[Treatment], facts: Mapping[str, Json]) -> frozenset[str]:
     """Names of treatments measured on a host that is itself emulated; `facts` by machine path.
 
-    Runs older than this fact have none, and are judged by their boots.
+    An existing VM is emulated with its host, whose KVM it sees. Runs older than this fact have none, and are judged by
+    their boots.
     """
-    return frozenset(t.name for t in treatments if (facts.get(host_path(t)) or {}).get("emulated_cpu") is True)
+    return frozenset(t.name for t in treatments if is_emulated(facts, host_path(t)) or _is_below(facts, t))
+
+
+def is_emulated(facts: Mapping[str, Json], path: str) -> bool:
+    """Whether the CPU of the machine at this path is known to be emulated."""
+    return (facts.get(path) or {}).get("emulated_cpu") is True
+
+
+def _is_below(facts: Mapping[str, Json], treatment: Treatment) -> bool:
+    return treatment.layer == EXISTING and is_emulated(facts, "host")
 
 
 def emulated(treatments: Iterable[Treatment], boots: Iterable[Boot], facts: Mapping[str, Json]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
 from vmtax.analysis.effects import Effect, effect
-from vmtax.analysis.emulation import host_path, on_emulated_hosts
+from vmtax.analysis.emulation import host_path, is_emulated, on_emulated_hosts
 from vmtax.core.layers import CONTRASTS, EXISTING
 from vmtax.core.records import Metric
 from vmtax.core.units import MINUS, TIMES, Cost, format_cost, format_duration
@@ -133,10 +133,11 @@ def banner(analysis: Analysis) -> str | None:
     if not emulated:
         return None
     on_hosts = on_emulated_hosts(experiment.treatments, experiment.facts)
-    if all(treatment.layer == EXISTING for treatment in experiment.treatments):
+    own = [treatment for treatment in experiment.treatments if treatment.layer != EXISTING]
+    if not own and not is_emulated(experiment.facts, "host"):
         return f"The VM is emulated (TCG), and so is every figure. {NOT_A_COST}"
     if on_hosts.issuperset(treatment.name for treatment in experiment.treatments):
-        two = len({host_path(treatment) for treatment in experiment.treatments}) > 1
+        two = len({host_path(treatment) for treatment in own}) > 1
         hosts = "Both hosts under test are themselves" if two else "The host under test is itself"
         return f"{hosts} emulated (TCG), and so is every figure, also of guests on KVM. {NOT_A_COST}"
     guests = {treatment.name for treatment in experiment.treatments if treatment.layer != "host"}
