@@ -45,6 +45,7 @@ rm -f "$1"/etc/systemd/system/timers.target.wants/*
 WITH_SSH = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 BOOT_SECONDS = 900.0
+SSH_FAILED = 255  # its own exit code
 SPARE_CPU = "isolcpus=0"  # of three: why, says docs/development/emulation.md
 # The image's QEMU, which is the same everywhere, with the rest of this machine that it needs.
 IN_IMAGE = (
@@ -104,6 +105,12 @@ class FarLibvirt(Libvirt):
     def words(self, *argv: str) -> list[str]:
         return ["ssh", "-F", str(self.ssh / "config"), ALIAS, shlex.join(argv)]
 
+    def run(self, *argv: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        """As here, but for a host that does not answer, of which nothing may be concluded."""
+        done = super().run(*argv, given=given)
+        assert done.returncode != SSH_FAILED, f"the owner's host: {done.stderr}"
+        return done
+
     def vmtax(self, *argv: str) -> list[str]:
         """A command of a user whose ssh configuration knows this host."""
         home = Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh")  # where ssh looks, whatever HOME says
@@ -136,7 +143,8 @@ def owners_host(files: HostFiles, directory: Path) -> Iterator[FarLibvirt]:
 
     def is_up() -> bool:
         assert machine.poll() is None, f"its QEMU ended with {machine.returncode}"
-        return all(lv.run(*words).returncode == 0 for words in (("test", "-c", "/dev/kvm"), ("virsh", "uri")))
+        asked = lv.words("sh", "-c", "test -c /dev/kvm && virsh uri")
+        return subprocess.run(asked, **QUIET).returncode == 0
 
     try:
         wait_until(is_up, f"the owner's host is up: {directory}/console", BOOT_SECONDS)

@@ -334,22 +334,25 @@ def test_the_thaw_and_the_end_of_the_job_are_listed_before_anything_is_frozen() 
     local.fresh_name.return_value = "vmtax-1-clone"
     domain, state = look_up(machine, "web1")
     listed: list[str] = []
-    undo_later, try_run = machine.undo_later, machine.try_run
+    undo_later, remove_later, try_run = machine.undo_later, machine.remove_later, machine.try_run
 
     def list_undo(*argv: str, lasting: bool = False) -> object:
         listed.append(argv[3])
         return undo_later(*argv, lasting=lasting)
+
+    def list_removal(path: PurePosixPath) -> object:
+        listed.append(str(path))
+        return remove_later(path)
 
     def run(*argv: str, **how: object) -> object:
         if argv[3:4] == ("vmtax-freeze",):
             listed.append("freeze")
         return try_run(*argv, **how)  # type: ignore[arg-type]
 
-    machine.undo_later, machine.try_run = list_undo, run  # type: ignore[method-assign,assignment]
+    machine.undo_later, machine.remove_later, machine.try_run = list_undo, list_removal, run  # type: ignore[method-assign,assignment]
     point = opened(domain, refuse(domain, state, PurePosixPath("/var/tmp")), state, PurePosixPath("/var/tmp"), local)
-    assert listed[-3:] == ["vmtax-end", "vmtax-thaw", "freeze"]
+    assert listed[-4:] == [socket, "vmtax-end", "vmtax-thaw", "freeze"], "it is removed once the job has ended"
     assert point.exports == {"vda": ServedDisk("vda", socket, 2**31)}
-    assert [undoing.what for undoing in point.undoings][1] == PurePosixPath(socket), "it is removed after the job"  # type: ignore[attr-defined]
     assert len(point.undoings) == 3, "the thaw is undone at once: later it would be somebody else's"
 
 

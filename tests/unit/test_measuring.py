@@ -102,11 +102,10 @@ def test_where_other_vms_run_on_any_host_no_is_the_answer_to_the_question() -> N
     assert measuring._question([alone, alone]) == "Begin? [Y/n]"
     for places in ([beside], [alone, beside], [beside, alone]):
         assert "other VMs" in measuring._question(places) and measuring._question(places).endswith("[y/N]")
-    perhaps = dataclasses.replace(alone, neighbours=Neighbours(("kvm (pid 9)",), may_be_own=True))
-    for one in (dataclasses.replace(beside, is_cloned=True), perhaps):
-        assert measuring._question([one]) == "Begin? [Y/n]", "the user knows of that one"
-        vms = dataclasses.replace(one.neighbours, vms=("kvm (pid 9)", "kvm (pid 10)"))
-        assert "other VMs" in measuring._question([dataclasses.replace(one, neighbours=vms)])
+    for known in ({"may_be_own": True}, {"is_cloned": True}):
+        one, two = (Neighbours(tuple(f"kvm (pid {pid})" for pid in range(count)), **known) for count in (1, 2))
+        assert measuring._question([dataclasses.replace(alone, neighbours=one)]) == "Begin? [Y/n]", "the user named it"
+        assert "other VMs" in measuring._question([dataclasses.replace(alone, neighbours=two)])
 
 
 def test_too_little_room_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import MagicMock
@@ -17,7 +17,7 @@ from tests.fake_machine import FakeMachine, Reply
 from tests.mounts import only
 from tests.topologies import listed
 from tests.userland import asks_tools, programs
-from vmtax.attach.domain import FIND_QEMU
+from vmtax.attach.domain import FIND_QEMU, OFF
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
 from vmtax.experiment import preview
@@ -40,7 +40,9 @@ from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER
 from vmtax.system import ownership
 from vmtax.testbed.host.cpus import QUESTION
 from vmtax.testbed.parts.network import HAS_VHOST
+from vmtax.testbed.session.cloning import Cloning
 from vmtax.testbed.session.session import CannotMeasure, Hosts, TestbedOptions
+from vmtax.testbed.session.ways import RunByHost
 
 GIB = 2**30
 
@@ -182,6 +184,16 @@ def test_the_vm_that_is_measured_as_it_runs_is_no_other(qemu: str, vms: str, wor
     uuid = "284c1ee6-ae5d-441d-93b1-e160cf892dc9"
     machine = host(vms=vms, more={(*FIND_QEMU, uuid): qemu})
     assert str(preview._neighbours(machine, MagicMock(uuid=uuid))) == words
+
+
+def test_its_process_may_be_known_and_a_vm_that_is_cloned_is_another_one_if_it_runs() -> None:
+    machine = host(vms="/proc/812/comm:kvm\n")
+    by_proxmox = RunByHost(MagicMock(uuid="", qemu=812))
+    assert preview._neighbours(machine, cast(Any, by_proxmox)).vms == ()
+    for state, is_crowded in ((OFF, True), ("running", False)):
+        cloning = Cloning(MagicMock(), state, PurePosixPath("/var/tmp"), MagicMock())
+        seen = preview._neighbours(machine, cloning)
+        assert seen.vms == ("kvm (pid 812)",) and seen.is_crowded is is_crowded
 
 
 @pytest.mark.parametrize(

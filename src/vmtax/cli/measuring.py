@@ -336,8 +336,7 @@ def _set_up(
 
 def _question(places: Sequence[Place]) -> str:
     """Where other VMs run, on any host, an empty answer means no."""
-    known = [place.is_cloned or place.neighbours.may_be_own for place in places]
-    is_crowded = any(len(place.neighbours.vms) > one for place, one in zip(places, known, strict=True))
+    is_crowded = any(place.neighbours.is_crowded for place in places)
     return "Begin although other VMs run here? [y/N]" if is_crowded else "Begin? [Y/n]"
 
 

@@ -59,7 +59,6 @@ class Place:
     # The accelerator of each QEMU, as far as it can be known without a boot.
     accelerators: Sequence[Accelerator] = ()
     is_existing: bool = False  # it is a VM of the user's, which is measured as it runs
-    is_cloned: bool = False  # one of the VMs that run there is cloned
     is_watched: bool = False  # nothing else is measured there
     alone_seconds: float = 0.0  # of a round, in which its guests are left alone after their boots, at most
 
@@ -113,8 +112,6 @@ def look(
             destination.look(machine, hosts.destination, plan, options.destination)
         impossible = _not_here(machine, plan, qemus, options, hosts)
         _refuse(machine, plan, impossible, typed)
-        watches = isinstance(hosts.existing, Watching)  # which disturbs nobody
-        others = Neighbours() if watches else _neighbours(machine, hosts.existing)
         place = Place(
             machine,
             name,
@@ -122,10 +119,9 @@ def look(
             theirs,
             below,
             impossible,
-            others,
+            _neighbours(machine, hosts.existing),
             accelerators,
-            is_cloned=isinstance(hosts.existing, Cloning) and not hosts.existing.is_off,
-            is_watched=watches,
+            is_watched=isinstance(hosts.existing, Watching),
             alone_seconds=_alone_seconds(hosts, [one for one in theirs if (one.repeats or one.name) not in impossible]),
         )
         places.append(_with_disks(place, options.target, hosts.local, emit, typed))
@@ -140,10 +136,12 @@ def look(
 
 
 def _neighbours(machine: Machine, vm: Way | Cloning | Watching | None) -> Neighbours:
-    """Who uses it beside the VM that is measured as it runs."""
+    """Who uses it beside the VM that is measured as it runs; nobody counts for one that is only watched."""
+    if isinstance(vm, Watching):
+        return Neighbours()
     seen = read_neighbours(machine)
-    if vm is None or isinstance(vm, (Cloning, Watching)):
-        return seen
+    if vm is None or isinstance(vm, Cloning):
+        return replace(seen, is_cloned=vm is not None and not vm.is_off)
     own = vm.vm.qemu if isinstance(vm, RunByHost) else None
     own = own or find_qemu(machine, vm.uuid)[0]
     return replace(seen, may_be_own=True) if own is None else seen.without(own)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vmtax.core.machines import Reader
 from vmtax.machine.local import PYTHON
@@ -96,6 +96,12 @@ class FoundTool:
 def of(*uses: str) -> tuple[Tool, ...]:
     """The programs for these uses."""
     return tuple(tool for tool in TOOLS if tool.use in uses)
+
+
+def of_vm() -> tuple[Tool, ...]:
+    """Those of a VM that is logged in to: the image's own bubblewrap is used there, and a part of Python's library."""
+    needed = (tool for tool in of(HOST, COPY) if tool.name != "bwrap")
+    return tuple(replace(tool, asked="--version") if tool.file == PYTHON else tool for tool in needed)
 
 
 def named(names: Iterable[str]) -> tuple[Tool, ...]:

@@ -23,6 +23,12 @@ class Neighbours:
     vms: tuple[str, ...] = ()  # "qemu-system-x86 (pid 812)"
     load: float | None = None  # tasks that ran or waited in the last minute, on average; None: unknown
     may_be_own: bool = False  # one of the VMs may be the one that is measured
+    is_cloned: bool = False  # one of the VMs is the one that is cloned
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are more VMs than the user has named."""
+        return len(self.vms) > (self.may_be_own or self.is_cloned)
 
     def __str__(self) -> str:
         """In a sentence; "" if there is nothing to say."""

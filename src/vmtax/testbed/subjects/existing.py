@@ -98,8 +98,7 @@ def look(plan: Plan, host: Machine, vm: OwnVm) -> None:
     if read_below(vm.machine)["virtualized"] is False:
         raise CannotMeasure(f"{vm.name} is no VM: nothing there says that a hypervisor runs it")
     examine.check_system(vm.machine)
-    needed = [tool for tool in tools.of(tools.HOST, tools.COPY) if tool.name != "bwrap"]  # the image's own is used
-    if why := tools.why_not(vm.machine, needed):
+    if why := tools.why_not(vm.machine, tools.of_vm()):
         raise CannotMeasure(f"{vm.name}: {why}")
 
 
