@@ -84,6 +84,7 @@ while :; do
     sleep 1
 done
 """
+WITHOUT_SYSTEMD = "without-systemd.raw"  # the disk of a guest that starts its agent and nothing else
 LABEL = "owners"  # of its file system, which is found whatever its disk is called
 OF_START = f"root=LABEL={LABEL} init=/usr/sbin/start"  # words for its kernel
 BOOT_SECONDS = 600.0  # an emulated guest beside other work
@@ -129,7 +130,7 @@ def make_guest(suite: str, directory: Path, more: str = "", run: str = "") -> Gu
 
 def without_systemd(files: GuestFiles, directory: Path) -> GuestFiles:
     """The same guest, which starts its agent and nothing else: soon enough to be booted often, with words OF_START."""
-    disk, start = directory / "without-systemd.raw", directory / "start"
+    disk, start = directory / WITHOUT_SYSTEMD, directory / "start"
     if not disk.exists():
         start.write_text(START)
         subprocess.run(["cp", "--sparse=always", str(files.disk), str(disk)], check=True)

@@ -555,6 +555,18 @@ FAULTS = (
         "a clone that was paused while it was watched seems to take nothing of a CPU",
     ),
     Fault(
+        "meter/neighbours.py",
+        "return len(self.vms) > (self.may_be_own or self.is_cloned)",
+        "return len(self.vms) > self.may_be_own",
+        "a user is asked whether the VM that he has cloned does not disturb the run",
+    ),
+    Fault(
+        "machine/tools.py",
+        'return tuple(replace(tool, asked="--version") if tool.file == PYTHON else tool for tool in needed)',
+        "return tuple(needed)",
+        "a VM with python3-minimal, which can be measured, is refused",
+    ),
+    Fault(
         "analysis/emulation.py",
         'return treatment.layer == EXISTING and is_emulated(facts, "host")',
         "return False",

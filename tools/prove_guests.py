@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -296,11 +296,20 @@ def main() -> int:
         with libvirt(directory / "lv") as lv:
             chance = random.Random(given.seed)
             bench = Bench(lv, score, directory, old, new, given.kills, given.rounds, chance, lv.files(IMAGES))
-            for section in given.only or PARTS[given.part]:
-                start = time.monotonic()
-                SECTIONS[section](bench)
-                seconds = time.monotonic() - start
-                print(f"{section}: {seconds:.0f} s; wrong: {len(score.wrong)}", flush=True)
+            run_sections(bench, SECTIONS, given.only or [*PARTS[given.part]])
+    return verdict(score, began)
+
+
+def run_sections(bench: Bench, sections: Mapping[str, Callable[[Bench], None]], names: Sequence[str]) -> None:
+    """Those of these names, one after the other."""
+    for name in names:
+        start = time.monotonic()
+        sections[name](bench)
+        print(f"{name}: {time.monotonic() - start:.0f} s; wrong: {len(bench.score.wrong)}", flush=True)
+
+
+def verdict(score: GuestScore, began: float) -> int:
+    """Print the counts; returns the exit code: 0 if nothing went wrong."""
     minutes = (time.monotonic() - began) / 60
     print(
         f"{score.runs} whole runs, {score.kills} kills, {score.checks} checks in {minutes:.0f} min; wrong:"

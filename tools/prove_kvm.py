@@ -13,18 +13,18 @@ import argparse
 import json
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from tests.owners_host import ALIAS, GUESTS, FarLibvirt, host_files, owners_host
-from tests.owners_vm import OF_START, GuestFiles, guest_files, without_systemd
+from tests.owners_host import ALIAS, GUESTS, host_files, owners_host
+from tests.owners_vm import OF_START, WITHOUT_SYSTEMD, GuestFiles, guest_files, without_systemd
 from tools import prove_clones
-from tools.prove_guests import IMAGES, Bench, GuestScore
+from tools.prove_guests import IMAGES, Bench, GuestScore, run_sections, verdict
+from tools.prove_planted import vmtax
 
 HOST = f"ssh://{ALIAS}"
 DOMAIN = {"kind": "kvm", "cpu": "host-passthrough"}
@@ -35,33 +35,20 @@ rounds: {min: 2, max: 2}
 """
 
 
-@dataclass(frozen=True)
-class FarBench(Bench):
-    """The libvirt of another host."""
-
-    quick: GuestFiles | None = None  # Debian 11, which starts its agent and nothing else
-
-    def said(self, *words: str) -> str:
-        """What a command of vmtax prints."""
-        done = subprocess.run(self.command(*words), env=self.environment, cwd=self.home, capture_output=True, text=True)
-        self.score.check(done.returncode == 0, f"vmtax {' '.join(words)}: {done.stderr[-300:]}")
-        return done.stdout
-
-
-def confined(bench: FarBench) -> None:
+def confined(bench: Bench) -> None:
     """KVM and AppArmor are really what the domain runs with; its settings are read there."""
     with bench.lv.domain("seen", bench.new, **DOMAIN, driver=" cache='writethrough'") as here:
         label = bench.lv.virsh("dominfo", here)
         bench.score.check("apparmor" in label and "(enforcing)" in label, f"AppArmor confines it: {label}")
         line = bench.lv.must("sh", "-c", "tr '\\0' ' ' < /proc/$(cat /run/libvirt/qemu/seen.pid)/cmdline")
         bench.score.check("-accel kvm" in line, f"KVM runs it: {line[:300]}")
-        said = bench.said("doctor", f"libvirt:{here}", "--host", HOST)
+        said = vmtax(bench, "doctor", f"libvirt:{here}", "--host", HOST)
         bench.score.check("disk.cache=writethrough" in said, f"doctor names it: {said}")
-        plan = bench.said("plan", "from", f"libvirt:{here}", "--host", HOST)
+        plan = vmtax(bench, "plan", "from", f"libvirt:{here}", "--host", HOST)
         bench.score.check("disk.cache: [writethrough" in plan, f"its plan has it: {plan[:600]}")
 
 
-def as_it_runs(bench: FarBench) -> None:
+def as_it_runs(bench: Bench) -> None:
     """Both guests."""
     for name, files in (("web1", bench.old), ("web2", bench.new)):
         with bench.lv.domain(name, files, **DOMAIN) as here:
@@ -73,29 +60,29 @@ def as_it_runs(bench: FarBench) -> None:
             bench.is_left_alone(here, before, here)
 
 
-def killed(bench: FarBench) -> None:
+def killed(bench: Bench) -> None:
     """SIGKILL of the program here at random moments: the guard there undoes the run."""
     with bench.lv.domain("web1", bench.old, **DOMAIN) as here:
         bench.kill_runs(here, bench.kills)
 
 
-def watched(bench: FarBench) -> None:
+def watched(bench: Bench) -> None:
     """The ledger: which of the host's CPU the domain's threads take."""
     with bench.lv.domain("idle", bench.new, **DOMAIN) as here:
         before = bench.definition(here)
         code, said = bench.measured(here, plan=IDLE)
         print(said[said.find("\nowners-idle on") :], flush=True)
         bench.score.check(code == 0, f"idle: {said[-600:]}")
-        data = json.loads(bench.said("show", "--json"))["data"]
+        data = json.loads(vmtax(bench, "show", "--json"))["data"]
         seen = {one["metric"] for one in data["measurements"] if one["treatment"] == "existing"}
         bench.score.check(any("cpu" in metric for metric in seen), f"idle: the CPU of its threads: {seen}")
         bench.is_left_alone(here, before, "idle")
 
 
-def cloned(bench: FarBench) -> None:
+def cloned(bench: Bench) -> None:
     """Three settings on clones, while the domain runs and while it is off; then runs that clone are killed."""
-    assert bench.quick is not None
-    with bench.lv.domain("copied11", bench.quick, **DOMAIN, words=OF_START) as here:
+    quick = replace(bench.old, disk=bench.old.disk.with_name(WITHOUT_SYSTEMD))  # soon enough to be booted often
+    with bench.lv.domain("copied11", quick, **DOMAIN, words=OF_START) as here:
         for state in ("running", "shut off"):
             if state == "shut off":
                 prove_clones.shut_off(bench, here)
@@ -103,7 +90,7 @@ def cloned(bench: FarBench) -> None:
             prove_clones.killed_in(bench, here, bench.kills // 2, state)
 
 
-SECTIONS: dict[str, Callable[[FarBench], None]] = {
+SECTIONS: dict[str, Callable[[Bench], None]] = {
     "confined": confined,
     "as-it-runs": as_it_runs,
     "kills": killed,
@@ -131,27 +118,16 @@ def main() -> int:
         guests["quick"] = without_systemd(guests["bullseye"], made)
         with owners_host(host_files(made, guests), directory) as lv:
             print(f"the host is up after {time.monotonic() - began:.0f} s", flush=True)
-            bench = far_bench(lv, score, directory, guests, given)
-            for section in given.only:
-                start = time.monotonic()
-                SECTIONS[section](bench)
-                print(f"{section}: {time.monotonic() - start:.0f} s; wrong: {len(score.wrong)}", flush=True)
-    print(
-        f"{score.runs} whole runs, {score.kills} kills, {score.checks} checks in"
-        f" {(time.monotonic() - began) / 60:.0f} min; wrong: {len(score.wrong)}"
-    )
-    return 1 if score.wrong else 0
+            old, new = (there(guests[suite]) for suite in ("bullseye", "trixie"))
+            chance = random.Random(given.seed)
+            bench = Bench(lv, score, directory, old, new, given.kills, 2, chance, lv.files(IMAGES), ("--host", HOST))
+            run_sections(bench, SECTIONS, given.only)
+    return verdict(score, began)
 
 
-def far_bench(
-    lv: FarLibvirt, score: GuestScore, home: Path, guests: dict[str, GuestFiles], given: argparse.Namespace
-) -> FarBench:
-    old, new, quick = (
-        GuestFiles(*(Path(GUESTS / file.name) for file in (each.disk, each.kernel, each.initrd)))
-        for each in guests.values()
-    )
-    chance = random.Random(given.seed)
-    return FarBench(lv, score, home, old, new, given.kills, 2, chance, lv.files(IMAGES), ("--host", HOST), quick)
+def there(files: GuestFiles) -> GuestFiles:
+    """Their copies on that host."""
+    return GuestFiles(*(Path(GUESTS / file.name) for file in (files.disk, files.kernel, files.initrd)))
 
 
 if __name__ == "__main__":

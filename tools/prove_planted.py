@@ -8,7 +8,6 @@ import json
 import math
 import re
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -204,8 +203,7 @@ def with_store(bench: Bench, name: str) -> Bench:
 
 def vmtax(bench: Bench, *words: str) -> str:
     """What a command prints."""
-    argv = [sys.executable, "-m", "vmtax", *words]
-    done = subprocess.run(argv, env=bench.environment, cwd=bench.home, capture_output=True, text=True)
+    done = subprocess.run(bench.command(*words), env=bench.environment, cwd=bench.home, capture_output=True, text=True)
     bench.score.check(done.returncode == 0, f"vmtax {' '.join(words)}: {done.stderr[-300:]}")
     return done.stdout
 
