@@ -28,6 +28,7 @@ from tools.prove_planted import vmtax
 
 HOST = f"ssh://{ALIAS}"
 DOMAIN = {"kind": "kvm", "cpu": "host-passthrough"}
+EMULATED = "EMULATED: The host under test is itself emulated"
 IDLE = """\
 name: owners-idle
 workloads: [{idle: {seconds: 5}}]
@@ -57,6 +58,7 @@ def as_it_runs(bench: Bench) -> None:
             print(said[said.find("\nowners-vm on") :], flush=True)
             bench.score.check(code == 0 and "as before, and running" in said, f"{here}: {said[-600:]}")
             bench.score.check("not measured" not in said, f"{here}: every figure is there: {said[-300:]}")
+            bench.score.check(EMULATED in said, f"{here}: its KVM is on an emulated CPU: {said[-600:]}")
             bench.is_left_alone(here, before, here)
 
 
@@ -72,7 +74,7 @@ def watched(bench: Bench) -> None:
         before = bench.definition(here)
         code, said = bench.measured(here, plan=IDLE)
         print(said[said.find("\nowners-idle on") :], flush=True)
-        bench.score.check(code == 0, f"idle: {said[-600:]}")
+        bench.score.check(code == 0 and EMULATED in said, f"idle: {said[-600:]}")
         data = json.loads(vmtax(bench, "show", "--json"))["data"]
         seen = {one["metric"] for one in data["measurements"] if one["treatment"] == "existing"}
         bench.score.check(any("cpu" in metric for metric in seen), f"idle: the CPU of its threads: {seen}")
