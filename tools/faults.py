@@ -423,6 +423,24 @@ FAULTS = (
         "a space that was lost at the end of a terminal's line joins two words",
     ),
     Fault(
+        "existing/qemu_words.py",
+        "elif ELIDED.fullmatch(word):",
+        "elif False:",
+        "a script's variable is measured as a guest's disk",
+    ),
+    Fault(
+        "existing/pasted.py",
+        "if not name or CONDITION.search(text) or len(lines) < len(every):",
+        "if not name:",
+        "options that a script adds on a condition are taken for a guest's",
+    ),
+    Fault(
+        "existing/proxmox.py",
+        "if value == lines[key]:",
+        "if True:",
+        "a key of Proxmox that is given twice is lost in silence",
+    ),
+    Fault(
         "existing/proxmox.py",
         'if bus == "virtio" or controller == "virtio-scsi-single":',
         "if bus:",

@@ -15,10 +15,11 @@ from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli import app
 from vmtax.existing.advice import advice
 from vmtax.existing.guest import HIDDEN, ExistingGuest, NoGuest, shown
+from vmtax.existing.pasted import decoded
 from vmtax.existing.plan import plan_of, remark_lines
 from vmtax.existing.proxmox_storage import storages_of
 from vmtax.existing.qemu_words import options_of
-from vmtax.existing.source import PARSERS, decoded, existing, recognised
+from vmtax.existing.source import PARSERS, existing, recognised
 
 XML = """\
 <domain type='kvm'>
@@ -347,6 +348,8 @@ def test_a_command_ends_where_its_text_goes_on_with_something_else(text: str) ->
             QEMU + "-cpu host,pmu=off\n\n-cpu l3-cache=off",
             "-cpu (l3-cache=off): is given as well: host is measured",
         ),
+        (f"{CONF}cores: 2\n", "cores (4): is given again further down, which counts"),
+        (QEMU + "-cpu host $MORE", "options ($MORE): whoever wrote this left something out"),
         (QEMU + "-cpu host -cpu max,-avx2", "-cpu (host): is given as well: max is measured"),
     ],
 )
@@ -598,6 +601,38 @@ def test_a_name_that_no_file_can_have_is_asked_of_the_host() -> None:
 def test_texts_of_windows_are_read() -> None:
     assert decoded(b"\xff\xfe" + "cores: 1".encode("utf-16-le")) == "cores: 1"
     assert decoded(b"\xef\xbb\xbfcores: 1\r\n") == "cores: 1\n"
+
+
+SCRIPT = "ARGS='-enable-kvm -m 4G'\nARGS=\"${ARGS} -smp 3\"\nexec qemu-system-x86_64 $ARGS\n"
+
+
+def test_the_options_that_a_script_adds_up_are_read() -> None:
+    assert parsed(decoded(SCRIPT.encode())).vcpus == 3
+    beside = b'export PATH="$PATH:/opt/bin"\nqemu-system-x86_64 -m 1G -smp 5\n'
+    assert parsed(decoded(beside)).vcpus == 5
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        SCRIPT.replace('ARGS="', 'if true; then\nARGS="').replace("\nexec", "\nfi\nexec"),
+        SCRIPT.replace('ARGS="', 'test -e /dev/kvm && ARGS="'),
+        SCRIPT.replace("'-enable-kvm", "'-enable-kvm \\\n"),
+        SCRIPT.replace("$ARGS", "$ARGS $MORE"),
+    ],
+)
+def test_options_that_depend_on_anything_else_are_refused(script: str) -> None:
+    with pytest.raises(NoGuest, match="has QEMU's options in variables"):
+        parsed(decoded(script.encode()))
+
+
+def test_a_quoted_configuration_is_read() -> None:
+    assert parsed(decoded("".join(f"> {line}\n" for line in CONF.splitlines()).encode())) == parsed(CONF)
+
+
+def test_two_configurations_in_a_file_are_not_taken_for_one() -> None:
+    with pytest.raises(NoGuest, match="name is given twice: give the configuration of one guest alone"):
+        parsed(f"{CONF}name: web1\n\n{CONF}name: web2\n")
 
 
 def test_a_line_that_a_terminal_wrapped_is_whole_again() -> None:

@@ -345,6 +345,9 @@ def printed_ways(options: list[list[str]]) -> dict[str, str]:
         + " \\\n".join(quoted)
         + "\n2026-01-01T00:00:00.0Z qemu: warning",
         "unit of systemd": f"[Service]\nExecStart={' '.join(quoted)}\n",
+        "typed": "root@host:~# " + " \\\n> ".join(quoted),
+        "quotation": "\n".join(f"> {line}" for line in " \\\n".join(quoted).splitlines()),
+        "script": "\n".join((f'CMD="{quoted[0]}"', *(f'CMD+=" {option}"' for option in quoted[1:]), "$CMD\n")),
         "error of Proxmox": f"TASK ERROR: start failed: command '{plain}' failed: exit code 1",
         "ps": f"$ ps aux | grep kvm\n{row}\nroot        1300  0.0  0.0   6332  2048 pts/0  S+ 00:00  0:00 grep kvm\n$ ",
         **{
@@ -363,7 +366,7 @@ def test_a_command_line_is_the_same_however_it_is_printed(file: Path) -> None:
     wrong = {}
     for way, text in printed_ways(options).items():
         try:
-            now = parsed(text)
+            now = parsed(decoded(text.encode()))
         except NoGuest as error:
             wrong[way] = str(error)
         else:

@@ -5,7 +5,6 @@ Source of keys and defaults: man 5 qm.conf.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -30,14 +29,9 @@ from vmtax.existing.guest import (
     whole_of_text,
     without_secrets,
 )
+from vmtax.existing.proxmox_rows import NO_GUEST, rows
 from vmtax.existing.proxmox_storage import OTHER_DEFAULTS, UNKNOWN, ProxmoxStorage, storage_of
 
-LINE = re.compile(r"^\s*([a-z][a-z0-9_.-]*):\s?(.*)$")
-ROW = re.compile(r"^\s*[│|]\s*(?!key\s)([a-z][\w-]*)\s*[│|]\s*(.*?)\s*[│|]\s*$")  # of the table that `pvesh get` prints
-SECTION = re.compile(r"[A-Za-z][\w:-]*")  # a snapshot, or what is pending; a heading of somebody's has other words
-NOTE = re.compile(r"(^|\s+)#\s.*$")  # which Proxmox does not know, but pages have
-WITH_HASHES = frozenset(("description", "name", "args", "sshkeys", "tags", "cipassword"))
-PROMPT = re.compile(r"\s*\S+@\S+[#$>]|\s*[#$>]\s*$")
 CARD = re.compile(r"net\d+$")
 NODE = re.compile(r"numa\d+$")
 MOST_MIB = 2**32
@@ -64,6 +58,7 @@ NEUTRAL = frozenset(
     )
 )
 NEUTRAL_NUMBERED = re.compile(r"(ipconfig|unused|serial|usb|parallel)\d+$")
+OF_ONE = ("name", "smbios1", "vmgenid")  # no two guests have the same
 # Words that other files have as well.
 COMMON = frozenset(
     (
@@ -103,14 +98,22 @@ def parse(text: str, storages: Mapping[str, ProxmoxStorage] | None = None) -> Ex
 
     storages: those of its host, by name; None where only the configuration is known.
     """
-    lines = _lines(text)
+    given = rows(text, _is_of_guest)
+    lines = dict(given)
     if not any(map(_is_of_guest, lines)):
-        raise NoGuest("is no description of a guest; `qm config VMID` prints one")
+        raise NoGuest(NO_GUEST)
     if any(CONTAINER.match(key) for key in lines) and not any(DRIVE.match(key) for key in lines):
         raise NoGuest("the configuration of a container (pct), not of a virtual machine (qm)")
     if lines.get("template", "0") == "1":
         raise NoGuest("a template, which never runs: name a guest that was made of it")
     remarks = Remarks()
+    for key, value in given:
+        if value == lines[key]:
+            continue
+        if key in OF_ONE:
+            raise NoGuest(f"{key} is given twice: give the configuration of one guest alone")
+        if key not in NEUTRAL:
+            remarks.add(key, value, "is given again further down, which counts")
     if lines.get("kvm", "1") == "0":
         remarks.add("kvm", "0", "it is emulated, without KVM; our guest has KVM where the host has it")
     if lines.get("arch", "x86_64") != "x86_64":
@@ -128,45 +131,6 @@ def parse(text: str, storages: Mapping[str, ProxmoxStorage] | None = None) -> Ex
     )
     _rest(lines, remarks)
     return replace(guest, remarks=remarks.all())
-
-
-def _lines(text: str) -> dict[str, str]:
-    """Key -> value, of the guest as it is now: sections are its snapshots."""
-    if text.lstrip().startswith("{"):
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise NoGuest(f"JSON that cannot be read: {error}") from error
-        value = value.get("data", value) if isinstance(value, dict) else value
-        if not isinstance(value, dict):
-            raise NoGuest("JSON, but no object with a guest's settings")
-        return {str(key): _json_text(setting) for key, setting in value.items()}
-    found: dict[str, str] = {}
-    for number, row in enumerate(text.splitlines(), start=1):
-        line = ROW.sub(r"\1: \2", row)
-        if section := re.match(r"\s*\[([^\]]*)\]\s*$", line):
-            if found and SECTION.fullmatch(section[1]):
-                break
-            continue
-        if not line.strip() or line.lstrip().startswith(("#", *"┌╞├└│╔")):
-            continue
-        match = LINE.match(line)
-        if match is None:
-            if not found or line.strip().strip("`") == "":
-                continue  # a prompt, words before it, or marks of a page
-            if PROMPT.match(line):
-                break
-            if not any(map(_is_of_guest, found)):
-                raise NoGuest("is no description of a guest; `qm config VMID` prints one")
-            raise NoGuest(f"line {number}: must be `key: value`, not {shown('', line)[:60]!r}")
-        found[match[1]] = match[2].strip() if match[1] in WITH_HASHES else NOTE.sub("", match[2]).strip()
-    return found
-
-
-def _json_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(int(value))
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _is_of_guest(key: str) -> bool:

@@ -345,8 +345,8 @@ def _rest(line: QemuOptions, machine: Mapping[str, str], remarks: Remarks) -> No
         )
         if not kind.startswith(usual_objects):
             remarks.add("-object", _in_words(settings_of(value, "qom-type")), "is not translated")
-    if line.last(LEFT_OUT) is not None:
-        remarks.add("...", "", "whoever wrote this left something out, which is not measured")
+    for word in dict.fromkeys(line.all(LEFT_OUT)):
+        remarks.add("options", word, "whoever wrote this left something out, which is not measured")
     for name, value in line.options:
         if name not in NEUTRAL and (name, value) not in (
             ("overcommit", "mem-lock=off"),

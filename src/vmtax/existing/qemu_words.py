@@ -22,9 +22,11 @@ COMMAND = re.compile(
 OTHER_LINE = re.compile(
     r"\d{4}-\d\d-\d\d|\S+\s+\d+\s+\d+(\.\d+)?\s|char device redirected|(\S*/)?qemu[\w-]*: |\S+@\S+[#$]|\s*```|</|\$ "
 )
-GOES_ON = re.compile(r"\\[ \t]*\r?\n")  # a shell's mark of a command that has another line
+# A shell's mark of a command that has another line, and how it asks for that in a terminal.
+GOES_ON = re.compile(r"\\[ \t]*\r?\n(?:[ \t]*>[ \t]+(?=-))?")
 GONE_ON = "\x01"  # stands for it here
-ELIDED, LEFT_OUT = ("...", "…", "[...]", "[…]"), "left-out"  # words of a report, and what they are among the options
+# Words of a report and a script's variables, and what they are among the options.
+ELIDED, LEFT_OUT = re.compile(r"\.\.\.|…|\[\.\.\.\]|\[…\]|\$[\w{(@*].*"), "left-out"
 LOOSE = "words that belong to no option of QEMU ({!r}): give the command line alone, without the text around it"
 OF_SHELL = ("#", ">", "1>", "2>", "&", "|", ";")
 WITHOUT_VALUE = frozenset(
@@ -91,7 +93,7 @@ def options_of_words(words: Sequence[str], is_quoted: bool = True) -> QemuOption
         elif not is_taken:
             line.options[-1] = (line.options[-1][0], word)
             is_taken = True
-        elif word in ELIDED:
+        elif ELIDED.fullmatch(word):
             line.options.append((LEFT_OUT, word))
         elif not (is_quoted or loose) and line.options and _goes_on(*line.options[-1]):
             line.options[-1] = (line.options[-1][0], f"{line.options[-1][1]} {word}")

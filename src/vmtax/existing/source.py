@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import quopri
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,14 +11,10 @@ from vmtax.attach.domain import VIRSH, domains_of, words_of_virsh
 from vmtax.core.machines import Reader
 from vmtax.existing import libvirt, proxmox, qemu_line
 from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest, cpus_of
+from vmtax.existing.pasted import IN_VARIABLES, decoded, has_options_in_variables
 from vmtax.existing.proxmox_storage import FILE, ProxmoxStorage, storages_of
 from vmtax.existing.qemu_words import is_command_line
 
-# A script whose options stand in a variable.
-OF_SCRIPT = re.compile(r"(?:qemu-system-\w+|qemu-kvm)['\"]?\s+(?:\\\s+)?['\"]?\$[\w{(@*]")
-IN_VARIABLES = (
-    "a script that has QEMU's options in variables: while the guest runs, qemu:PID, or what `ps` prints of it"
-)
 LARGEST = 4 * 2**20  # bytes of a file
 PARSERS: Mapping[Kind, Callable[[str], ExistingGuest]] = {
     "libvirt": libvirt.parse,
@@ -31,7 +25,6 @@ OF_PROXMOX = re.compile(
     r"^[\s│|]*(?:cores|memory|sockets|ostype|scsihw|boot|(?:net|scsi|virtio|ide|sata)\d+)(?::| *[│|]) ?\S", re.MULTILINE
 )
 PROGRAMS = {"libvirt": "virsh", "proxmox": "qm", "qemu": "cat"}
-OF_MAIL = 3  # equals signs that are written as in mail (quoted-printable)
 NOT_FOUND = 127  # exit code of a shell
 ALLOWED = re.compile(r"^Name:\s*CPU \d+/.*\nCpus_allowed_list:\s*(\S+)$", re.MULTILINE)  # of a thread that is a CPU
 SECONDS = 30.0  # for one question to libvirt or Proxmox
@@ -76,28 +69,6 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def decoded(content: bytes) -> str:
-    """The text, whatever a Windows editor or an archive of mail made of it."""
-    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return content.decode("utf-16", errors="replace")
-    text = content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
-    if text.count("=3D") >= OF_MAIL:
-        text = quopri.decodestring(text.encode()).decode("utf-8", errors="replace")
-    return _logged(text) or text
-
-
-def _logged(text: str) -> str:
-    """The command line in a log of JSON, as KubeVirt writes it: without the ends of its lines; "" if there is none."""
-    for line in text.splitlines():
-        if '"msg":' in line and re.search(r"qemu-(?:system-\w+|kvm) ", line):
-            try:
-                said = json.loads(line[line.index("{") :]).get("msg", "")
-            except (ValueError, RecursionError, AttributeError):
-                continue
-            return re.sub(r" \\(?=\S)", " ", str(said))
-    return ""
-
-
 def recognised(text: str) -> Kind:
     """What kind of description a text is. Raises NoGuest."""
     head = text.lstrip()
@@ -107,11 +78,12 @@ def recognised(text: str) -> Kind:
         return "libvirt"
     if len(OF_PROXMOX.findall(text)) > 1:
         return "proxmox"  # `args` and descriptions may have a command line
-    if is_command_line(text):
+    is_script = has_options_in_variables(text)
+    if is_command_line(text) and not is_script:
         return "qemu"
     if re.search(r"^\s*[a-z][a-z0-9_.]*:\s?\S", text, re.MULTILINE) or head[:1] == "{":
         return "proxmox"
-    if OF_SCRIPT.search(text):
+    if is_script:
         raise NoGuest(IN_VARIABLES)
     raise NoGuest(f"is no description of a guest; right would be {HOW}")
 
