@@ -608,7 +608,7 @@ SCRIPT = "ARGS='-enable-kvm -m 4G'\nARGS=\"${ARGS} -smp 3\"\nexec qemu-system-x8
 
 def test_the_options_that_a_script_adds_up_are_read() -> None:
     assert parsed(decoded(SCRIPT.encode())).vcpus == 3
-    beside = b'export PATH="$PATH:/opt/bin"\nqemu-system-x86_64 -m 1G -smp 5\n'
+    beside = b'CFLAGS="$CFLAGS -O2"\nif cc $CFLAGS a.c; then\nqemu-system-x86_64 -m 1G -smp 5\nfi\n'
     assert parsed(decoded(beside)).vcpus == 5
 
 

@@ -8,8 +8,9 @@ import re
 
 from vmtax.existing.qemu_words import is_command_line
 
+PROGRAM = r"\b(?:qemu-system-\w+|qemu-kvm)\b"
 # A script whose options stand in a variable.
-OF_SCRIPT = re.compile(r"(?:qemu-system-\w+|qemu-kvm)['\"]?\s+(?:\\\s+)?['\"]?\$[\w{(@*]")
+OF_SCRIPT = re.compile(rf"{PROGRAM}['\"]?\s+(?:\\\s+)?['\"]?\$[\w{{(@*]")
 IN_VARIABLES = (
     "a script that has QEMU's options in variables: while the guest runs, qemu:PID, or what `ps` prints of it"
 )
@@ -17,7 +18,6 @@ OF_MAIL = 3  # equals signs that are written as in mail (quoted-printable)
 QUOTED = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
 # A shell's assignment: its variable, whether it adds to that, a quote and the value.
 ASSIGNED = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=([\"'])(.*)\3[ \t]*(?:#.*)?$", re.MULTILINE)
-OPTION = re.compile(r"(?:^|\s)--?[A-Za-z]")
 CONDITION = re.compile(r"^[ \t]*(?:if|case|for|while)\b|^[^#\n]*(?:&&|\|\|)[ \t]*\w+\+?=", re.MULTILINE)
 
 
@@ -64,19 +64,21 @@ def _of_script(text: str) -> str:
     value = " ".join(_without(name, line[-1]) for line in lines)
     if is_command_line(value):
         return value
-    program = re.search(rf"(\S*(?:qemu-system-\w+|qemu-kvm))\s+\$(?:{name}|{{{name}}})[ \t]*$", text, re.MULTILINE)
+    program = re.search(rf"(\S*{PROGRAM})\s+\$(?:{name}|{{{name}}})[ \t]*$", text, re.MULTILINE)
     return f"{program[1]} {value}" if program else text
 
 
 def _added_to(text: str) -> str:
-    """The last variable to which options are added in a line of their own; "" if there is none."""
+    """The last variable of QEMU's command to which a line of its own adds something; "" if there is none."""
     names = [name for name, plus, _, value in ASSIGNED.findall(text) if plus or value != _without(name, value)]
-    return next((name for name in reversed(names) if _has_options(text, name)), "")
+    return next((name for name in reversed(names) if _is_of_command(text, name)), "")
 
 
-def _has_options(text: str, name: str) -> bool:
-    """Whether a variable has options, as that of a program's arguments, not of its search path."""
-    return any(OPTION.search(value) for variable, _, _, value in ASSIGNED.findall(text) if variable == name)
+def _is_of_command(text: str, name: str) -> bool:
+    """Whether the command stands in a variable, or takes words of it."""
+    stands = rf"^[ \t]*(?:export[ \t]+)?{name}\+?=[^\n]*{PROGRAM}"
+    takes = rf"{PROGRAM}(?:\\\n|[^\n])*\$(?:{name}\b|{{{name}\b)"
+    return re.search(f"{stands}|{takes}", text, re.MULTILINE) is not None
 
 
 def _without(name: str, value: str) -> str:
