@@ -430,9 +430,15 @@ FAULTS = (
     ),
     Fault(
         "existing/pasted.py",
-        "if not name or CONDITION.search(text) or len(lines) < len(every):",
+        "if not name or CONDITION.search(text):",
         "if not name:",
         "options that a script adds on a condition are taken for a guest's",
+    ),
+    Fault(
+        "existing/pasted.py",
+        "if is_reset or len(runs) > 1 or not all(runs):",
+        "if is_reset:",
+        "options that a script adds where it runs the command are lost in silence",
     ),
     Fault(
         "existing/proxmox.py",

@@ -349,6 +349,7 @@ def test_a_command_ends_where_its_text_goes_on_with_something_else(text: str) ->
             "-cpu (l3-cache=off): is given as well: host is measured",
         ),
         (f"{CONF}cores: 2\n", "cores (4): is given again further down, which counts"),
+        (f"{CONF}ostype: win10\nostype: l26\n", "ostype (win10): is given again further down, which counts"),
         (QEMU + "-cpu host $MORE", "options ($MORE): whoever wrote this left something out"),
         (QEMU + "-cpu host -cpu max,-avx2", "-cpu (host): is given as well: max is measured"),
     ],
@@ -396,6 +397,7 @@ def test_what_is_not_translated_is_listed(text: str, said: str) -> None:
             "qemu-system-x86_64 -m 4G -nographic\nThen log in to the guest\n",
             "('Then log in to the guest'): give the command line alone",
         ),
+        (f"{QEMU}\nor:\nqemu-system-x86_64 $ARGS\n", "give the command line alone"),
         ('args=(-m "$RAM" -cpu host)\nqemu-system-x86_64 "${args[@]}"\n', "has QEMU's options in variables"),
         ("qemu-system-x86_64 -S -readconfig /run/incus/v1/qemu.conf", "the guest's settings stand in that file"),
     ],
@@ -608,6 +610,10 @@ SCRIPT = "ARGS='-enable-kvm -m 4G'\nARGS=\"${ARGS} -smp 3\"\nexec qemu-system-x8
 
 def test_the_options_that_a_script_adds_up_are_read() -> None:
     assert parsed(decoded(SCRIPT.encode())).vcpus == 3
+    joined = SCRIPT.replace("exec", "ARGS+=',maxcpus=9'\nexec").encode()
+    assert any("maxcpus (9)" in line for line in remark_lines(parsed(decoded(joined)).remarks))
+    called = SCRIPT.replace("exec", 'echo "ARGS: $ARGS"\nsudo').encode()
+    assert parsed(decoded(called)).vcpus == 3
     beside = b'CFLAGS="$CFLAGS -O2"\nif cc $CFLAGS a.c; then\nqemu-system-x86_64 -m 1G -smp 5\nfi\n'
     assert parsed(decoded(beside)).vcpus == 5
 
@@ -619,6 +625,9 @@ def test_the_options_that_a_script_adds_up_are_read() -> None:
         SCRIPT.replace('ARGS="', 'test -e /dev/kvm && ARGS="'),
         SCRIPT.replace("'-enable-kvm", "'-enable-kvm \\\n"),
         SCRIPT.replace("$ARGS", "$ARGS $MORE"),
+        SCRIPT.replace("$ARGS", "$ARGS -nographic"),
+        f"{SCRIPT}ARGS='-m 1G'\nqemu-system-x86_64 $ARGS\n",
+        "CMD='qemu-system-x86_64 -m 4G'\nCMD+=' -smp 2'\n$CMD -drive file=a.img\n",
     ],
 )
 def test_options_that_depend_on_anything_else_are_refused(script: str) -> None:
@@ -627,11 +636,22 @@ def test_options_that_depend_on_anything_else_are_refused(script: str) -> None:
 
 
 def test_a_quoted_configuration_is_read() -> None:
-    assert parsed(decoded("".join(f"> {line}\n" for line in CONF.splitlines()).encode())) == parsed(CONF)
+    for mark in ("> ", ">> ", "> > "):
+        assert parsed(decoded("".join(f"{mark}{line}\n" for line in CONF.splitlines()).encode())) == parsed(CONF)
+
+
+def test_a_redirection_is_no_prompt_of_a_terminal() -> None:
+    assert parsed(decoded(f"{QEMU} \\\n > /tmp/log\n".encode())) == parsed(QEMU)
+
+
+def test_a_whole_command_is_read_beside_one_in_variables() -> None:
+    assert parsed(f"$ {QEMU}\n$ qemu-system-x86_64 $ARGS\n") == parsed(QEMU)
 
 
 def test_two_configurations_in_a_file_are_not_taken_for_one() -> None:
-    with pytest.raises(NoGuest, match="name is given twice: give the configuration of one guest alone"):
+    with pytest.raises(
+        NoGuest, match="name is given twice, 'web1' and 'web2': give the configuration of one guest alone"
+    ):
         parsed(f"{CONF}name: web1\n\n{CONF}name: web2\n")
 
 

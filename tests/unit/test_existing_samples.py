@@ -345,7 +345,7 @@ def printed_ways(options: list[list[str]]) -> dict[str, str]:
         + " \\\n".join(quoted)
         + "\n2026-01-01T00:00:00.0Z qemu: warning",
         "unit of systemd": f"[Service]\nExecStart={' '.join(quoted)}\n",
-        "typed": "root@host:~# " + " \\\n> ".join(quoted),
+        "typed": "root@host:~# " + " \\\n> ".join(map(shlex.quote, flat)),
         "quotation": "\n".join(f"> {line}" for line in " \\\n".join(quoted).splitlines()),
         "script": "\n".join((f'CMD="{quoted[0]}"', *(f'CMD+=" {option}"' for option in quoted[1:]), "$CMD\n")),
         "error of Proxmox": f"TASK ERROR: start failed: command '{plain}' failed: exit code 1",

@@ -15,20 +15,24 @@ IN_VARIABLES = (
     "a script that has QEMU's options in variables: while the guest runs, qemu:PID, or what `ps` prints of it"
 )
 OF_MAIL = 3  # equals signs that are written as in mail (quoted-printable)
-QUOTED = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
+QUOTED = re.compile(r"^[ \t]*(?:>[ \t]?)+", re.MULTILINE)
+# A line that goes on, with what a shell in a terminal prints before the next one, and such a line with an option.
+PROMPTED = re.compile(r"(\\[ \t]*\n)[ \t]*>[ \t]")
+PROMPTED_OPTION = re.compile(rf"{PROMPTED.pattern}+-")
 # A shell's assignment: its variable, whether it adds to that, a quote and the value.
 ASSIGNED = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)(\+?)=([\"'])(.*)\3[ \t]*(?:#.*)?$", re.MULTILINE)
+NOT_RUN = re.compile(r"[ \t]*(?:#|echo\b|printf\b)")
 CONDITION = re.compile(r"^[ \t]*(?:if|case|for|while)\b|^[^#\n]*(?:&&|\|\|)[ \t]*\w+\+?=", re.MULTILINE)
 
 
 def decoded(content: bytes) -> str:
-    """The text, whatever a Windows editor or an archive of mail made of it."""
+    """The text without what an editor, a mail program, a terminal, a log or a script put around it."""
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return content.decode("utf-16", errors="replace")
     text = content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     if text.count("=3D") >= OF_MAIL:
         text = quopri.decodestring(text.encode()).decode("utf-8", errors="replace")
-    return _logged(text) or _of_script(_unquoted(text))
+    return _logged(text) or _of_script(_unprompted(_unquoted(text)))
 
 
 def _logged(text: str) -> str:
@@ -49,26 +53,30 @@ def _unquoted(text: str) -> str:
     return QUOTED.sub("", text) if lines and all(map(QUOTED.match, lines)) else text
 
 
-def has_options_in_variables(text: str) -> bool:
-    """Whether a script has some of QEMU's options elsewhere than in the command."""
-    return OF_SCRIPT.search(text) is not None or bool(_added_to(text))
+def _unprompted(text: str) -> str:
+    """Without a terminal's prompts for the lines of a command; with no option behind it, `>` may be a redirection."""
+    return PROMPTED.sub(r"\1", text) if PROMPTED_OPTION.search(text) else text
 
 
 def _of_script(text: str) -> str:
     """The command to which a script adds option after option; the text as it is if it depends on anything else."""
-    name = _added_to(text)
-    lines = [line for line in ASSIGNED.findall(text) if line[0] == name]
-    every = re.findall(rf"^[ \t]*(?:export[ \t]+)?{name}\+?=", text, re.MULTILINE)
-    if not name or CONDITION.search(text) or len(lines) < len(every):
+    name = added_to(text)
+    if not name or CONDITION.search(text):
         return text
-    value = " ".join(_without(name, line[-1]) for line in lines)
-    if is_command_line(value):
-        return value
-    program = re.search(rf"(\S*{PROGRAM})\s+\$(?:{name}|{{{name}}})[ \t]*$", text, re.MULTILINE)
-    return f"{program[1]} {value}" if program else text
+    values = [(plus, value) for variable, plus, _, value in ASSIGNED.findall(text) if variable == name]
+    others = ASSIGNED.sub(lambda match: "" if match[1] == name else match[0], text)
+    uses = [line for line in others.splitlines() if re.search(rf"\b{name}\b", line) and not NOT_RUN.match(line)]
+    run = re.compile(rf"[ \t]*(?:(?:exec|sudo|eval)[ \t]+)*(\S*{PROGRAM}[ \t]+)?\"?\$(?:{name}|{{{name}}})\"?[ \t]*")
+    runs = [run.fullmatch(line) for line in uses]
+    is_reset = any(not plus and value == _without(name, value) for plus, value in values[1:])
+    if is_reset or len(runs) > 1 or not all(runs):
+        return text
+    program = runs[0][1] if runs and runs[0] else None
+    whole = (program or "") + "".join(_without(name, value) for _, value in values)
+    return whole if is_command_line(whole) else text
 
 
-def _added_to(text: str) -> str:
+def added_to(text: str) -> str:
     """The last variable of QEMU's command to which a line of its own adds something; "" if there is none."""
     names = [name for name, plus, _, value in ASSIGNED.findall(text) if plus or value != _without(name, value)]
     return next((name for name in reversed(names) if _is_of_command(text, name)), "")

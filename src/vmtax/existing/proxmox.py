@@ -58,6 +58,7 @@ NEUTRAL = frozenset(
     )
 )
 NEUTRAL_NUMBERED = re.compile(r"(ipconfig|unused|serial|usb|parallel)\d+$")
+TEXTS = ("description", "sshkeys", "cipassword")  # of no effect, and long or secret
 OF_ONE = ("name", "smbios1", "vmgenid")  # no two guests have the same
 # Words that other files have as well.
 COMMON = frozenset(
@@ -111,8 +112,9 @@ def parse(text: str, storages: Mapping[str, ProxmoxStorage] | None = None) -> Ex
         if value == lines[key]:
             continue
         if key in OF_ONE:
-            raise NoGuest(f"{key} is given twice: give the configuration of one guest alone")
-        if key not in NEUTRAL:
+            both = f"{shown(key, value)[:60]!r} and {shown(key, lines[key])[:60]!r}"
+            raise NoGuest(f"{key} is given twice, {both}: give the configuration of one guest alone")
+        if key not in TEXTS:
             remarks.add(key, value, "is given again further down, which counts")
     if lines.get("kvm", "1") == "0":
         remarks.add("kvm", "0", "it is emulated, without KVM; our guest has KVM where the host has it")

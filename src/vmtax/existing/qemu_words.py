@@ -22,8 +22,7 @@ COMMAND = re.compile(
 OTHER_LINE = re.compile(
     r"\d{4}-\d\d-\d\d|\S+\s+\d+\s+\d+(\.\d+)?\s|char device redirected|(\S*/)?qemu[\w-]*: |\S+@\S+[#$]|\s*```|</|\$ "
 )
-# A shell's mark of a command that has another line, and how it asks for that in a terminal.
-GOES_ON = re.compile(r"\\[ \t]*\r?\n(?:[ \t]*>[ \t]+(?=-))?")
+GOES_ON = re.compile(r"\\[ \t]*\r?\n")  # a shell's mark of a command that has another line
 GONE_ON = "\x01"  # stands for it here
 # Words of a report and a script's variables, and what they are among the options.
 ELIDED, LEFT_OUT = re.compile(r"\.\.\.|…|\[\.\.\.\]|\[…\]|\$[\w{(@*].*"), "left-out"
@@ -100,7 +99,7 @@ def options_of_words(words: Sequence[str], is_quoted: bool = True) -> QemuOption
         else:
             loose.append(word)
             line.options.append(("hda", f"file={word}"))  # as QEMU takes a word without an option
-    if len(loose) > 1:
+    if loose and len(loose) + sum(word[0] == "$" for word in line.all(LEFT_OUT)) > 1:
         raise NoGuest(LOOSE.format(shown("", " ".join(loose))[:60]))
     if not line.options:
         raise NoGuest("a command line of QEMU without options; is it cut off?")

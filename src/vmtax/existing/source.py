@@ -11,7 +11,7 @@ from vmtax.attach.domain import VIRSH, domains_of, words_of_virsh
 from vmtax.core.machines import Reader
 from vmtax.existing import libvirt, proxmox, qemu_line
 from vmtax.existing.guest import KINDS, ExistingGuest, Kind, NoGuest, cpus_of
-from vmtax.existing.pasted import IN_VARIABLES, decoded, has_options_in_variables
+from vmtax.existing.pasted import IN_VARIABLES, OF_SCRIPT, added_to, decoded
 from vmtax.existing.proxmox_storage import FILE, ProxmoxStorage, storages_of
 from vmtax.existing.qemu_words import is_command_line
 
@@ -78,12 +78,13 @@ def recognised(text: str) -> Kind:
         return "libvirt"
     if len(OF_PROXMOX.findall(text)) > 1:
         return "proxmox"  # `args` and descriptions may have a command line
-    is_script = has_options_in_variables(text)
-    if is_command_line(text) and not is_script:
+    if added_to(text):
+        raise NoGuest(IN_VARIABLES)
+    if is_command_line(text):
         return "qemu"
     if re.search(r"^\s*[a-z][a-z0-9_.]*:\s?\S", text, re.MULTILINE) or head[:1] == "{":
         return "proxmox"
-    if is_script:
+    if OF_SCRIPT.search(text):
         raise NoGuest(IN_VARIABLES)
     raise NoGuest(f"is no description of a guest; right would be {HOW}")
 
